@@ -1,0 +1,8 @@
+"""Training experiments in JAX: configs as data, parts that find each other by name.
+
+The public namespace is `kd`:
+
+    from kauldron import kd, konfig, kontext
+"""
+
+__version__ = "0.1.0"
