@@ -1,0 +1,56 @@
+"""The public namespace: `from kauldron import kd`.
+
+Everything here is imported when it is first touched, so that importing `kd` costs
+little and touches neither jax nor a device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kauldron.lazy_namespace import lazy_namespace
+from kauldron.nn import flax_hook
+
+if TYPE_CHECKING:
+    from kauldron import klinen as klinen
+    from kauldron import konfig as konfig
+    from kauldron import kontext as kontext
+    from kauldron import ktyping as ktyping
+    from kauldron import random as random
+    from kauldron import typing as typing
+    from kauldron import data as data
+    from kauldron import nn as nn
+    from kauldron import losses as losses
+    from kauldron import metrics as metrics
+    from kauldron import summaries as summaries
+    from kauldron import optim as optim
+    from kauldron import sharding as sharding
+    from kauldron import testing as testing
+    from kauldron import utils as utils
+    from kauldron import contrib as contrib
+
+_PACKAGES = (
+    "konfig",
+    "kontext",
+    "ktyping",
+    "typing",
+    "random",
+    "klinen",
+    "data",
+    "nn",
+    "losses",
+    "metrics",
+    "summaries",
+    "optim",
+    "sharding",
+    "testing",
+    "utils",
+    "contrib",
+)
+
+__getattr__, __dir__ = lazy_namespace(
+    __name__, {name: f"kauldron.{name}" for name in _PACKAGES}
+)
+
+# From here on every flax module takes `is_training_property=`.
+flax_hook.install()
