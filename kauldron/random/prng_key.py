@@ -1,0 +1,221 @@
+"""`PRNGKey`: a JAX key with methods."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from kauldron.random import raw_keys
+
+# Functions of `jax.random` whose result is a key again.
+KEY_RESULTS = frozenset({"split", "fold_in", "clone"})
+
+
+class PRNGKey:
+    """A JAX random key, or a batch of keys, with the functions of `jax.random` as methods.
+
+    Args:
+      seed_or_rng: An integer seed (Python, NumPy, or a JAX scalar, also a traced one),
+        a JAX key (raw or typed, single or batched), or another `PRNGKey`.
+      impl: Name of the random number generator, for integer seeds only.
+
+    Attributes:
+      rng: The plain JAX key, for functions that take nothing else.
+
+    Example:
+      >>> key = PRNGKey(0)
+      >>> weights, noise = key.split()
+      >>> weights.normal((2, 3)).shape
+      (2, 3)
+      >>> key.fold_in("dropout").randint((), 0, 100).dtype
+      dtype('int32')
+    """
+
+    __slots__ = ("__weakref__", "rng")
+
+    rng: Any
+
+    def __init__(self, seed_or_rng: Any = 0, *, impl: str | None = None):
+        object.__setattr__(self, "rng", _as_jax_key(seed_or_rng, impl))
+
+    def split(self, n: int | tuple[int, ...] = 2) -> PRNGKey:
+        """`n` new keys, as a batch that can be unpacked: `a, b = key.split()`."""
+        return wrap(jax.random.split(self.rng, n))
+
+    def fold_in(self, data: int | str | jax.Array) -> PRNGKey:
+        """A new key that also depends on `data`."""
+        return wrap(raw_keys.fold_in(self.rng, data))
+
+    def next(self) -> PRNGKey:
+        """One new key."""
+        return self.split(1)[0]
+
+    def as_seed(self) -> int:
+        """32 random bits as a Python integer, to seed what is not JAX."""
+        return raw_keys.as_seed(self.rng)
+
+    # ------------------------------------------------------------------------------
+    # A batch of keys is a sequence
+    # ------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._batch_shape()[0]
+
+    def __bool__(self) -> bool:
+        return True  # a key is a value, however long its batch is
+
+    def __iter__(self) -> Iterator[PRNGKey]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> PRNGKey:
+        indices = index if isinstance(index, tuple) else (index,)
+        shape = self._batch_shape()
+        if len(indices) > len(shape):
+            raise IndexError(f"{len(indices)} indices for keys of shape {shape}.")
+        for i, size in zip(indices, shape):
+            _check_index(i, size)
+        return wrap(self.rng[index])
+
+    def _batch_shape(self) -> tuple[int, ...]:
+        shape = raw_keys.batch_shape(self.rng)
+        if not shape:
+            raise TypeError(
+                "This PRNGKey is a single key: it has no length and cannot be iterated, "
+                "unpacked or indexed. Use `key.split(n)` to get several keys."
+            )
+        return shape
+
+    # ------------------------------------------------------------------------------
+    # Otherwise it behaves like the array it wraps
+    # ------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        # Protocols (pickle, copy, numpy, jax) ask for dunder names: those of the array
+        # would make them treat this object as the array. `rng` is missing only while
+        # an instance is being rebuilt.
+        if name == "rng" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(name)
+        try:
+            return getattr(self.rng, name)
+        except AttributeError:
+            raise AttributeError(
+                f"PRNGKey has no attribute {name!r}: it is neither a function of "
+                "`jax.random` that takes a key nor an attribute of the wrapped array."
+            ) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"PRNGKey is immutable: cannot set {name!r}.")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"PRNGKey is immutable: cannot delete {name!r}.")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        data = (
+            jax.random.key_data(self.rng) if raw_keys.is_typed(self.rng) else self.rng
+        )
+        return np.array(np.asarray(data), dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        return f"PRNGKey({self.rng!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., PRNGKey], tuple[Any, ...]]:
+        if raw_keys.is_typed(self.rng) and not isinstance(self.rng, jax.core.Tracer):
+            impl = jax.random.key_impl(self.rng)
+            return _from_key_data, (jax.random.key_data(self.rng), impl)
+        return wrap, (self.rng,)
+
+
+def wrap(rng: Any) -> PRNGKey:
+    """A `PRNGKey` around anything, unseen: JAX puts all kinds of objects in a tree."""
+    key = object.__new__(PRNGKey)
+    object.__setattr__(key, "rng", rng)
+    return key
+
+
+def unwrap(key: Any) -> Any:
+    """The plain JAX key of a `PRNGKey`; anything else as it is."""
+    return key.rng if isinstance(key, PRNGKey) else key
+
+
+def key_functions() -> dict[str, Callable[..., Any]]:
+    """The functions of `jax.random` whose first parameter is a key."""
+    found = {}
+    for name in dir(jax.random):
+        function = getattr(jax.random, name)
+        if name.startswith("_") or not callable(function):
+            continue
+        first_parameter = next(iter(inspect.signature(function).parameters), None)
+        if first_parameter in ("key", "keys"):
+            found[name] = function
+    return found
+
+
+def _from_key_data(data: Any, impl: Any) -> PRNGKey:
+    return wrap(jax.random.wrap_key_data(data, impl=impl))
+
+
+def _as_jax_key(seed_or_rng: Any, impl: str | None) -> Any:
+    is_wrapper = isinstance(seed_or_rng, PRNGKey)
+    if is_wrapper or raw_keys.is_typed(seed_or_rng) or raw_keys.is_raw(seed_or_rng):
+        if impl is not None:
+            raise TypeError("`impl=` goes with an integer seed, not with a key.")
+        return unwrap(seed_or_rng)
+    key = raw_keys.from_seed(seed_or_rng, impl=impl)
+    if key is None:
+        raise TypeError(_not_a_key_message(seed_or_rng))
+    return key
+
+
+def _not_a_key_message(value: Any) -> str:
+    message = (
+        "PRNGKey takes an integer seed, a JAX key (raw uint32 or typed) or a PRNGKey, "
+        f"not {type(value).__name__}: {value!r:.80}."
+    )
+    if isinstance(value, str):
+        message += f" To derive a key from a text: `PRNGKey(0).fold_in({value!r})`."
+    return message
+
+
+def _check_index(index: Any, size: int) -> None:
+    """JAX clamps what is out of range, which would give the same key twice."""
+    if isinstance(index, slice):
+        return
+    if isinstance(index, jax.Array | np.ndarray):
+        if not jax.numpy.issubdtype(index.dtype, jax.numpy.integer):
+            raise TypeError(f"Keys are indexed by integers, not by {index.dtype}.")
+        return
+    try:
+        position = operator.index(index)
+    except TypeError:
+        raise TypeError(
+            f"Keys are indexed by integers and slices, not by {index!r}."
+        ) from None
+    if not -size <= position < size:
+        raise IndexError(f"Key {position} of a batch of {size}.")
+
+
+def _as_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def method(self: PRNGKey, *args: Any, **kwargs: Any) -> Any:
+        result = function(self.rng, *args, **kwargs)
+        return wrap(result) if name in KEY_RESULTS else result
+
+    return method
+
+
+for _name, _function in key_functions().items():
+    if _name not in vars(PRNGKey):
+        setattr(PRNGKey, _name, _as_method(_name, _function))
+
+jax.tree_util.register_pytree_with_keys(
+    PRNGKey,
+    lambda key: (((jax.tree_util.GetAttrKey("rng"), key.rng),), None),
+    lambda _, leaves: wrap(leaves[0]),
+    lambda key: ((key.rng,), None),
+)
