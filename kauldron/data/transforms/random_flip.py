@@ -1,0 +1,56 @@
+"""Mirror images at random."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kauldron.data.transforms.array_family import as_array
+from kauldron.data.transforms.element_wise import ElementWiseRandomTransform
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomFlipLeftRight(ElementWiseRandomTransform):
+    """Mirrors images `(..., h, w, c)` left to right, one coin per image.
+
+    Attributes:
+      key: The field or fields to flip, all alike.
+
+    Example:
+      >>> flip = RandomFlipLeftRight(key="image")
+      >>> image = np.arange(3).reshape(1, 3, 1)
+      >>> flip.random_map({"image": image}, np.random.default_rng(2))["image"].ravel()
+      array([2, 1, 0])
+    """
+
+    def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
+        image = as_array(element)
+        if len(image.shape) < 3:
+            raise ValueError(
+                "RandomFlipLeftRight expects (..., h, w, c), got shape"
+                f" {tuple(image.shape)}; add a channel with"
+                " kd.data.Rearrange(pattern='h w -> h w 1')."
+            )
+        keep = _draw_keep(image.shape, rng)
+        return np.where(keep, image, image[..., ::-1, :])
+
+    def random_map_element_batch(
+        self, elements: np.ndarray, rngs: Sequence[np.random.Generator]
+    ) -> np.ndarray:
+        images = as_array(elements)
+        if images.ndim < 4:  # the per-record form has the words for it
+            self.random_map_element(images[0], rngs[0])
+        keep = np.stack(
+            [_draw_keep(images.shape[1:], rngs[i]) for i in range(len(images))]
+        )
+        flipped = ~keep[..., 0, 0, 0]
+        result = images.copy()
+        result[flipped] = images[flipped][..., ::-1, :]
+        return result
+
+
+def _draw_keep(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    return rng.integers(2, size=(*shape[:-3], 1, 1, 1), dtype=bool)
