@@ -1,0 +1,102 @@
+"""Messages to the user, and who among the processes is the lead.
+
+This module is itself the object `kd.utils.status`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import warnings
+from typing import Any
+
+on_xmanager = False
+is_lead_host: bool
+on_notebook: bool
+
+_LOGGER = logging.getLogger("kauldron")
+
+
+def log(msg: Any, *, stacklevel: int = 1) -> None:
+    """Tell the user something: printed in a notebook, otherwise logged at INFO.
+
+    Args:
+      msg: The message.
+      stacklevel: 1 to show the line that calls this function, 2 for its caller, ...
+    """
+    if _on_notebook():
+        print(msg)
+        return
+    _make_visible()
+    _LOGGER.info("%s", msg, stacklevel=stacklevel + 1)
+
+
+def log_status(msg: Any, *, stacklevel: int = 1) -> None:
+    """Tell the user that a new phase of the run begins.
+
+    The one place to attach an external display of the run's state to.
+    """
+    log(msg, stacklevel=stacklevel + 1)
+
+
+def warn(
+    msg: Any, category: type[Warning] | None = None, *, stacklevel: int = 1
+) -> None:
+    """`warnings.warn` for the caller's line; in a notebook also printed."""
+    if _on_notebook():
+        print(f"Warning: {msg}")
+    warnings.warn(str(msg), category, stacklevel=stacklevel + 1)
+
+
+# --------------------------------------------------------------------------------------
+# Where we are
+# --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _is_lead_host() -> bool:
+    import jax
+
+    return jax.process_index() == 0
+
+
+@functools.cache
+def _on_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return hasattr(shell, "kernel")
+
+
+def __getattr__(name: str) -> Any:
+    # Asked for when first needed: the index is known once distributed jax has started.
+    if name == "is_lead_host":
+        return _is_lead_host()
+    if name == "on_notebook":
+        return _on_notebook()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# --------------------------------------------------------------------------------------
+# Logging
+# --------------------------------------------------------------------------------------
+
+_FALLBACK = logging.StreamHandler()
+_FALLBACK.setFormatter(
+    logging.Formatter("%(asctime)s %(filename)s:%(lineno)d] %(message)s", "%H:%M:%S")
+)
+
+
+def _make_visible() -> None:
+    """Write to stderr as long as the application has configured no logging itself."""
+    others = [h for h in _LOGGER.handlers if h is not _FALLBACK]
+    is_configured = bool(others or logging.getLogger().handlers)
+    if is_configured and _FALLBACK in _LOGGER.handlers:
+        _LOGGER.removeHandler(_FALLBACK)
+        _LOGGER.setLevel(logging.NOTSET)
+    elif not is_configured and _LOGGER.level == logging.NOTSET:
+        _LOGGER.addHandler(_FALLBACK)
+        _LOGGER.setLevel(logging.INFO)
+
+
+status = sys.modules[__name__]
