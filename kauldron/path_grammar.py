@@ -50,7 +50,10 @@ class PathSyntaxError(ValueError):
       column: Index in `text` of the character that is wrong.
       reason: What was wrong and what was expected.
       hint: How to write it, or an empty string.
+      prefix: Text that goes before the message; empty, for the caller to fill.
     """
+
+    prefix = ""
 
     def __init__(self, text: str, column: int, reason: str, hint: str = "") -> None:
         super().__init__(text, column, reason, hint)
@@ -62,7 +65,7 @@ class PathSyntaxError(ValueError):
     def __str__(self) -> str:
         caret = " " * len(_printable(self.text[: self.column])) + "^"
         lines = [
-            f"Invalid path, column {self.column + 1}: {self.reason}",
+            f"{self.prefix}Invalid path, column {self.column + 1}: {self.reason}",
             f"    {_printable(self.text)}",
             f"    {caret}",
         ]
@@ -327,7 +330,7 @@ def format_path(parts: Iterable[Part]) -> str:
 def format_part(part: Part) -> str:
     """The text of one part as it follows another: `.name`, `[0]`, `['odd key']`."""
     if isinstance(part, str) and (isinstance(part, Wildcard) or part.isidentifier()):
-        return f".{part}"
+        return f".{str.__str__(part)}"
     if isinstance(part, tuple) and part:
         axes = ",".join(map(_format_axis, part))
         return f"[{axes},]" if len(part) == 1 else f"[{axes}]"
@@ -342,15 +345,17 @@ def _format_axis(part: Part) -> str:
         case tuple():
             axes = ",".join(map(_format_axis, part))
             return f"({axes},)" if len(part) == 1 else f"({axes})"
-        case bool() | None | str():
-            return repr(part if part is None or isinstance(part, bool) else str(part))
-        case int():
+        case str():
+            return str.__repr__(part)  # a subclass may print itself otherwise
+        case int() if not isinstance(part, bool):
             # Python refuses to convert very long integers to decimal text.
             return int.__repr__(part) if part.bit_length() < 2000 else hex(part)
         case float() if math.isinf(part):
             return "1e999" if part > 0 else "-1e999"
+        case float():
+            return float.__repr__(part)
         case complex():
-            return repr(part).strip("()").replace("inf", "1e999")
+            return complex.__repr__(part).strip("()").replace("inf", "1e999")
     return "..." if part is ... else repr(part)
 
 

@@ -1,0 +1,187 @@
+"""Overwriting what paths point to: in place, or in a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from kauldron.kontext import nodes
+from kauldron.kontext.describe import describe
+from kauldron.kontext.missing_child import missing_child
+from kauldron.kontext.path_arguments import PathLike, glob_parts
+from kauldron.kontext.tree_search import Match, find
+from kauldron.path_grammar import Part, Wildcard, format_path
+
+
+def set_by_path(
+    obj: Any, path: PathLike, value: Any, *, create: bool = True
+) -> list[str]:
+    """Overwrites what a path points to, in place.
+
+    Mappings and lists are written in place. Tuples, named tuples, dataclasses and
+    frozen mappings below them are rebuilt and put back.
+
+    >>> cfg = {"evals": {"a": {"n": 1}, "b": {"n": 1}}}
+    >>> set_by_path(cfg, "evals.*.n", 5)
+    ['evals.a.n', 'evals.b.n']
+
+    Args:
+      obj: The tree to change.
+      path: Where to write; wildcards are allowed, except at the end. All but the last
+        part must exist; after `**` only the places that have the next part are used.
+      value: The new value.
+      create: Whether the last part may be a new key of a mapping.
+
+    Returns:
+      The concrete paths that were written. Empty if `**` found nothing.
+
+    Raises:
+      KeyError: A part does not exist. Nothing was changed.
+      ValueError: A leaf is in the way, the path is empty or ends with a wildcard, or
+        nothing on the way can be changed in place. Nothing was changed.
+    """
+    parts = _checked_parts(path)
+    targets = _outermost(_find_targets(obj, parts, create))
+    for target in targets:
+        _check_can_write(obj, target, parts)
+    try:
+        _write(obj, _as_trie(targets), value, in_place=True)
+    except Exception as error:  # a container checks what it is given
+        error.add_note(f"{_prefix(parts)}the container refused the value.")
+        raise
+    return [format_path(target) for target in targets]
+
+
+def replace_by_path(obj: Any, path: PathLike, value: Any) -> Any:
+    """A copy of a tree with another value where a path points to.
+
+    Only the nodes on the way are copied; everything else is shared with `obj`, which
+    is left as it is.
+
+    >>> replace_by_path({"layers": (1, 2)}, "layers[0]", 5)
+    {'layers': (5, 2)}
+
+    Args:
+      obj: A tree of mappings, sequences, dataclasses, flax modules.
+      path: As in `set_by_path`.
+      value: The new value.
+
+    Returns:
+      The new tree.
+    """
+    targets = _outermost(_find_targets(obj, _checked_parts(path), create=True))
+    return _write(obj, _as_trie(targets), value, in_place=False)
+
+
+def _checked_parts(path: PathLike) -> tuple[Part, ...]:
+    parts = glob_parts(path)
+    if not parts:
+        raise ValueError("Cannot set '': an empty path points to the object itself.")
+    if isinstance(parts[-1], Wildcard):
+        raise ValueError(
+            f"{_prefix(parts)}Wildcards cannot be located at the end of the path: name "
+            "what is to be set."
+        )
+    return parts
+
+
+def _prefix(parts: Sequence[Part]) -> str:
+    return f"Cannot set '{format_path(parts)}': "
+
+
+# ------------------------------------------------------------------------------------
+# Finding what is to be written
+# ------------------------------------------------------------------------------------
+
+
+def _find_targets(
+    obj: Any, parts: tuple[Part, ...], create: bool
+) -> Iterator[tuple[Part, ...]]:
+    def fail(at: tuple[Part, ...], node: Any, part: Part) -> None:
+        if nodes.is_leaf(node):
+            place = format_path(at) or "the root"
+            raise ValueError(
+                f"{_prefix(parts)}Cannot mutate leaf '{place}' ({describe(node)})."
+            )
+        prefix = _prefix(parts)
+        raise missing_child(format_path(parts), at, node, part, prefix=prefix)
+
+    for match in find(obj, parts[:-1], fail):
+        for key in _last_keys(match, parts[-1], create, fail):
+            yield (*match.parts, key)
+
+
+def _last_keys(
+    match: Match, part: Part, create: bool, fail: Callable[..., None]
+) -> list[Part]:
+    found = nodes.select(match.node, part)
+    if found is not None:
+        return [key for key, _ in found]
+    if match.lenient:
+        return []
+    is_new_key = nodes.is_mapping(match.node) and nodes.can_be_key(part)
+    if not (is_new_key and create):
+        fail(match.parts, match.node, part)
+    return [part]
+
+
+def _outermost(targets: Iterator[tuple[Part, ...]]) -> list[tuple[Part, ...]]:
+    """Drops targets inside of others, which come first."""
+    kept: dict[tuple[Part, ...], None] = {}
+    for target in targets:
+        if not any(target[:n] in kept for n in range(1, len(target))):
+            kept[target] = None
+    return list(kept)
+
+
+def _check_can_write(
+    obj: Any, target: tuple[Part, ...], parts: tuple[Part, ...]
+) -> None:
+    node = obj
+    for part in target:
+        if nodes.is_mutable(node):
+            return
+        node = dict(nodes.select(node, part) or ()).get(part)
+    raise ValueError(
+        f"{_prefix(parts)}{type(obj).__name__} cannot be changed in place. Use "
+        "replace_by_path, which returns a changed copy."
+    )
+
+
+# ------------------------------------------------------------------------------------
+# Writing
+# ------------------------------------------------------------------------------------
+
+_Trie: TypeAlias = dict[Part, "_Trie | None"]
+"""The targets as a tree: None where the value goes."""
+
+
+def _as_trie(targets: list[tuple[Part, ...]]) -> _Trie:
+    root: _Trie = {}
+    for target in targets:
+        branch = root
+        for part in target[:-1]:
+            branch = branch.setdefault(part, {})
+            assert branch is not None  # no target is inside of another
+        branch[target[-1]] = None
+    return root
+
+
+def _write(node: Any, trie: _Trie, value: Any, *, in_place: bool) -> Any:
+    """Writes at all targets below a node; returns the node, or its new version."""
+    changes = {}
+    for part, below in trie.items():
+        if below is None:
+            changes[part] = value
+            continue
+        child = dict(nodes.select(node, part) or ())[part]
+        new_child = _write(child, below, value, in_place=in_place)
+        if new_child is not child:
+            changes[part] = new_child
+    if not changes:
+        return node
+    if not (in_place and nodes.is_mutable(node)):
+        return nodes.with_children(node, changes)
+    for part, new_child in changes.items():
+        node[part] = new_child
+    return node
