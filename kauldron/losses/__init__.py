@@ -1,0 +1,28 @@
+"""Losses: metrics whose value is differentiated."""
+
+# ruff: noqa: I001 (in the order a reader wants)
+
+# Regression.
+from kauldron.losses.simple import L2 as L2
+from kauldron.losses.simple import L1 as L1
+from kauldron.losses.simple import Huber as Huber
+from kauldron.losses.simple import Value as Value
+from kauldron.losses.simple import AbsoluteValue as AbsoluteValue
+from kauldron.losses.simple import NegativeCosineSimilarity as NegativeCosineSimilarity
+
+# Classification.
+from kauldron.losses.simple import SoftmaxCrossEntropy as SoftmaxCrossEntropy
+from kauldron.losses.simple import (
+    SoftmaxCrossEntropyWithIntLabels as SoftmaxCrossEntropyWithIntLabels,
+)
+from kauldron.losses.simple import (
+    SigmoidBinaryCrossEntropy as SigmoidBinaryCrossEntropy,
+)
+
+# Writing one's own, and using many.
+from kauldron.losses.loss import Loss as Loss
+from kauldron.losses.all_reduce_mean import AllReduceMean as AllReduceMean
+from kauldron.losses.total_loss import compute_losses as compute_losses
+
+# An older module path.
+from kauldron.losses.compat import base as base

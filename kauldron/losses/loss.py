@@ -1,0 +1,115 @@
+"""The base class of losses: weight, mask, normalisation."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import inspect
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from kauldron import kontext
+from kauldron.losses.all_reduce_mean import AllReduceMean, check_normalize_by
+from kauldron.metrics.metric import Metric
+
+Schedule = Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class Loss(Metric):
+    """Base class of losses.
+
+    Subclasses implement `get_values`, which gives the loss of every element before it
+    is masked, averaged and weighted. A loss is a metric: it can be logged as one.
+
+    Attributes:
+      step: Where to find the step; looked up only if the weight is a schedule.
+      mask: Weights in [0, 1], broadcastable to the values.
+      weight: Number by which the loss is multiplied, or a function of the step.
+      normalize_by: Divide by the sum of the `"mask"`, or by the number of `"values"`.
+
+    Example:
+      >>> import numpy as np
+      >>> from kauldron import losses
+      >>> loss = losses.L2(preds="preds.x", targets="batch.x", weight=2.0)
+      >>> context = {"preds": {"x": np.ones((4, 3))}, "batch": {"x": np.zeros((4, 3))}}
+      >>> float(loss(context=context))
+      2.0
+    """
+
+    step: kontext.Key = "step"
+    mask: kontext.Key | None = None
+    weight: float | Schedule = 1.0
+    normalize_by: str = "mask"
+
+    State = AllReduceMean
+
+    def __post_init__(self) -> None:
+        check_normalize_by(self.normalize_by)
+        is_number = isinstance(self.weight, numbers.Real | jax.core.Tracer)
+        if not is_number and not callable(self.weight):
+            raise TypeError(
+                f"{type(self).__qualname__}: weight must be a number or a function of"
+                f" the step, not {self.weight!r}."
+            )
+
+    @abc.abstractmethod
+    def get_values(self, **kwargs: Any) -> jax.Array:
+        """The loss of every element, not averaged."""
+
+    def get_state(
+        self, *args: Any, mask: Any = None, step: Any = None, **kwargs: Any
+    ) -> AllReduceMean:
+        return AllReduceMean.from_values(
+            self.get_values(*args, **kwargs),
+            mask=mask,
+            weight=self.get_weight(step),
+            normalize_by=self.normalize_by,
+        )
+
+    def get_weight(self, step: Any = None) -> jax.Array:
+        """The weight at a step, as a float32 scalar.
+
+        Args:
+          step: The train step; needed if the weight is a schedule.
+
+        Raises:
+          ValueError: If the weight is a schedule and there is no step.
+        """
+        weight = self.weight
+        if callable(weight):
+            if step is None:
+                raise ValueError(
+                    f"The weight of {type(self).__qualname__} is a schedule: pass the"
+                    " step (`step=...`, or a context that has one)."
+                )
+            weight = weight(step)
+        return jnp.asarray(weight, jnp.float32)
+
+    def __kontext_keys__(self) -> dict[str, Any]:
+        names = kontext.type_utils.get_annotated(type(self), kontext.Key)
+        if not callable(self.weight):
+            names = [name for name in names if name != "step"]
+        return {name: getattr(self, name) for name in names}
+
+    def _inputs_function(self) -> Callable[..., Any]:
+        """What the keys must fit: `get_values` with a mask and a step."""
+        if type(self).get_state is not Loss.get_state:
+            return self.get_state
+        parameters = dict(inspect.signature(self.get_values).parameters)
+        kinds = {parameter.kind for parameter in parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD in kinds:
+            return self.get_values
+        for name in ("mask", "step"):
+            parameters[name] = inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None
+            )
+
+        def get_values(**kwargs: Any) -> None: ...
+
+        get_values.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        return get_values

@@ -1,0 +1,54 @@
+"""What is measured: metrics, and the states they accumulate.
+
+Losses (`kauldron.losses`) and summaries (`kauldron.summaries`) are metrics too.
+"""
+
+# ruff: noqa: I001 (in the order a reader wants)
+
+# Classification.
+from kauldron.metrics.classification import Accuracy as Accuracy
+from kauldron.metrics.classification import BinaryAccuracy as BinaryAccuracy
+from kauldron.metrics.classification import Precision1 as Precision1
+from kauldron.metrics.roc_auc import RocAuc as RocAuc
+
+# Statistics of tensors.
+from kauldron.metrics.norm import Norm as Norm
+from kauldron.metrics.stats import Std as Std
+from kauldron.metrics.stats import SingleDimension as SingleDimension
+
+# Images and segmentations.
+from kauldron.metrics.image import Psnr as Psnr
+from kauldron.metrics.image import Ssim as Ssim
+from kauldron.metrics.lpips import LpipsVgg as LpipsVgg
+from kauldron.metrics.clustering import Ari as Ari
+
+# Metrics around metrics.
+from kauldron.metrics.tree_metrics import TreeMap as TreeMap
+from kauldron.metrics.tree_metrics import TreeReduce as TreeReduce
+from kauldron.metrics.skip_if_missing import SkipIfMissing as SkipIfMissing
+from kauldron.metrics.metric import NoopMetric as NoopMetric
+
+# Writing one's own.
+from kauldron.metrics.metric import Metric as Metric
+from kauldron.metrics.state import State as State
+from kauldron.metrics.average_state import AverageState as AverageState
+from kauldron.metrics.auto_state import AutoState as AutoState
+from kauldron.metrics.auto_state import sum_field as sum_field
+from kauldron.metrics.auto_state import min_field as min_field
+from kauldron.metrics.auto_state import max_field as max_field
+from kauldron.metrics.auto_state import concat_field as concat_field
+from kauldron.metrics.auto_state import truncate_field as truncate_field
+from kauldron.metrics.auto_state import state_field as state_field
+from kauldron.metrics.auto_state import static_field as static_field
+from kauldron.metrics.state import EmptyState as EmptyState
+from kauldron.metrics.state import EMPTY as EMPTY
+from kauldron.metrics.tree_metrics import TreeState as TreeState
+
+# Accumulating over batches.
+from kauldron.metrics.merging import merge_states as merge_states
+
+# Older names and module paths.
+from kauldron.metrics.collecting_state import CollectingState as CollectingState
+from kauldron.metrics.collecting_state import CollectFirstState as CollectFirstState
+from kauldron.metrics.compat import base as base
+from kauldron.metrics.compat import base_state as base_state

@@ -1,0 +1,96 @@
+"""Arrays collected over batches, and their way to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class Collected:
+    """Pieces collected one after the other; immutable, and joined in constant time.
+
+    A piece is an array or a tree of arrays. Joining two collections makes a node that
+    points to both, so that collecting `n` batches costs `n` steps.
+    """
+
+    __slots__ = ("_items", "length")
+
+    def __init__(self, items: Iterable[Any], *, length: int | None = None) -> None:
+        """Make a collection.
+
+        Args:
+          items: Pieces and collections, in order.
+          length: Number of entries along the collected axis, if known.
+        """
+        self._items = tuple(items)
+        self.length = length
+
+    def __iter__(self) -> Iterator[Any]:
+        pending = list(reversed(self._items))
+        while pending:
+            item = pending.pop()
+            if isinstance(item, Collected):
+                pending.extend(reversed(item._items))
+            else:
+                yield item
+
+    def __repr__(self) -> str:
+        return f"Collected({len(list(self))} pieces)"
+
+    def __reduce__(self) -> Any:
+        return _make_collected, (tuple(self), self.length)
+
+
+def _make_collected(pieces: Iterable[Any], length: int | None) -> Collected:
+    return Collected(pieces, length=length)
+
+
+jax.tree_util.register_pytree_with_keys(
+    Collected,
+    lambda collected: (
+        [(jax.tree_util.SequenceKey(i), piece) for i, piece in enumerate(collected)],
+        collected.length,
+    ),
+    lambda length, pieces: Collected(pieces, length=length),
+)
+
+
+def pieces_of(value: Any) -> list[Any]:
+    """The pieces of a collection; one if the value is not collected yet."""
+    return list(value) if isinstance(value, Collected) else [value]
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether any leaf is a tracer."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def start_copy(value: Any) -> None:
+    """Start copying a piece to the host without waiting; collections are under way."""
+    if isinstance(value, Collected):
+        return
+    for leaf in jax.tree.leaves(value):
+        if isinstance(leaf, jax.Array):
+            leaf.copy_to_host_async()
+
+
+def to_host(tree: Any) -> Any:
+    """Every device array as numpy; tracers and the rest stay."""
+    leaves, structure = jax.tree.flatten(tree)
+    on_device = [
+        isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+        for leaf in leaves
+    ]
+    if not any(on_device):
+        return tree
+    with jax.transfer_guard("allow"):
+        for leaf, is_device_array in zip(leaves, on_device):
+            if is_device_array:
+                leaf.copy_to_host_async()
+        return structure.unflatten(
+            np.asarray(leaf) if is_device_array else leaf
+            for leaf, is_device_array in zip(leaves, on_device)
+        )

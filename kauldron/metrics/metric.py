@@ -1,0 +1,236 @@
+"""The description of something measured."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kauldron import kontext
+from kauldron.metrics.metric_equality import is_equal
+from kauldron.metrics.options import freeze_options
+from kauldron.metrics.state import EMPTY, EmptyState, State
+from kauldron.utils.error_context import error_prefix
+
+
+class Metric(abc.ABC):
+    """Base class of every metric, loss and summary.
+
+    A metric is a frozen, hashable description without data. Subclasses are decorated
+    with `@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)` and have:
+
+    - a `kontext.Key` field for each argument of `get_state`, plus plain options;
+    - a nested `State`, decorated with `@flax.struct.dataclass`;
+    - `get_state`, which turns a batch into a state.
+
+    What is finally computed belongs to the state, which finds the metric's options
+    under `self.parent`.
+
+    Example:
+      >>> from kauldron import metrics
+      >>> accuracy = metrics.Accuracy(logits="preds.logits", labels="batch.label")
+      >>> context = {
+      ...     "preds": {"logits": np.array([[1.0, 2.0], [3.0, 0.0]])},
+      ...     "batch": {"label": np.array([[1], [1]])},
+      ... }
+      >>> float(accuracy(context=context))
+      0.5
+    """
+
+    State: ClassVar[Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _check_state_class(cls)
+        if "compute" in cls.__dict__:
+            raise ValueError(
+                f"{cls.__qualname__} defines `compute`. Put it on the state"
+                f" (`{cls.__qualname__}.State.compute`) and use `self.parent` there to"
+                " reach the metric's options."
+            )
+        for name in ("get_state", "empty"):
+            if name in cls.__dict__:
+                setattr(cls, name, _set_parent(cls.__dict__[name]))
+        if "__post_init__" in cls.__dict__:
+            cls.__post_init__ = _freeze_before(cls.__dict__["__post_init__"])  # type: ignore[attr-defined]
+
+    def __post_init__(self) -> None:
+        freeze_options(self)
+
+    def __eq__(self, other: Any) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, others = vars(self), vars(other)
+        return mine.keys() == others.keys() and all(
+            is_equal(mine[name], others[name]) for name in mine
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), *sorted(vars(self))))
+
+    @abc.abstractmethod
+    def get_state(self, **kwargs: Any) -> State:
+        """The state of one batch; traceable."""
+
+    def empty(self) -> State:
+        """The state of no data."""
+        if not hasattr(type(self), "State"):
+            raise NotImplementedError(
+                f"{type(self).__qualname__} has no nested `State` class. Define one, or"
+                " override `empty`."
+            )
+        return self.State.empty()
+
+    def get_state_from_context(self, context: Any) -> State:
+        """The state of the values that the metric's keys find in a context.
+
+        Args:
+          context: Anything that paths can point into.
+
+        Raises:
+          ValueError: If a required key is not set.
+          KeyError: If a path leads nowhere, with the closest ones.
+          TypeError: If the keys do not fit the arguments of `get_state`.
+        """
+        inputs = self.resolve_inputs(context)
+        with error_prefix(lambda: f"{_describe_inputs(self, inputs)}: "):
+            return self.get_state(**inputs)
+
+    def resolve_inputs(self, context: Any) -> dict[str, Any]:
+        """The arguments of `get_state`, taken from a context by the metric's keys."""
+        function = self._inputs_function()
+        inputs = kontext.resolve_from_keyed_obj(context, self, func=function)
+        required = _required_arguments(function)
+        missing = [n for n, value in inputs.items() if value is None and n in required]
+        if missing:
+            raise KeyError(none_message(self, missing))
+        return inputs
+
+    def _inputs_function(self) -> Callable[..., Any]:
+        """Whose arguments the keys must fit."""
+        return self.get_state
+
+    def merge_leaf_states(self, states: Sequence[State]) -> State:
+        """One state for the states of a tree's leaves; used by `TreeReduce`."""
+        return functools.reduce(lambda a, b: a.merge(b), states, self.empty())
+
+    def __call__(self, *, context: Any = None, **kwargs: Any) -> Any:
+        """Compute the value of one batch.
+
+        Args:
+          context: Where the keys find the inputs; or
+          **kwargs: the inputs themselves.
+
+        Returns:
+          What `State.compute` returns.
+        """
+        if context is not None and kwargs:
+            raise TypeError(
+                f"{type(self).__qualname__} takes either a context or the inputs"
+                f" themselves, but got a context and {sorted(kwargs)}."
+            )
+        if context is not None:
+            state = self.get_state_from_context(context)
+        else:
+            state = self.get_state(**kwargs)
+        return state.compute()
+
+    def __metric_names__(self) -> list[str] | None:
+        """Names of the parts of the value; `None` if it is a scalar."""
+        return None
+
+
+#
+# Checks and wrappers at class creation
+#
+
+
+def _check_state_class(cls: type[Metric]) -> None:
+    state = cls.__dict__.get("State")
+    is_state = isinstance(state, type) and issubclass(state, State)
+    if is_state and "_flax_dataclass" not in state.__dict__:
+        raise TypeError(
+            f"{cls.__qualname__}.State ({state.__qualname__}) must be decorated with"
+            " `@flax.struct.dataclass`."
+        )
+
+
+def _set_parent(method: Callable[..., State]) -> Callable[..., State]:
+    @functools.wraps(method)
+    def wrapper(self: Metric, *args: Any, **kwargs: Any) -> State:
+        state = method(self, *args, **kwargs)
+        if not isinstance(state, State):
+            raise TypeError(
+                f"{type(self).__qualname__}.{method.__name__}() must return a state, but"
+                f" returned {type(state).__qualname__}."
+            )
+        return state.replace(parent=self) if state.parent is EMPTY else state
+
+    return wrapper
+
+
+def _freeze_before(post_init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(post_init)
+    def wrapper(self: Metric, *args: Any) -> None:
+        freeze_options(self)
+        post_init(self, *args)
+
+    return wrapper
+
+
+#
+# Inputs
+#
+
+
+def _required_arguments(function: Callable[..., Any]) -> set[str]:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in named and parameter.default is inspect.Parameter.empty
+    }
+
+
+def none_message(metric: Metric, names: list[str]) -> str:
+    """Text of the error about keys that found `None`."""
+    paths = kontext.get_keypaths(metric)
+    found = ", ".join(f"{name}={str(paths.get(name))!r}" for name in names)
+    return (
+        f"Error for {type(metric).__qualname__}: the value is None for {found}, but it"
+        " is required."
+    )
+
+
+def _describe_inputs(metric: Metric, inputs: dict[str, Any]) -> str:
+    """`L2(preds='preds.image': float32[4,3], targets='batch.image': float32[4,1])`."""
+    paths = kontext.get_keypaths(metric)
+    parts = [
+        f"{name}={str(paths.get(name))!r}: {_describe(value)}"
+        for name, value in inputs.items()
+    ]
+    return f"{type(metric).__qualname__}({', '.join(parts)})"
+
+
+def _describe(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}[{','.join(map(str, np.shape(value)))}]"
+    return type(value).__qualname__
+
+
+#
+# The smallest metric
+#
+
+
+class NoopMetric(Metric):
+    """Accepts anything and computes `{}`: takes the place of a metric to remove it."""
+
+    State = EmptyState
+
+    def get_state(self, **kwargs: Any) -> EmptyState:
+        return EmptyState()

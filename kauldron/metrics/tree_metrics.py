@@ -1,0 +1,171 @@
+"""Metrics applied to every leaf of a tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+import flax.struct
+import jax
+
+from kauldron import kontext
+from kauldron.metrics.metric import Metric, none_message
+from kauldron.metrics.state import EMPTY, MetricT, State
+
+
+@flax.struct.dataclass
+class TreeState(State[MetricT]):
+    """A tree of states.
+
+    Attributes:
+      tree: The states, or `EMPTY`.
+    """
+
+    tree: Any = EMPTY
+
+    @classmethod
+    def empty(cls) -> Self:
+        return cls()
+
+    def merge(self, other: Self) -> Self:
+        if not isinstance(other, TreeState):
+            raise TypeError(
+                f"Cannot merge {type(self).__qualname__} with"
+                f" {type(other).__qualname__}."
+            )
+        if self.tree is EMPTY or other.tree is EMPTY:
+            return other if self.tree is EMPTY else self
+        structures = [
+            jax.tree.structure(tree, is_leaf=State.isinstance)
+            for tree in (self.tree, other.tree)
+        ]
+        if structures[0] != structures[1]:
+            raise ValueError(
+                "Cannot merge trees of states of different structure:"
+                f" {structures[0]} and {structures[1]}."
+            )
+        return self.replace(tree=_map(lambda a, b: a.merge(b), self.tree, other.tree))
+
+    def finalize(self) -> Self:
+        return self.replace(tree=_map(lambda state: state.finalize(), self.tree))
+
+    def compute(self) -> Any:
+        """The tree of values."""
+        return {} if self.tree is EMPTY else _map(lambda s: s.compute(), self.tree)
+
+
+def _map(function: Any, *trees: Any) -> Any:
+    return jax.tree.map(function, *trees, is_leaf=State.isinstance)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class _TreeMetric(Metric):
+    """Keys of the inner metric, which may hold wildcards.
+
+    What comes before the first wildcard is looked up in the context, the rest selects
+    from the tree found there.
+    """
+
+    metric: Metric
+
+    def __kontext_keys__(self) -> dict[str, Any]:
+        return {
+            name: key if key == kontext.REQUIRED else _glob(key).first_non_glob_parent
+            for name, key in kontext.get_keypaths(self.metric).items()
+            if key is not None
+        }
+
+    def resolve_inputs(self, context: Any) -> dict[str, Any]:
+        inputs = kontext.resolve_from_keyed_obj(context, self)
+        missing = [name for name, value in inputs.items() if value is None]
+        if missing:
+            raise KeyError(none_message(self.metric, missing))
+        keys = kontext.get_keypaths(self.metric)
+        return {
+            name: self._select(name, _glob(keys[name]), tree)
+            for name, tree in inputs.items()
+        }
+
+    def _select(self, name: str, path: kontext.GlobPath, tree: Any) -> Any:
+        pattern = path.relative_to(path.first_non_glob_parent)
+        if not len(pattern):
+            return tree
+        selected = kontext.filter_by_path(tree, pattern)
+        if not jax.tree.leaves(selected):
+            raise KeyError(
+                f"Error for {type(self).__qualname__} of"
+                f" {type(self.metric).__qualname__}: nothing matches {name}={str(path)!r}."
+            )
+        return selected
+
+    def _leaf_states(self, trees: dict[str, Any]) -> tuple[list[State], Any]:
+        """State of each leaf, and the structure of the tree."""
+        trees = {name: tree for name, tree in trees.items() if tree is not None}
+        structures = {name: jax.tree.structure(tree) for name, tree in trees.items()}
+        first = next(iter(structures), None)
+        for name, structure in structures.items():
+            if structure != structures[first]:
+                raise ValueError(
+                    f"{type(self).__qualname__} of {type(self.metric).__qualname__}:"
+                    f" the trees {first!r} and {name!r} have different structures:"
+                    f" {structures[first]} and {structure}."
+                )
+        leaves = zip(*(jax.tree.leaves(tree) for tree in trees.values()))
+        states = [self.metric.get_state(**dict(zip(trees, leaf))) for leaf in leaves]
+        return states, structures.get(first)
+
+
+def _glob(key: Any) -> kontext.GlobPath:
+    return kontext.GlobPath.from_str(str(key))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class TreeMap(_TreeMetric):
+    """Applies a metric to every leaf of its inputs and computes a tree of values.
+
+    The inputs are trees of equal structure. Keys are those of the inner metric and may
+    hold wildcards, such as `params.**.kernel`.
+
+    Attributes:
+      metric: What to apply.
+
+    Example:
+      >>> import numpy as np
+      >>> from kauldron import metrics
+      >>> norms = TreeMap(metric=metrics.Norm(tensor="params", axis=None))
+      >>> values = norms(context={"params": {"a": np.ones(4), "b": np.zeros((2, 3))}})
+      >>> {name: float(value) for name, value in values.items()}
+      {'a': 2.0, 'b': 0.0}
+    """
+
+    State = TreeState
+
+    def get_state(self, **kwargs: Any) -> State:
+        states, structure = self._leaf_states(kwargs)
+        return TreeState(tree=structure.unflatten(states) if structure else EMPTY)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class TreeReduce(_TreeMetric):
+    """Applies a metric to every leaf of its inputs and merges the states to one.
+
+    The state is one of the inner metric. Keys may hold wildcards, as in `TreeMap`.
+
+    Attributes:
+      metric: What to apply. Inside `jit` its states must be mergeable there.
+
+    Example:
+      >>> import numpy as np
+      >>> from kauldron import metrics
+      >>> norm = metrics.Norm(tensor="params", axis=None, aggregation_type="concat")
+      >>> context = {"params": {"a": 3 * np.ones(1), "b": 4 * np.ones((1, 1))}}
+      >>> float(TreeReduce(metric=norm)(context=context))
+      5.0
+    """
+
+    def get_state(self, **kwargs: Any) -> State:
+        states, _ = self._leaf_states(kwargs)
+        return self.metric.merge_leaf_states(states)
+
+    def empty(self) -> State:
+        return self.metric.empty()

@@ -1,0 +1,21 @@
+"""Summaries: metrics whose value is a picture, a histogram, a cloud or a text."""
+
+# ruff: noqa: I001 (in the order a reader wants)
+
+# Pictures.
+from kauldron.summaries.images import ShowImages as ShowImages
+from kauldron.summaries.boxes import ShowBoxes as ShowBoxes
+from kauldron.summaries.segmentations import ShowSegmentations as ShowSegmentations
+from kauldron.summaries.difference_images import (
+    ShowDifferenceImages as ShowDifferenceImages,
+)
+
+# Everything else.
+from kauldron.summaries.histograms import HistogramSummary as HistogramSummary
+from kauldron.summaries.histograms import Histogram as Histogram
+from kauldron.summaries.pointclouds import ShowPointCloud as ShowPointCloud
+from kauldron.summaries.pointclouds import PointCloud as PointCloud
+from kauldron.summaries.texts import ShowTexts as ShowTexts
+
+# Names of the past.
+from kauldron.summaries import deprecated as deprecated

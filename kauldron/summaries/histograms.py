@@ -1,0 +1,139 @@
+"""Histograms of values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+import flax.struct
+import jax.numpy as jnp
+import numpy as np
+
+from kauldron import kontext
+from kauldron.ktyping import Array, typechecked
+from kauldron.metrics.collected import (
+    Collected,
+    is_traced,
+    pieces_of,
+    start_copy,
+    to_host,
+)
+from kauldron.metrics.metric import Metric
+from kauldron.metrics.state import EMPTY
+from kauldron.metrics.state import State as BaseState
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Histogram:
+    """Values of which a writer makes a histogram.
+
+    Attributes:
+      tensor: The values, one dimension.
+      num_buckets: How many buckets to make.
+    """
+
+    tensor: np.ndarray
+    num_buckets: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class HistogramSummary(Metric):
+    """Histogram of all values of a tensor.
+
+    Attributes:
+      tensor: Values of any shape.
+      num_buckets: Number of buckets.
+      max_values: How many values to keep at most, evenly spaced among all of them;
+        `None` keeps all.
+    """
+
+    tensor: kontext.Key = kontext.REQUIRED
+    num_buckets: int = 30
+    max_values: int | None = 1_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("num_buckets", "max_values"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}.")
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(BaseState["HistogramSummary"]):
+        """Every `stride`-th of the values seen so far.
+
+        Attributes:
+          values: The kept values, in one dimension.
+          num_seen: Number of values they were taken from.
+          num_kept: Number of kept values.
+          stride: Distance of the kept values, a power of two.
+        """
+
+        values: Any = EMPTY
+        num_seen: int = flax.struct.field(pytree_node=False, default=0)
+        num_kept: int = flax.struct.field(pytree_node=False, default=0)
+        stride: int = flax.struct.field(pytree_node=False, default=1)
+
+        @classmethod
+        def empty(cls) -> Self:
+            return cls()
+
+        def merge(self, other: Self) -> Self:
+            if is_traced((self.values, other.values)):
+                raise RuntimeError(
+                    f"{type(self).__qualname__} collects data on the host: its `merge`"
+                    " cannot be jit-compiled."
+                )
+            if self.values is EMPTY or other.values is EMPTY:
+                return other if self.values is EMPTY else self
+            stride = max(self.stride, other.stride)
+            left, right = self._thin(stride), other._thin(stride, skip=self.num_seen)
+            start_copy(left.values)
+            start_copy(right.values)
+            merged = left.replace(
+                values=Collected((left.values, right.values)),
+                num_seen=left.num_seen + right.num_seen,
+                num_kept=left.num_kept + right.num_kept,
+            )
+            return merged._limit()
+
+        def _limit(self) -> Self:
+            """Double the stride until not too many values are kept."""
+            limit = self._max_values()
+            stride, num_kept = self.stride, self.num_kept
+            while limit is not None and num_kept > limit:
+                stride, num_kept = 2 * stride, -(-num_kept // 2)
+            return self._thin(stride)
+
+        def _thin(self, stride: int, skip: int = 0) -> Self:
+            """Keep the values at multiples of `stride`, after `skip` others."""
+            if stride == self.stride:
+                return self
+            start = (-skip) % stride // self.stride
+            values = self.values
+            if isinstance(values, Collected):
+                values = np.concatenate(to_host(pieces_of(values)))
+            values = values[start :: stride // self.stride]
+            return self.replace(values=values, stride=stride, num_kept=values.shape[0])
+
+        def _max_values(self) -> int | None:
+            return None if self.parent is EMPTY else self.parent.max_values
+
+        def finalize(self) -> Self:
+            if self.values is EMPTY or is_traced(self.values):
+                return self
+            return self.replace(values=np.concatenate(to_host(pieces_of(self.values))))
+
+        def compute(self) -> Histogram:
+            if self.values is EMPTY or not self.num_seen:
+                raise ValueError(
+                    f"{self.parent!r}: there are no values to make a histogram of."
+                )
+            return Histogram(self.values, self.parent.num_buckets)
+
+    @typechecked
+    def get_state(self, tensor: Array["*any"]) -> HistogramSummary.State:
+        values = jnp.ravel(tensor)
+        state = self.State(
+            values=values, num_seen=values.size, num_kept=values.size, parent=self
+        )
+        return state._limit()
