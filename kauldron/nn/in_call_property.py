@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ class InCallProperty(property):
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
-        if name in owner.__dict__.get("__annotations__", {}):
+        if name in inspect.get_annotations(owner):
             raise TypeError(
                 f"`{owner.__qualname__}.{name}` has a type annotation, which makes it a "
                 f"field of the module. Drop the annotation: `{name} = ...`."

@@ -117,7 +117,7 @@ def _path_fields(cls: type) -> dict[str, type]:
     found = {}
     for parent in reversed(cls.__mro__):
         namespace = getattr(sys.modules.get(parent.__module__), "__dict__", {})
-        for name, annotation in vars(parent).get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(parent).items():
             path_type = _path_type(annotation, namespace)
             found.pop(name, None)
             if path_type is not None:

@@ -33,7 +33,7 @@ class Stores(nn.Module):
         return self.interms["h"]
 
 
-def reader(*paths, **submodules):
+def reader(*paths):
     """A module that calls `Stores` as `a`, then reads paths from inside `b.inner`."""
 
     class Reads(nn.Module):
@@ -157,7 +157,9 @@ def test_missing_name_lists_what_is_stored_and_how_to_capture():
             self.interms["stored"] = 1
             return self.interms["missing"]
 
-    with pytest.raises(KeyError, match=r"'missing'.*stored.*capture_intermediates=True"):
+    with pytest.raises(
+        KeyError, match=r"'missing'.*stored.*capture_intermediates=True"
+    ):
         Missing().apply({})
     with pytest.raises(KeyError, match="'missing'") as info:
         Missing().apply({}, mutable=True)

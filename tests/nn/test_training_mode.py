@@ -212,31 +212,32 @@ def test_class_that_overrides_apply():
 
 def test_reading_on_an_unbound_module():
     with pytest.raises(
-        ValueError, match="`is_training` property can only be called inside `.init`"
+        ValueError, match=r"`is_training` property can only be called inside `\.init`"
     ):
         Mode().is_training
 
 
 def test_reading_without_a_value_names_both_remedies():
     with pytest.raises(
-        ValueError, match=r"`is_training_property=` kwargs was not set.*set_train_property"
+        ValueError,
+        match=r"`is_training_property=` kwargs was not set.*set_train_property",
     ):
         Mode().apply({}, 0.0)
 
 
-@pytest.mark.parametrize("value", [1, 0, "train", 1.0, np.ones(1, bool), jnp.array(True)])
+@pytest.mark.parametrize(
+    "value", [1, 0, "train", 1.0, np.ones(1, bool), jnp.array(True)]
+)
 def test_values_that_are_no_bool(value):
     with pytest.raises(ValueError, match=f"must be a bool, not {type(value).__name__}"):
         Mode().apply({}, 0.0, is_training_property=value)
     with pytest.raises(ValueError, match="must be a bool"):
-        with kd.nn.set_train_property(value):
-            pass
+        kd.nn.set_train_property(value).__enter__()
 
 
 def test_none_is_no_mode():
     with pytest.raises(ValueError, match="must be a bool"):
-        with kd.nn.set_train_property(None):
-            pass
+        kd.nn.set_train_property(None).__enter__()
 
 
 def test_numpy_bool_is_accepted():
@@ -373,7 +374,9 @@ class ScanBody(nn.Module):
     "wrap",
     [
         lambda x: nn.remat(Mode)()(x),
-        lambda x: nn.vmap(Mode, variable_axes={"params": 0}, split_rngs={})()(x[None])[0],
+        lambda x: nn.vmap(Mode, variable_axes={"params": 0}, split_rngs={})()(x[None])[
+            0
+        ],
         lambda x: nn.scan(ScanBody, length=1)()(x, None)[0],
         lambda x: nn.remat(nn.jit(Mode))()(x),
     ],
@@ -537,7 +540,9 @@ def test_our_keys_are_rngs_of_flax():
         Noisy().apply(expected, X, rngs={"noise": key.rng}),
     )
     _equal(nn.Dense(2).init(key, X), nn.Dense(2).init(key.rng, X))
-    _equal(nn.Dense(2).init_with_output(key, X), nn.Dense(2).init_with_output(key.rng, X))
+    _equal(
+        nn.Dense(2).init_with_output(key, X), nn.Dense(2).init_with_output(key.rng, X)
+    )
     _equal(jax.jit(nn.Dense(2).init)(key, X), nn.Dense(2).init(key.rng, X))
 
 

@@ -1,0 +1,117 @@
+"""Messages reach the user, with the line they came from."""
+
+import logging
+import subprocess
+import sys
+import textwrap
+import types
+
+import pytest
+
+from kauldron.utils import status
+
+
+def _run(script):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def test_message_appears_on_stderr_of_a_plain_script(tmp_path):
+    script = tmp_path / "my_script.py"
+    script.write_text(
+        "from kauldron import kd\n\nkd.utils.status.log('hello')\n"
+        "kd.utils.status.log_status('starting')\nkd.utils.status.log('again')\n"
+    )
+    run = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True
+    )
+    lines = run.stderr.splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == [
+        "my_script.py:3] hello",
+        "my_script.py:4] starting",
+        "my_script.py:5] again",
+    ]
+    assert run.stdout == ""
+
+
+def test_message_imports_neither_jax_nor_numpy():
+    _run(
+        """
+        import sys
+        from kauldron import kd
+        kd.utils.status.log("hello")
+        assert not {"jax", "numpy"} & set(sys.modules)
+        """
+    )
+
+
+def test_logging_of_the_application_is_respected():
+    run = _run(
+        """
+        import logging
+        from kauldron.utils import status
+        status.log("before")
+        logging.basicConfig(level=logging.WARNING, format="APP %(message)s")
+        status.log("hidden")
+        logging.getLogger().setLevel(logging.INFO)
+        status.log("shown")
+        """
+    )
+    lines = run.stderr.splitlines()
+    assert [line.rsplit(" ", 1)[1] for line in lines] == ["before", "shown"]
+    assert lines[1] == "APP shown"
+
+
+def test_record_carries_the_line_of_the_caller(caplog):
+    def helper():
+        status.log("from the caller", stacklevel=2)
+
+    with caplog.at_level(logging.INFO, logger="kauldron"):
+        status.log("direct")
+        helper()
+    code = test_record_carries_the_line_of_the_caller.__code__
+    assert [record.funcName for record in caplog.records] == [code.co_name] * 2
+    assert caplog.records[0].filename == "test_status.py"
+
+
+def test_percent_signs_are_kept(caplog):
+    with caplog.at_level(logging.INFO, logger="kauldron"):
+        status.log("100% %s done")
+    assert caplog.messages == ["100% %s done"]
+
+
+def test_warning_points_to_the_caller():
+    with pytest.warns(DeprecationWarning, match="old name") as record:
+        status.warn("old name", DeprecationWarning)
+    assert record[0].filename == __file__
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    shell = types.SimpleNamespace(kernel=object())
+    ipython = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    status._on_notebook.cache_clear()
+    yield
+    status._on_notebook.cache_clear()
+
+
+def test_messages_are_printed_in_a_notebook(notebook, capsys):
+    status.log("hello")
+    with pytest.warns(UserWarning, match="careful"):
+        status.warn("careful")
+    assert capsys.readouterr().out == "hello\nWarning: careful\n"
+    assert status.on_notebook
+
+
+def test_facts_about_the_process():
+    assert status.is_lead_host is True
+    assert status.on_xmanager is False
+    assert status.on_notebook is False
+    assert status.status is status
+    with pytest.raises(AttributeError, match="nonsense"):
+        status.nonsense
