@@ -1,0 +1,136 @@
+"""What stands in `transforms=`: which kind each entry is, checked early."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kauldron.data.slice_dataset import SliceDataset
+from kauldron.data.transforms import transform_types
+
+
+class Kind(enum.Enum):
+    """How an entry is applied."""
+
+    MAP = "map"
+    RANDOM_MAP = "random_map"
+    FILTER = "filter"
+    MAP_WITH_INDEX = "map_with_index"
+    FLAT_MAP = "flat_map"
+    BATCH = "batch"
+    SLICE = "slice"
+    CALL = "__call__"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One entry of `transforms=`.
+
+    Attributes:
+      kind: How it is applied.
+      transform: The object the user gave.
+      number: Its place, counted from 0.
+      label: How messages call it: `transforms[2]` or `transforms['scale']`.
+    """
+
+    kind: Kind
+    transform: Any
+    number: int
+    label: str
+
+    def __str__(self) -> str:
+        return f"{self.label} {short_repr(self.transform)}"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this library wrote the transform, so that it changes no input."""
+        return type(self.transform).__module__.startswith("kauldron.")
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether the entry is there to drop or multiply records."""
+        return self.kind in (Kind.FILTER, Kind.FLAT_MAP)
+
+
+def parse_entries(transforms: Sequence[Any] | Mapping[str, Any]) -> tuple[Entry, ...]:
+    """The entries in the order of application.
+
+    Raises:
+      TypeError: An entry is of no known kind.
+      ValueError: An entry belongs to the other back-end.
+    """
+    if isinstance(transforms, Mapping):
+        named = [(f"transforms[{name!r}]", t) for name, t in transforms.items()]
+    elif isinstance(transforms, Sequence) and not isinstance(transforms, str):
+        named = [(f"transforms[{i}]", t) for i, t in enumerate(transforms)]
+    else:
+        raise TypeError(
+            "transforms= takes a list or a dict of transforms, not"
+            f" {type(transforms).__name__}: {short_repr(transforms)}."
+        )
+    return tuple(
+        Entry(_kind(transform, label), transform, number, label)
+        for number, (label, transform) in enumerate(named)
+    )
+
+
+def short_repr(value: Any) -> str:
+    """A repr on one line, of limited length."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+def _kind(transform: Any, label: str) -> Kind:
+    if isinstance(transform, type):
+        raise TypeError(
+            f"{label} is the class {transform.__name__}, not an object of it; did you"
+            " forget the parentheses?"
+        )
+    if getattr(type(transform), "__kd_data_backend__", None) == "tf":
+        name = type(transform).__name__
+        raise ValueError(
+            f"{label}: {name} works on TensorFlow tensors; in this pipeline use a"
+            f" transform of kd.data or kd.data.py (kd.data.py.{name}, if there is one)."
+        )
+    if isinstance(transform, SliceDataset):
+        return Kind.SLICE
+    for cls, kind in _OUR_TYPES:
+        if isinstance(transform, cls):
+            return kind
+    for module, name, kind in _GRAIN_TYPES:
+        cls = getattr(sys.modules.get(module), name, None)
+        if cls is not None and isinstance(transform, cls):
+            return kind
+    if callable(transform):
+        return Kind.CALL
+    raise TypeError(
+        f"{label} is a {type(transform).__name__} ({short_repr(transform)}), which is"
+        " no transform. Accepted are: kd.data.MapTransform, kd.data.FilterTransform,"
+        " kd.data.RandomMapTransform, the transforms of grain,"
+        " kd.data.py.SliceDataset, and functions of one record."
+    )
+
+
+_OUR_TYPES = (
+    (transform_types.MapTransform, Kind.MAP),
+    (transform_types.FilterTransform, Kind.FILTER),
+    (transform_types.RandomMapTransform, Kind.RANDOM_MAP),
+)
+
+# Looked up only where the user's own code has imported grain.
+_GRAIN_TYPES = (
+    ("grain.transforms", "Map", Kind.MAP),
+    ("grain.transforms", "RandomMap", Kind.RANDOM_MAP),
+    ("grain.transforms", "Filter", Kind.FILTER),
+    ("grain.transforms", "MapWithIndex", Kind.MAP_WITH_INDEX),
+    ("grain.transforms", "Batch", Kind.BATCH),
+    ("grain.python", "MapTransform", Kind.MAP),
+    ("grain.python", "RandomMapTransform", Kind.RANDOM_MAP),
+    ("grain.python", "FilterTransform", Kind.FILTER),
+    ("grain.python", "MapWithIndexTransform", Kind.MAP_WITH_INDEX),
+    ("grain.python", "Batch", Kind.BATCH),
+    ("grain.experimental", "FlatMapTransform", Kind.FLAT_MAP),
+)

@@ -1,0 +1,236 @@
+"""Worker processes: each builds every W-th unit; the consumer takes them in turn."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kauldron.data.engine import frames
+from kauldron.data.engine.batch_job import BatchJob, Piece
+from kauldron.data.engine.executors import Executor
+
+_BOOT = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from kauldron.data.engine import worker_main
+worker_main.main(int(sys.argv[2]))
+"""
+
+# Workers must not take memory of the accelerator that the parent computes on.
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "CUDA_VISIBLE_DEVICES": "-1",
+}
+
+
+class CannotStartError(Exception):
+    """Worker processes are not possible here; the message says why."""
+
+
+class JobRecipe(Protocol):
+    """Something that can be pickled and then gives the job."""
+
+    def job(self, start: int) -> BatchJob:
+        """The job whose first unit begins at a stream position."""
+        ...
+
+
+class WorkerExecutor(Executor):
+    """Processes build units ahead, `ahead` for each worker.
+
+    Raises:
+      CannotStartError: They cannot be started, or cannot load the pipeline.
+    """
+
+    def __init__(
+        self,
+        recipe: JobRecipe,
+        position: int,
+        start: int,
+        stop: int | None,
+        *,
+        num_workers: int,
+        ahead: int,
+        init_fn: Callable[[int, int], Any] | None = None,
+        profile: bool = False,
+        describe: Callable[[int], str],
+    ):
+        super().__init__(start, stop)
+        self._first = start
+        self._ahead = ahead
+        self._describe = describe
+        setup = {
+            "recipe": _pickled(recipe, "the pipeline"),
+            "init_fn": init_fn and _pickled(init_fn, "worker_init_fn"),
+            "start": position,
+            "num_workers": num_workers,
+        }
+        self._workers: list[_Worker] = []
+        self._end = weakref.finalize(self, _close_all, self._workers)
+        try:
+            for number in range(num_workers):
+                self._workers.append(_Worker(number))
+            for number, worker in enumerate(self._workers):
+                worker.send({**setup, "worker": number, "profile": profile and not number})
+            for worker in self._workers:
+                worker.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        for _ in range(num_workers * ahead):
+            self._request()
+
+    def get(self) -> Piece:
+        unit = self._next - self._outstanding
+        if not self._has(unit):
+            raise StopIteration
+        worker = self._worker_of(unit)
+        try:
+            piece = worker.receive(lambda: self._describe(unit))
+        except Exception:
+            self.close()
+            raise
+        self._request()
+        return piece
+
+    def close(self) -> None:
+        self._end()
+
+    @property
+    def _outstanding(self) -> int:
+        return sum(len(worker.pending) for worker in self._workers)
+
+    def _worker_of(self, unit: int) -> _Worker:
+        return self._workers[(unit - self._first) % len(self._workers)]
+
+    def _request(self) -> None:
+        if self._has(self._next):
+            self._worker_of(self._next).request(self._next, self._ahead)
+            self._next += 1
+
+
+class _Worker:
+    """One process, its pipes, and its shared memory."""
+
+    def __init__(self, number: int):
+        self.number = number
+        self.pending: collections.deque[int] = collections.deque()
+        self._slot = 0
+        if os.name != "posix":
+            raise CannotStartError("data workers need a POSIX system")
+        self._shared_fd = frames.open_shared_file()
+        self._shared = frames.SharedReader(self._shared_fd)
+        path = json.dumps([os.fspath(entry) for entry in sys.path])
+        command = [sys.executable, "-c", _BOOT, path, str(self._shared_fd)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[self._shared_fd],
+                env={**os.environ, **_ENVIRONMENT},
+            )
+        except OSError as error:
+            os.close(self._shared_fd)
+            raise CannotStartError(f"{sys.executable}: {error}") from error
+
+    def send(self, message: Any) -> None:
+        """Send a message; a dead worker is noticed when its answer is awaited."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            frames.write_frame(self._process.stdin, pickle.dumps(message))
+
+    def request(self, unit: int, num_slots: int) -> None:
+        """Ask for a unit."""
+        self.pending.append(unit)
+        self.send((unit, self._slot))
+        self._slot = (self._slot + 1) % num_slots
+
+    def wait_until_ready(self) -> None:
+        """Wait until the worker has loaded the pipeline."""
+        reply = self._read()
+        if reply is None:
+            raise CannotStartError(
+                f"worker {self.number} ended while starting, with exit code"
+                f" {self._process.wait()}"
+            )
+        kind, content = reply
+        if kind == "cannot start":
+            raise CannotStartError(f"worker {self.number} cannot load it: {content}")
+        if kind == "error":
+            self._raise(content)
+
+    def receive(self, describe: Callable[[], str]) -> Piece:
+        """The unit that was asked for first."""
+        reply = self._read()
+        if reply is None:
+            raise RuntimeError(
+                f"Data worker {self.number} (process {self._process.pid}) died with"
+                f" exit code {self._process.wait()} while building {describe()}. A"
+                " negative code is the number of a signal; -9 often means that memory"
+                " ran out."
+            )
+        self.pending.popleft()
+        kind, content = reply
+        if kind == "error":
+            self._raise(content)
+        value, survivors, skipped = self._shared.load(content)
+        return Piece(value, survivors, skipped)
+
+    def _read(self) -> tuple[str, Any] | None:
+        assert self._process.stdout is not None
+        frame = frames.read_frame(self._process.stdout)
+        return None if frame is None else pickle.loads(frame)
+
+    def _raise(self, content: tuple[bytes | None, str, str]) -> None:
+        pickled, name, text = content
+        where = f"In data worker {self.number} (process {self._process.pid}):\n{text}"
+        if pickled is None:
+            raise RuntimeError(f"A data worker raised {name}.\n{where}")
+        error = pickle.loads(pickled)
+        error.add_note(where)
+        raise error
+
+    def close(self) -> None:
+        """Ask the process to end."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                assert pipe is not None
+                pipe.close()
+
+    def wait(self) -> None:
+        """Wait until it has ended; end it if it does not."""
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._shared_fd)
+
+
+def _close_all(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.close()
+    for worker in workers:
+        worker.wait()
+    workers.clear()
+
+
+def _pickled(value: Any, what: str) -> bytes:
+    import cloudpickle  # classes and functions of scripts and notebooks by value
+
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:
+        raise CannotStartError(
+            f"{what} cannot be pickled: {type(error).__name__}: {error}"
+        ) from error
