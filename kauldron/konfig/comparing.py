@@ -1,0 +1,77 @@
+"""Equality of configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kauldron.konfig.merging import is_mapping
+from kauldron.konfig.node import CONST_KEY, QUALNAME_KEY, Node, raw_fields
+from kauldron.konfig.qualnames import same_qualname
+from kauldron.konfig.references import is_reference
+
+
+def equal(a: Node, b: Any) -> bool:
+    """Whether two configs mean the same. Never raises.
+
+    Key order does not matter; references count as their current value; a plain mapping
+    is compared as the config it would make.
+    """
+    if not isinstance(b, Node):
+        if not is_mapping(b):
+            return False
+        try:
+            b = type(a)(b)
+        except Exception:
+            return False  # it holds what no config can hold
+    return _Comparison().equal(a, b)
+
+
+class _Comparison:
+    """One comparison; remembers the pairs it is in the middle of."""
+
+    def __init__(self) -> None:
+        self.assumed: set[tuple[int, int]] = set()
+
+    def equal(self, a: Any, b: Any) -> bool:
+        if a is b:
+            return True
+        if is_reference(a) or is_reference(b):
+            return self.references(a, b)
+        if isinstance(a, Node) or isinstance(b, Node):
+            return isinstance(a, Node) and isinstance(b, Node) and self.nodes(a, b)
+        if isinstance(a, (list, tuple)):
+            return (
+                type(a) is type(b)
+                and len(a) == len(b)
+                and all(self.equal(x, y) for x, y in zip(a, b))
+            )
+        try:
+            return bool(a == b)
+        except Exception:
+            return False
+
+    def references(self, a: Any, b: Any) -> bool:
+        values = []
+        for value in (a, b):
+            try:
+                values.append(value.get() if is_reference(value) else value)
+            except Exception as error:  # dangling, unset or cyclic: equal to the same
+                values.append((type(error).__name__, getattr(error, "name", None)))
+        return self.equal(*values)
+
+    def nodes(self, a: Node, b: Node) -> bool:
+        pair = (id(a), id(b))
+        if pair in self.assumed:
+            return True  # a cycle: equal unless a difference is found elsewhere
+        self.assumed.add(pair)
+        x, y = raw_fields(a), raw_fields(b)
+        return (
+            a.is_locked == b.is_locked
+            and x.keys() == y.keys()
+            and all(self.field(key, x[key], y[key]) for key in x)
+        )
+
+    def field(self, key: Any, a: Any, b: Any) -> bool:
+        if key in (QUALNAME_KEY, CONST_KEY):
+            return same_qualname(a, b)
+        return self.equal(a, b)

@@ -1,0 +1,489 @@
+"""`ConfigDict`: one node of a config, a mutable mapping with attribute access."""
+
+from __future__ import annotations
+
+import collections.abc
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from kauldron.konfig import comparing, copying, json_format, repr_text
+from kauldron.konfig.aliases import display_name
+from kauldron.konfig.default_values import default_values_of
+from kauldron.konfig.errors import key_error, reworded
+from kauldron.konfig.field_types import check_overwrite, convert
+from kauldron.konfig.keys import argument_key, call_items, delete_field, plain_key
+from kauldron.konfig.merging import is_mapping, merges_into, stored_items
+from kauldron.konfig.ml_collections_api import MlCollectionsApi
+from kauldron.konfig.node import (
+    CONST_KEY,
+    ID_KEY,
+    QUALNAME_KEY,
+    Key,
+    Node,
+    field_expression,
+    raw_fields,
+)
+from kauldron.konfig.normalizing import (
+    LEAF_TYPES,
+    Unconfigurable,
+    normalize,
+    unconfigurable_message,
+)
+from kauldron.konfig.placeholders import Variable, is_shared
+from kauldron.konfig.qualnames import did_you_mean
+from kauldron.konfig.references import Operation, PathReference, Reference, is_reference
+from kauldron.konfig.set_events import Kind, SetEvent, origin, record, short_repr
+
+_MISSING: Any = object()
+
+
+class ConfigDict(MlCollectionsApi):
+    """A mutable, ordered mapping that describes a call, a symbol or a dict.
+
+    Three forms, told apart by their keys:
+
+    * `__qualname__: "module:symbol"`: a call; the other fields are its arguments,
+      positional ones under `"0"`, `"1"`, ...
+    * `__const__: "module:symbol"`: the symbol itself.
+    * anything else: a dict.
+
+    `konfig.resolve` turns it into the real thing.
+
+    Example:
+      >>> cfg = ConfigDict({"model": {"width": 8}, "steps": 100})
+      >>> cfg.model.width = 16
+      >>> cfg.warmup = cfg.ref.steps // 10
+      >>> cfg.steps = 1000
+      >>> cfg.warmup
+      100
+    """
+
+    def __init__(self, init_dict: Mapping[Any, Any] | None = None) -> None:
+        """Creates a node.
+
+        Args:
+          init_dict: The fields. Plain dicts below it are copied into new nodes; nodes
+            are kept as they are.
+        """
+        super().__init__()
+        if init_dict is None:
+            self.__dict__["_konfig_origin"] = origin()
+            return
+        try:
+            _Session(origin()).fill(self, init_dict)
+        except Unconfigurable as error:
+            place = field_expression(self, *reversed(error.parts))
+            raise ValueError(unconfigurable_message(error, place)) from None
+
+    @classmethod
+    def from_json(cls, text_or_path: Any) -> ConfigDict:
+        """Reads what `to_json` wrote, exactly as it was saved.
+
+        Shared nodes are shared again; registered default values are not filled in.
+
+        Args:
+          text_or_path: The JSON text, or the path of a file with it.
+
+        Returns:
+          The config.
+        """
+        node = cls.__new__(cls)
+        Node.__init__(node)
+        session = _Session(origin("json"), with_defaults=False)
+        session.fill(node, json_format.load(text_or_path))
+        json_format.restore_references(node)
+        return node
+
+    # --------------------------------------------------------------------------------
+    # Reading
+    # --------------------------------------------------------------------------------
+
+    def _konfig_key(self, key: Key, *, append: bool = False) -> Key:
+        """The key under which a field is stored: arguments by index, decoded keys."""
+        key = plain_key(key)
+        if type(key) is int and QUALNAME_KEY in self._fields:
+            return argument_key(self, key, append=append)
+        return key
+
+    def __getitem__(self, key: Key) -> Any:
+        key = self._konfig_key(key)
+        try:
+            value = self._fields[key]
+        except KeyError:
+            raise key_error(self._konfig_missing(key)) from None
+        return self._konfig_evaluated(key, value) if is_reference(value) else value
+
+    def _konfig_evaluated(self, key: Key, reference: Any) -> Any:
+        try:
+            value = reference.get()
+        except Exception as error:
+            place = field_expression(self, key)
+            if isinstance(reference, Variable):
+                raise
+            raise reworded(error, f"Cannot read {place}: {error}") from error.__cause__
+        if isinstance(reference, Operation) or not isinstance(reference, Reference):
+            return self._konfig_normalized(key, value)
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("_fields")
+        if fields is None or (name not in fields and name[:2] == "__"):
+            raise AttributeError(name)
+        if name not in fields:
+            raise AttributeError(self._konfig_missing(name), name=name, obj=self)
+        return self[name]
+
+    def _konfig_missing(self, key: Key) -> str:
+        names = [str(k) for k in self._fields]
+        hint = did_you_mean(key, names)
+        if not hint:
+            hint = f" It has: {', '.join(names)}." if names else " It is empty."
+        return f"{self._konfig_name()} has no field {key!r}.{hint}"
+
+    def _konfig_name(self) -> str:
+        """`cfg.optimizer (optax.adam)`: the node as messages name it."""
+        symbol = self._fields.get(QUALNAME_KEY) or self._fields.get(CONST_KEY)
+        suffix = f" ({display_name(symbol)})" if isinstance(symbol, str) else ""
+        return field_expression(self) + suffix
+
+    def __contains__(self, key: Any) -> bool:
+        try:
+            return self._konfig_key(key) in self._fields
+        except (IndexError, TypeError):
+            return False
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """The value of a field, or `default` if there is no such field."""
+        return self[key] if key in self else default
+
+    def keys(self) -> list[Key]:
+        """The keys, in the order of insertion."""
+        return list(self._fields)
+
+    def values(self, preserve_field_references: bool = False) -> list[Any]:
+        """The values, references evaluated unless they are to be preserved."""
+        return [value for _, value in self.items(preserve_field_references)]
+
+    def items(self, preserve_field_references: bool = False) -> list[tuple[Key, Any]]:
+        """The pairs, references evaluated unless they are to be preserved."""
+        if preserve_field_references:
+            return list(self._fields.items())
+        return [
+            (key, self._konfig_evaluated(key, value) if is_reference(value) else value)
+            for key, value in list(self._fields.items())
+        ]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __dir__(self) -> list[str]:
+        names = [k for k in self._fields if isinstance(k, str) and k.isidentifier()]
+        return [*names, *dir(type(self))]
+
+    @property
+    def ref(self) -> Any:
+        """The entry to lazy references: `cfg.ref.a.b` follows the field `a.b`."""
+        return PathReference(self)
+
+    # --------------------------------------------------------------------------------
+    # Writing
+    # --------------------------------------------------------------------------------
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        self._konfig_set(self._konfig_key(key, append=True), value, "set")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OBJECT_NAMES:
+            raise AttributeError(f"{name!r} cannot be a field: every object has it.")
+        try:
+            self[name] = value
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
+        if name in _METHOD_NAMES:
+            _warn_of_method_name(name)
+
+    def _konfig_set(self, key: Key, value: Any, kind: Kind) -> None:
+        fields = self._fields
+        if self._locked and key not in fields:
+            raise key_error(
+                f"{self._konfig_name()} is locked: the field {key!r} cannot be added."
+                f"{did_you_mean(key, fields)} Use cfg.unlock() or cfg.unlocked()."
+            )
+        value = self._konfig_normalized(key, value)
+        if key == QUALNAME_KEY or key == CONST_KEY:
+            value = _symbol_name(value)
+        old = fields.get(key, _MISSING)
+        shared = is_shared(old) and not is_shared(value)
+        if old is not _MISSING and old is not value:
+            value = self._konfig_over(key, old, value)
+        record(self, key, value, kind)
+        if shared:
+            old.set(value, type_safe=False)
+            return
+        fields[key] = value
+        if key == QUALNAME_KEY and old is _MISSING:
+            self.__dict__["_fields"] = dict(call_items(self, fields.items()))
+
+    def _konfig_over(self, key: Key, old: Any, new: Any) -> Any:
+        """What to store over `old`; raises if its type does not fit."""
+        if not self._type_safe or is_shared(new):
+            return new
+        try:
+            if is_shared(old):
+                return convert(new, old.get_type())
+            return new if is_reference(old) else check_overwrite(old, new)
+        except TypeError as error:
+            raise TypeError(
+                f"Cannot set {field_expression(self, key)} to {short_repr(new, 40)}: "
+                f"{error}. To change the type of a field, write it inside "
+                "`with cfg.ignore_type():`."
+            ) from None
+
+    def _konfig_normalized(self, key: Key, value: Any) -> Any:
+        if type(value) in LEAF_TYPES:
+            return value
+        try:
+            return normalize(value, self, key, _Session(origin()))
+        except Unconfigurable as error:
+            parts = (key, *reversed(error.parts))
+            place = field_expression(self, *parts)
+            raise ValueError(unconfigurable_message(error, place)) from None
+
+    def __delitem__(self, key: Key) -> None:
+        stored = self._konfig_key(key)
+        if stored not in self._fields:
+            raise key_error(self._konfig_missing(key))
+        if self._locked:
+            raise key_error(
+                f"{self._konfig_name()} is locked: the field {key!r} cannot be deleted."
+                " Use cfg.unlock() or cfg.unlocked()."
+            )
+        record(self, stored, self._fields[stored], "del")
+        delete_field(self, stored)
+
+    def __delattr__(self, name: str) -> None:
+        try:
+            del self[name]
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
+
+    def update(self, *other: Any, **kwargs: Any) -> None:
+        """Merges other fields into this config, recursively.
+
+        Dicts are merged into dicts. A node of another symbol, a value or a reference
+        replaces what was there.
+
+        Args:
+          *other: At most one mapping (or iterable of pairs).
+          **kwargs: Further fields.
+        """
+        if len(other) > 1:
+            raise TypeError(f"update takes at most one mapping, got {len(other)}.")
+        for mapping in (*other, kwargs):
+            self._konfig_merge(mapping, "update")
+
+    def _konfig_merge(self, mapping: Any, kind: Kind) -> None:
+        for key, value in stored_items(mapping):
+            key = self._konfig_key(key, append=True)
+            old = self._fields.get(key)
+            if old is value and old is not None:
+                continue
+            if isinstance(old, ConfigDict) and merges_into(old, value):
+                old._konfig_merge(value, kind)
+            else:
+                self._konfig_set(key, value, kind)
+
+    def setdefault(self, key: Key, default: Any = None) -> Any:
+        """The value of a field, which is first set to `default` if it is missing."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: Key, default: Any = _MISSING) -> Any:
+        """Removes a field and returns its value (or `default` if it is missing)."""
+        if key not in self and default is not _MISSING:
+            return default
+        value = self[key]
+        del self[key]
+        return value
+
+    def popitem(self) -> tuple[Key, Any]:
+        """Removes the last field and returns its key and value."""
+        if not self._fields:
+            raise KeyError("The config is empty.")
+        key = next(reversed(self._fields))
+        return key, self.pop(key)
+
+    def clear(self) -> None:
+        """Removes all fields."""
+        for key in self.keys():
+            del self[key]
+
+    # --------------------------------------------------------------------------------
+    # The whole
+    # --------------------------------------------------------------------------------
+
+    def __eq__(self, other: Any) -> bool:
+        return comparing.equal(self, other)
+
+    def __ne__(self, other: Any) -> bool:
+        return not comparing.equal(self, other)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __or__(self, other: Any) -> Self:
+        if not is_mapping(other):
+            return NotImplemented
+        merged = copy.deepcopy(self)
+        merged._konfig_merge(other, "update")
+        return merged
+
+    def __ror__(self, other: Any) -> ConfigDict:
+        if not is_mapping(other):
+            return NotImplemented
+        merged = ConfigDict(other)
+        merged._konfig_merge(copy.deepcopy(self), "update")
+        return merged
+
+    def copy(self) -> Self:
+        """A new node with the same children; lists are copied."""
+        return copy.copy(self)
+
+    def __copy__(self) -> Self:
+        return copying.shallow_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return copying.deep_copy(self, memo)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return copying.pickled_state(self)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        copying.restore_state(self, state)
+
+    def to_json(self, *, keep_refs: bool = False, **json_dumps_kwargs: Any) -> str:
+        """The config as JSON; `ConfigDict.from_json` reads it back.
+
+        Args:
+          keep_refs: Write references by path (`{"__ref__": "a.b"}`) where possible,
+            instead of their current value.
+          **json_dumps_kwargs: For `json.dumps`, such as `indent=2`.
+
+        Returns:
+          The text.
+
+        Raises:
+          CycleError: The config contains itself.
+          TypeError: A value or key has no JSON form; names the path.
+        """
+        return json_format.dumps(self, keep_refs=keep_refs, **json_dumps_kwargs)
+
+    def __repr__(self) -> str:
+        return f"<ConfigDict[{repr_text.format_value(self)}]>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        from kauldron.konfig.html_page import to_html  # a page is rarely wanted
+
+        return to_html(self)
+
+
+collections.abc.MutableMapping.register(ConfigDict)
+
+_OBJECT_NAMES = frozenset(dir(object)) | {"__dict__", "__weakref__", "__module__"}
+_METHOD_NAMES = frozenset(name for name in dir(ConfigDict) if name[:2] != "__")
+_warned_names: set[str] = set()
+
+
+def _warn_of_method_name(name: str) -> None:
+    if name not in _warned_names:
+        _warned_names.add(name)
+        warnings.warn(
+            f"The field {name!r} is stored, but `cfg.{name}` is a method of configs: "
+            f"read the field as cfg[{name!r}].",
+            stacklevel=3,
+        )
+
+
+def _symbol_name(value: Any) -> Any:
+    """The name to store when a symbol itself is given for its name."""
+    if isinstance(value, Node) and CONST_KEY in raw_fields(value):
+        return raw_fields(value)[CONST_KEY]
+    return value
+
+
+class _Session:
+    """Fills nodes from plain mappings, during one constructor call or write."""
+
+    def __init__(
+        self,
+        event: SetEvent | None,
+        *,
+        with_defaults: bool = True,
+        strict: bool = True,
+    ) -> None:
+        self.event = event
+        self.with_defaults = with_defaults
+        self.strict = strict
+        self.by_id: dict[Any, Node] = {}  # the nodes with an `__id__`
+
+    def make_node(self, mapping: Mapping[Any, Any]) -> Node:
+        known = self.by_id.get(mapping.get(ID_KEY)) if ID_KEY in mapping else None
+        if known is not None:
+            return known
+        node = ConfigDict.__new__(ConfigDict)
+        Node.__init__(node)
+        self.fill(node, mapping)
+        return node
+
+    def fill(self, node: ConfigDict, mapping: Any) -> None:
+        """Stores the items of a mapping in an empty node."""
+        node.__dict__["_konfig_origin"] = self.event
+        if isinstance(mapping, Node):
+            node.__dict__["_type_safe"] = mapping.is_type_safe
+        items = stored_items(mapping)
+        if not hasattr(mapping, "get"):
+            raise TypeError(f"A config is made from a mapping, not {mapping!r}.")
+        if ID_KEY in mapping:
+            self.by_id[mapping[ID_KEY]] = node
+            items = (item for item in items if item[0] != ID_KEY)
+        default = None
+        if QUALNAME_KEY in mapping:
+            items = call_items(node, items)
+            if self.with_defaults:
+                default = default_values_of(mapping[QUALNAME_KEY])
+        if default is not None:
+            copying.start_from_defaults(node, default)
+            given = dict(items)
+            given.pop(QUALNAME_KEY)
+            node._konfig_merge(given, "init")
+            return
+        fields = node._fields
+        for key, value in items:
+            key = plain_key(key)
+            if type(value) not in LEAF_TYPES:
+                try:
+                    value = normalize(value, node, key, self)
+                except Unconfigurable as error:
+                    error.parts.append(key)
+                    raise
+            fields[key] = value
+        if isinstance(mapping, Node) and mapping.is_locked:
+            node.__dict__["_locked"] = True
+
+
+def as_stored(value: Any) -> Any:
+    """A value as a config would store it; real objects are left as they are.
+
+    Plain dicts become nodes with exactly the given fields: registered default values
+    are not filled in.
+    """
+    return normalize(
+        value, None, None, _Session(None, with_defaults=False, strict=False)
+    )

@@ -1,0 +1,228 @@
+"""What a config accepts, and as what it is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import ml_collections
+
+from kauldron.konfig.node import CONST_KEY, QUALNAME_KEY, Key, Node, remember_parent
+from kauldron.konfig.placeholders import Variable, remember_holder
+from kauldron.konfig.set_events import short_repr
+
+# Stored as they are, and nothing to be found inside of them.
+LEAF_TYPES = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), type(...), slice}
+)
+
+
+class Unconfigurable(Exception):
+    """A value cannot be part of a config.
+
+    Attributes:
+      value: The value.
+      parts: Where it is, below the value that was to be stored; innermost first.
+    """
+
+    def __init__(self, value: Any, reason: str = "") -> None:
+        super().__init__(value, reason)
+        self.value = value
+        self.reason = reason
+        self.parts: list[Key] = []
+
+
+class Session(Protocol):
+    """What the values of one constructor call, or of one write, have in common."""
+
+    strict: bool  # whether real objects are refused
+
+    def make_node(self, mapping: Mapping[Any, Any]) -> Node:
+        """The node for a plain mapping."""
+        ...
+
+
+def normalize(value: Any, owner: Node | None, key: Key, session: Session) -> Any:
+    """The form in which `owner` stores `value` under `key`.
+
+    Args:
+      value: Anything.
+      owner: The node that it will be stored in; `None` if in none.
+      key: The key that it will be stored under.
+      session: Makes the nodes for plain dicts.
+
+    Returns:
+      The value to store.
+
+    Raises:
+      Unconfigurable: It is a real object.
+    """
+    kind = type(value)
+    if kind in LEAF_TYPES:
+        return value
+    if isinstance(value, Node):
+        if owner is not None:
+            remember_parent(value, owner, key)
+        return value
+    if kind is list or kind is tuple:
+        return kind(_normalize_items(value, owner, key, session))
+    if isinstance(value, ml_collections.FieldReference):
+        if isinstance(value, Variable):
+            _normalize_variable(value, owner, key, session)
+        return value
+    if isinstance(value, (Mapping, ml_collections.ConfigDict)):
+        node = session.make_node(value)
+        if owner is not None:
+            remember_parent(node, owner, key)
+        return node
+    if kind is set or kind is frozenset:
+        return kind(_normalize_set_item(item, owner, key, session) for item in value)
+    return _normalize_other(value, owner, key, session)
+
+
+def _normalize_items(
+    value: Any, owner: Node | None, key: Key, session: Session
+) -> list[Any]:
+    items = []
+    for index, item in enumerate(value):
+        if type(item) not in LEAF_TYPES:
+            try:
+                item = normalize(item, owner, key, session)
+            except Unconfigurable as error:
+                error.parts.append(index)
+                raise
+        items.append(item)
+    return items
+
+
+def _normalize_set_item(
+    item: Any, owner: Node | None, key: Key, session: Session
+) -> Any:
+    if hasattr(type(item), "__konfig_symbol__") or (
+        isinstance(item, enum.Enum) and enum_const(item)
+    ):
+        return item  # nodes are not hashable, the symbol itself is
+    return normalize(item, owner, key, session)
+
+
+def _normalize_variable(
+    value: Variable, owner: Node | None, key: Key, session: Session
+) -> None:
+    held = value._konfig_value
+    if type(held) not in LEAF_TYPES:
+        value.set(normalize(held, owner, key, session), type_safe=False)
+    held_by = value._konfig_holder
+    if owner is not None and (held_by is None or held_by[0]() is None):
+        remember_holder(value, owner, key)
+
+
+def _normalize_other(value: Any, owner: Node | None, key: Key, session: Session) -> Any:
+    """Everything that is rare."""
+    as_konfig = getattr(type(value), "__as_konfig__", None)
+    if as_konfig is not None:
+        plain = as_konfig(value)
+        return plain if plain is value else normalize(plain, owner, key, session)
+    for accepts, convert in _CONVERSIONS:
+        if accepts(value):
+            plain = convert(value)
+            return plain if plain is value else normalize(plain, owner, key, session)
+    if session.strict:
+        raise Unconfigurable(value)
+    return value
+
+
+# ------------------------------------------------------------------------------------
+# Conversions to plain values
+# ------------------------------------------------------------------------------------
+
+
+def _is_enum_member(value: Any) -> bool:
+    return isinstance(value, enum.Enum)
+
+
+def enum_const(value: enum.Enum) -> dict[str, str]:
+    """The `__const__` node of an enum member."""
+    kind = type(value)
+    name = value.name
+    if "<locals>" in kind.__qualname__:
+        raise Unconfigurable(value, "its class is local to a function")
+    if name not in kind.__members__:
+        raise Unconfigurable(value, "it is a combination of enum members")
+    return {CONST_KEY: f"{kind.__module__}:{kind.__qualname__}.{name}"}
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, "generic", ()))
+
+
+def _python_scalar(value: Any) -> Any:
+    plain = value.item()
+    if type(plain) not in LEAF_TYPES:  # dates, structured records
+        raise Unconfigurable(value)
+    return plain
+
+
+def _is_plain_subclass(value: Any) -> bool:
+    return isinstance(value, (int, float, str, bytes, complex, os.PathLike))
+
+
+def _is_config_args(value: Any) -> bool:
+    return type(value).__name__ == "ConfigArgs" and dataclasses.is_dataclass(value)
+
+
+def _partial_node(value: functools.partial[Any]) -> dict[str, Any]:
+    arguments = (value.func, *value.args)
+    return {
+        QUALNAME_KEY: "functools:partial",
+        **{str(index): argument for index, argument in enumerate(arguments)},
+        **value.keywords,
+    }
+
+
+_CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+    (_is_enum_member, enum_const),
+    (_is_numpy_scalar, _python_scalar),
+    (_is_plain_subclass, lambda value: value),
+    (lambda value: type(value) is functools.partial, _partial_node),
+    (_is_config_args, dataclasses.asdict),
+)
+
+
+# ------------------------------------------------------------------------------------
+# What the author is told
+# ------------------------------------------------------------------------------------
+
+
+def unconfigurable_message(error: Unconfigurable, place: str) -> str:
+    """Names the place, the object, and the likely reasons."""
+    value = error.value
+    lines = [
+        f"Cannot set {place} to {short_repr(value, 40)} of type "
+        f"{type(value).__module__}.{type(value).__qualname__}: configs hold plain "
+        "values and calls that are not executed yet, not real objects."
+    ]
+    if error.reason:
+        lines.append(f"Reason: {error.reason}.")
+    lines += [
+        "- Was its module imported outside of `with konfig.imports():`?",
+        "- In a notebook, wrap the assignment in `with konfig.mock_modules():`.",
+    ]
+    target = value if hasattr(value, "__qualname__") else type(value)
+    if _is_importable(target):
+        lines.append(
+            f"- If you imported {target.__name__!r} directly: import its module "
+            f"instead, and write `{target.__module__.rpartition('.')[2]}."
+            f"{target.__qualname__}`."
+        )
+    return "\n".join(lines)
+
+
+def _is_importable(target: Any) -> bool:
+    module = sys.modules.get(getattr(target, "__module__", None) or "")
+    return getattr(module, getattr(target, "__name__", ""), None) is target

@@ -1,0 +1,156 @@
+"""Names of symbols: `package.module:Class.method`, and how to import them.
+
+The written form has one colon between what to import and the attributes to follow.
+Forms without a colon (`pathlib.Path`, `numpy`) are read as well, and the position of
+the colon does not distinguish names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+
+def split_qualname(qualname: str) -> tuple[str, str | None]:
+    """The module part and the attribute part (`None` without a colon).
+
+    Raises:
+      ValueError: More than one colon, or an empty part.
+    """
+    if not isinstance(qualname, str):
+        raise ValueError(f"A qualified name is a text, not {qualname!r}.")
+    module, colon, attributes = qualname.partition(":")
+    if ":" in attributes:
+        raise ValueError(f"More than one colon in the qualified name {qualname!r}.")
+    if not all(module.split(".")) or (colon and not all(attributes.split("."))):
+        raise ValueError(
+            f"{qualname!r} is not a qualified name: expected 'module:attribute'."
+        )
+    return module, attributes if colon else None
+
+
+def normalize_qualname(qualname: str) -> str:
+    """A form that is equal for equal names: the colon becomes a dot.
+
+    >>> normalize_qualname("kauldron.kd:train.Trainer")
+    'kauldron.kd.train.Trainer'
+    """
+    return qualname.replace(":", ".", 1) if isinstance(qualname, str) else qualname
+
+
+def same_qualname(a: Any, b: Any) -> bool:
+    """Whether two names mean the same symbol, wherever their colon is."""
+    return a == b or (
+        isinstance(a, str)
+        and isinstance(b, str)
+        and normalize_qualname(a) == normalize_qualname(b)
+    )
+
+
+def import_qualname(
+    qualname: str, *, guard: Callable[[Any, str], None] | None = None
+) -> Any:
+    """Imports the symbol that a qualified name stands for.
+
+    The module part is imported, then the attributes are followed. A module part that is
+    not importable as a whole is tried with ever shorter prefixes, the rest moving to
+    the attributes; an attribute that a module lacks is tried as its submodule.
+
+    Args:
+      qualname: With or without a colon.
+      guard: Called with every object on the way and the attribute that led to it; may
+        raise to refuse it.
+
+    Returns:
+      The symbol.
+
+    Raises:
+      ModuleNotFoundError: No prefix is importable.
+      AttributeError: A symbol on the way has no such attribute; the message names the
+        closest public names.
+
+    Example:
+      >>> import_qualname("pathlib:Path.home").__name__
+      'home'
+    """
+    module_part, attribute_part = split_qualname(qualname)
+    names = module_part.split(".")
+    rest = attribute_part.split(".") if attribute_part else []
+    symbol, imported = _import_longest(names)
+    if guard is not None:
+        guard(symbol, names[imported - 1])
+    for name in [*names[imported:], *rest]:
+        symbol = _get_attribute(symbol, name, qualname)
+        if guard is not None:
+            guard(symbol, name)
+    return symbol
+
+
+def _import_longest(names: list[str]) -> tuple[ModuleType, int]:
+    """The module of the longest importable prefix, and how many names it took."""
+    first_error: ModuleNotFoundError | None = None
+    for count in range(len(names), 0, -1):
+        module_name = ".".join(names[:count])
+        loaded = sys.modules.get(module_name)
+        if loaded is not None:
+            return loaded, count
+        try:
+            return importlib.import_module(module_name), count
+        except ModuleNotFoundError as error:
+            if not _is_about(error, module_name):
+                raise  # the module exists, but something it imports does not
+            first_error = first_error or error
+    assert first_error is not None
+    raise ModuleNotFoundError(
+        f"There is no module {names[0]!r} (needed for {'.'.join(names)!r}).",
+        name=names[0],
+    ) from None
+
+
+def _is_about(error: ModuleNotFoundError, module_name: str) -> bool:
+    """Whether it is `module_name` or one of its parents that was not found."""
+    missing = error.name
+    return missing is not None and (
+        missing == module_name or module_name.startswith(missing + ".")
+    )
+
+
+def _get_attribute(symbol: Any, name: str, qualname: str) -> Any:
+    try:
+        return getattr(symbol, name)
+    except AttributeError:
+        if isinstance(symbol, ModuleType):
+            submodule = f"{symbol.__name__}.{name}"
+            try:
+                return importlib.import_module(submodule)
+            except ModuleNotFoundError as error:
+                if not _is_about(error, submodule):
+                    raise
+        raise AttributeError(
+            _missing_attribute(symbol, name, qualname), name=name, obj=symbol
+        ) from None
+
+
+def _missing_attribute(symbol: Any, name: str, qualname: str) -> str:
+    if isinstance(symbol, ModuleType):
+        what = f"Module {symbol.__name__!r}"
+    else:
+        what = f"{getattr(symbol, '__qualname__', None) or type(symbol).__name__!r}"
+    message = f"{what} has no attribute {name!r} (needed for {qualname!r})."
+    return message + did_you_mean(name, (n for n in dir(symbol) if n[:1] != "_"))
+
+
+def did_you_mean(name: str, candidates: Iterable[Any], *, count: int = 3) -> str:
+    """` Did you mean 'x'?` with the nearest names, or an empty text."""
+    names = [c for c in candidates if isinstance(c, str)]
+    close = difflib.get_close_matches(str(name), names, count, 0.6)
+    lower = {n.lower(): n for n in names}
+    if not close and str(name).lower() in lower:
+        close = [lower[str(name).lower()]]
+    if not close:
+        return ""
+    return f" Did you mean {' or '.join(repr(c) for c in close)}?"

@@ -1,0 +1,179 @@
+"""What the errors of `resolve` say: where in the config, and what set it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from kauldron.konfig.argument_hints import argument_hint, unexpected_names
+from kauldron.konfig.errors import reworded
+from kauldron.konfig.node import (
+    CONST_KEY,
+    QUALNAME_KEY,
+    Key,
+    Node,
+    expression,
+    raw_fields,
+)
+from kauldron.konfig.repr_text import format_value
+from kauldron.konfig.set_events import SetEvent, field_events, node_origin
+
+_INNER_FOLDER = os.path.dirname(__file__) + os.sep
+_REPR_WIDTH = 300
+_MAX_ARGUMENTS = 3
+
+
+class CreatedHere(Exception):
+    """Its traceback shows the line of the config that created a node."""
+
+
+def check_form(fields: dict[Key, Any]) -> None:
+    """Raises `ValueError` if a node is none of the three forms."""
+    if CONST_KEY in fields and len(fields) > 1:
+        others = ", ".join(repr(key) for key in fields if key != CONST_KEY)
+        raise ValueError(
+            f"A node with {CONST_KEY!r} has no other fields, got: {others}."
+        )
+    positions = sorted(int(k) for k in fields if isinstance(k, str) and k.isdecimal())
+    if positions != list(range(len(positions))):
+        raise ValueError(
+            f"Positional arguments are numbered from 0 without gaps, got: {positions}."
+        )
+    if QUALNAME_KEY in fields:
+        odd = [key for key in fields if not isinstance(key, str)]
+        if odd:
+            raise ValueError(f"Names of arguments are texts, got: {odd}.")
+
+
+def at_field(error: Exception, node: Node, parts: Sequence[Key]) -> Exception:
+    """An error of reading a field, such as a reference that leads nowhere."""
+    return _explained(error, node, parts, [], "")
+
+
+def at_node(error: Exception, node: Node, parts: Sequence[Key]) -> Exception:
+    """An error of a node itself, such as a symbol that does not exist."""
+    return _explained(error, node, parts, [], "")
+
+
+def at_call(
+    error: Exception,
+    node: Node,
+    parts: Sequence[Key],
+    symbol: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> Exception:
+    """An error of calling the symbol of a node."""
+    try:
+        hint = argument_hint(error, symbol, args, kwargs)
+        names = unexpected_names(symbol, args, kwargs) or _mentioned(error, node)
+    except Exception:  # hints never replace the error
+        hint, names = "", []
+    return _explained(error, node, parts, names, hint)
+
+
+def _mentioned(error: Exception, node: Node) -> list[Key]:
+    """The arguments that an error names, else those written after the creation."""
+    fields = raw_fields(node)
+    words = set(re.findall(r"\w+", str(error)))
+    named = [key for key in fields if key in words and key != QUALNAME_KEY]
+    return named or [
+        key
+        for key in fields
+        if any(event.kind != "init" for event in field_events(node, key)[-1:])
+    ]
+
+
+def _explained(
+    error: Exception,
+    node: Node,
+    parts: Sequence[Key],
+    names: Iterable[Key],
+    hint: str,
+) -> Exception:
+    try:
+        lines = [f"Resolving the config failed at {expression(parts)}:"]
+        lines += [f"    {line}" for line in _cut(format_value(node)).splitlines()]
+        created = node_origin(node)
+        if created is not None and created.file is not None:
+            lines.append(f"    created at {_place(created)}")
+        lines += _last_writes(node, names)
+        text = "\n".join([*lines, str(error) or type(error).__name__])
+        text = f"{text}\n{hint}" if hint else text
+    except Exception:
+        return error
+    _append_trace(error, created, expression(parts))
+    return reworded(error, text)
+
+
+def _last_writes(node: Node, names: Iterable[Key]) -> list[str]:
+    lines = []
+    for name in list(names)[:_MAX_ARGUMENTS]:
+        events = field_events(node, name)
+        if events and events[-1] != node_origin(node):
+            event = events[-1]
+            where = event.text or _place(event)
+            lines.append(f"    {name!r} was last set by {where}")
+    return lines
+
+
+def _place(event: SetEvent) -> str:
+    return f"{event.file}:{event.line} in {event.function}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _REPR_WIDTH else text[: _REPR_WIDTH - 3] + "..."
+
+
+# ------------------------------------------------------------------------------------
+# Tracebacks
+# ------------------------------------------------------------------------------------
+
+
+def without_inner_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of this package."""
+    kept = []
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_INNER_FOLDER):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    for outer, inner in zip(kept, [*kept[1:], None]):
+        outer.tb_next = inner
+    return kept[0] if kept else None
+
+
+def _append_trace(error: BaseException, created: SetEvent | None, place: str) -> None:
+    """Makes the line that created the node the first cause of an error."""
+    if created is None or created.file is None or created.line is None:
+        return
+    trace = CreatedHere(f"{place} was created here.")
+    trace.__traceback__ = _traceback_at(created)
+    seen = set()
+    while error.__cause__ is not None and id(error) not in seen:
+        seen.add(id(error))
+        error = error.__cause__
+    if isinstance(error, CreatedHere):
+        return
+    if not error.__suppress_context__:  # shown before the trace, not lost
+        trace.__cause__ = error.__context__
+    error.__cause__ = trace
+
+
+def _traceback_at(event: SetEvent) -> TracebackType | None:
+    """A traceback that shows a line of a file, made by raising there."""
+    assert event.file is not None and event.line is not None
+    code = compile("raise _Marker", event.file, "exec")
+    code = code.replace(co_firstlineno=event.line, co_name=event.function or "<module>")
+    try:
+        exec(code, {"_Marker": _Marker})
+    except _Marker as marker:
+        assert marker.__traceback__ is not None
+        return marker.__traceback__.tb_next
+    return None
+
+
+class _Marker(Exception):
+    """Raised only for its traceback."""
