@@ -72,9 +72,9 @@ def check(cfg: Any, *, raise_error: bool = False) -> list[Problem]:
       ValueError: `raise_error`, and there are problems: it lists them all.
 
     Example:
-      >>> cfg = {"t": {"__qualname__": "datetime:timedelta", "hour": 1}}
+      >>> cfg = {"wrapper": {"__qualname__": "textwrap:TextWrapper", "widht": 70}}
       >>> print(check(cfg)[0].message)
-      timedelta has no parameter 'hour'.
+      TextWrapper has no parameter 'widht'.
     """
     problems = _Checker().run(as_config(cfg))
     if problems and raise_error:

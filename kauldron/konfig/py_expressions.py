@@ -9,8 +9,8 @@ Python's own parser. The one addition, `module:attribute`, is first turned into
 from __future__ import annotations
 
 import ast
+import dataclasses
 import io
-import itertools
 import re
 import tokenize
 import warnings
@@ -183,61 +183,53 @@ class _Reader:
         return _OPEN + "".join(characters) + _CLOSE
 
     def _name_colons(self) -> list[int]:
-        """Positions of the colons that do not belong to a dict."""
+        """Positions of the colons that do not separate a key of a dict from its value.
+
+        A key is data, never a name: in a dict the first colon of each element is that
+        of the dict.
+        """
         colons: list[int] = []
-        # For each open bracket: None, or the tokens of the current element of a dict.
-        elements: list[list[tokenize.TokenInfo] | None] = [None]
+        brackets: list[_Bracket] = []
         for token in self._tokens():
+            at = self._index(*token.start)
             if token.string in ("(", "[", "{"):
-                elements.append([] if token.string == "{" else None)
+                brackets.append(_Bracket(token.string, at))
             elif token.string in (")", "]", "}"):
-                colons += self._colons_of_element(elements.pop())
-                if not elements:
-                    self.fail(f"{token.string!r} was never opened", self._start(token))
-            elif token.string == "," and elements[-1]:
-                colons += self._colons_of_element(elements[-1])
-                elements[-1] = []
-            element = elements[-1]
-            if element is not None and token.string not in (",", "{"):
-                element.append(token)
-            elif element is None and token.string == ":":
-                colons.append(self._start(token))
+                bracket = brackets.pop()
+                is_end = at == len(self.text)
+                if is_end and brackets:
+                    self.fail(f"{bracket.text!r} was never closed", bracket.at)
+                if not is_end and not brackets:
+                    self.fail(f"{token.string!r} was never opened", at)
+            elif token.string == ",":
+                brackets[-1].has_colon = False
+            elif token.string == ":":
+                if brackets[-1].text == "{" and not brackets[-1].has_colon:
+                    brackets[-1].has_colon = True
+                else:
+                    colons.append(at)
         return colons
 
-    def _colons_of_element(self, element: list[tokenize.TokenInfo] | None) -> list[int]:
-        """All colons of a dict element but the one between its key and its value."""
-        if not element:
-            return []
-        colons = [i for i, token in enumerate(element) if token.string == ":"]
-        between = next(itertools.chain(*_dict_colon_candidates(element, colons)), None)
-        return [self._start(element[i]) for i in colons if i != between]
-
-    def _tokens(self) -> list[tokenize.TokenInfo]:
+    def _tokens(self) -> Iterator[tokenize.TokenInfo]:
         readline = io.StringIO(_OPEN + self.text + _CLOSE).readline
-        ignored = (tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)
         try:
-            tokens = list(tokenize.generate_tokens(readline))
-        except (tokenize.TokenError, SyntaxError, ValueError) as error:
+            for token in tokenize.generate_tokens(readline):
+                if token.type == tokenize.COMMENT:
+                    at = self._index(*token.start)
+                    self.fail("'#' starts a comment; text needs quotes", at)
+                yield token
+        except (tokenize.TokenError, SyntaxError) as error:
             self.fail(str(error.args[0]), 0)
-        except RecursionError:
-            self.fail("too deeply nested", 0)
-        if any(t.type == tokenize.COMMENT for t in tokens):
-            self.fail("'#' starts a comment; text needs quotes", 0)
-        tokens = [t for t in tokens if t.type not in ignored and t.string]
-        return tokens[1:-1]  # without the parentheses around the text
 
     # --------------------------------------------------------------------------------
     # Positions and errors
     # --------------------------------------------------------------------------------
 
-    def _start(self, token: tokenize.TokenInfo) -> int:
-        return self._index(*token.start)
-
     def _index(self, line: int, column: int) -> int:
         """Position in the text of a place in the wrapped text."""
         lines = (_OPEN + self.text).split("\n")
         index = sum(len(text) + 1 for text in lines[: line - 1]) + column - len(_OPEN)
-        return min(max(index, 0), len(self.text))
+        return min(max(index, 0), len(self.text))  # the wrapping counts as the ends
 
     def _span(self, node: ast.expr) -> tuple[int, int]:
         lines = (_OPEN + self.text + _CLOSE).split("\n")
@@ -252,6 +244,7 @@ class _Reader:
 
     def fail(self, reason: str, at: ast.expr | int) -> NoReturn:
         position = at if isinstance(at, int) else self._span(at)[0]
+        reason = reason.replace(" (detected at line 1)", "").rstrip(".?")
         message = (
             f"Cannot read the expression {PREFIX + self.text!r}, "
             f"position {position + 1}: {reason}."
@@ -261,22 +254,13 @@ class _Reader:
         raise ValueError(message) from None
 
 
-def _dict_colon_candidates(
-    element: list[tokenize.TokenInfo], colons: list[int]
-) -> Iterator[list[int]]:
-    """Colons that may separate key and value, the surest kind first."""
-    between_names = [
-        i
-        for i in colons
-        if 0 < i < len(element) - 1
-        and element[i - 1].type == element[i + 1].type == tokenize.NAME
-    ]
-    yield [i for i in colons if i not in between_names]
-    yield [i for i in between_names if element[i].end != element[i + 1].start]
-    # `{m:a: 1}` was found above; of `m:a:b` without spaces the module is `m`, since
-    # `m` alone is no value.
-    yield [i for i in between_names if i > 1 and element[i - 2].string in ".:"]
-    yield between_names
+@dataclasses.dataclass
+class _Bracket:
+    """An open bracket, and whether the current element of a dict had its colon."""
+
+    text: str
+    at: int
+    has_colon: bool = False
 
 
 def _is_bare(node: ast.Tuple) -> bool:

@@ -1,0 +1,73 @@
+"""The table of commands: what `kauldron --help` lists. Imports none of them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+from typing import Protocol
+
+# Exit codes of all commands.
+OK = 0
+FOUND_SOMETHING = 1  # problems, differences
+BAD_INPUT = 2  # wrong usage, a config that cannot be loaded
+
+
+class CommandModule(Protocol):
+    """What the module of a command defines."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of the command, other than `--cfg` and its overrides."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Does the work. `args.cfg` is the `ConfigSource`. Returns the exit code."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command.
+
+    Attributes:
+      summary: One line for `--help`.
+      module: Where it is implemented.
+      configs: The names of the flags that give a config, with its overrides. All are
+        required.
+    """
+
+    summary: str
+    module: str
+    configs: tuple[str, ...] = ("cfg",)
+
+    def load(self) -> CommandModule:
+        return importlib.import_module(self.module)  # pyright: ignore
+
+
+# From the words that name a command.
+COMMANDS: dict[tuple[str, ...], Command] = {
+    ("config", "show"): Command(
+        summary="Print the config, before anything of it is built",
+        module="kauldron.cli.config_show",
+    ),
+    ("config", "resolve"): Command(
+        summary="Build everything that the config describes, and print it",
+        module="kauldron.cli.config_resolve",
+    ),
+    ("config", "check"): Command(
+        summary="List all problems of the config without building anything",
+        module="kauldron.cli.config_check",
+    ),
+    ("config", "diff"): Command(
+        summary="Print what differs between two configs",
+        module="kauldron.cli.config_diff",
+        configs=("cfg", "other"),
+    ),
+    ("config", "paths"): Command(
+        summary="List all fields that can be overridden, with value and origin",
+        module="kauldron.cli.config_paths",
+    ),
+}
+
+# What `kauldron --cfg=...` without the name of a command means.
+DEFAULT_COMMAND = ("train",)

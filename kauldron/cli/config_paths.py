@@ -1,0 +1,52 @@
+"""`kauldron config paths`."""
+
+from __future__ import annotations
+
+import argparse
+
+from kauldron import path_grammar
+from kauldron.cli.commands import OK
+from kauldron.cli.config_loading import load_config
+from kauldron.cli.terminal import print_json, print_table
+from kauldron.cli.usage_errors import UsageError
+from kauldron.konfig.configdict import ConfigDict
+from kauldron.konfig.errors import CycleError
+from kauldron.konfig.flattening import iter_leaves
+from kauldron.konfig.path_origins import origin_of
+from kauldron.konfig.set_events import short_repr
+from kauldron.konfig.text_listing import describe_origin
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "patterns",
+        nargs="*",
+        metavar="PATTERN",
+        help="list only these paths, such as model.* or **.batch_size",
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON list")
+
+
+def run(args: argparse.Namespace) -> int:
+    cfg = load_config(args.cfg, import_nothing=True)
+    try:
+        patterns = [path_grammar.parse(pattern) for pattern in args.patterns]
+        leaves = list(iter_leaves(cfg))
+    except (path_grammar.PathSyntaxError, CycleError) as error:
+        raise UsageError(str(error)) from error
+    rows = [
+        (path_grammar.format_path(parts), short_repr(leaf, 60), _origin(cfg, parts))
+        for parts, leaf in leaves
+        if not patterns or any(path_grammar.matches(parts, p) for p in patterns)
+    ]
+    if args.json:
+        names = ("path", "value", "origin")
+        print_json([dict(zip(names, row)) for row in rows])
+    else:
+        print_table(rows, ("Path", "Value", "Origin"))
+    return OK
+
+
+def _origin(cfg: ConfigDict, parts: path_grammar.Part) -> str:
+    event = origin_of(cfg, parts)
+    return "" if event is None else describe_origin(event)
