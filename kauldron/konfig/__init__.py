@@ -1,10 +1,12 @@
 """Configs as data: calls that are written now, edited, saved, and executed later."""
 
+# In the order of a config's life, not of the alphabet.
+# isort: off
+
+# Writing
 from kauldron.konfig.configdict import ConfigDict as ConfigDict
 from kauldron.konfig.import_context import imports as imports
 from kauldron.konfig.mocking import mock_modules as mock_modules
-from kauldron.konfig.resolving import resolve as resolve
-
 from kauldron.konfig.ref_functions import ref_fn as ref_fn
 from kauldron.konfig.ref_functions import ref_copy as ref_copy
 from kauldron.konfig.placeholders import placeholder as placeholder
@@ -12,18 +14,22 @@ from kauldron.konfig.placeholders import required as required
 from kauldron.konfig.annotations import WithRef as WithRef
 from kauldron.konfig.annotations import ConfigDictLike as ConfigDictLike
 
-from kauldron.konfig.import_context import (
-    set_lazy_imported_modules as set_lazy_imported_modules,
-)
-from kauldron.konfig.default_values import (
-    register_default_values as register_default_values,
-)
-from kauldron.konfig.aliases import register_aliases as register_aliases
+# Building
+from kauldron.konfig.resolving import resolve as resolve
+from kauldron.konfig.errors import CycleError as CycleError
+from kauldron.konfig.errors import RequiredValueError as RequiredValueError
+from kauldron.konfig.errors import NotAllowedError as NotAllowedError
 
+# Looking
 from kauldron.konfig.field_history import history as history
 from kauldron.konfig.set_events import SetEvent as SetEvent
 from kauldron.konfig.set_events import set_history as set_history
 
-from kauldron.konfig.errors import CycleError as CycleError
-from kauldron.konfig.errors import RequiredValueError as RequiredValueError
-from kauldron.konfig.errors import NotAllowedError as NotAllowedError
+# Setting up a project
+from kauldron.konfig.aliases import register_aliases as register_aliases
+from kauldron.konfig.default_values import (
+    register_default_values as register_default_values,
+)
+from kauldron.konfig.import_context import (
+    set_lazy_imported_modules as set_lazy_imported_modules,
+)

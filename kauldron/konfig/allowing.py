@@ -16,13 +16,19 @@ from kauldron.konfig.qualnames import (
 # What `to_json` and `export` themselves write: they make plain data.
 _PLAIN_DATA = frozenset(
     {
-        *(
-            f"builtins.{name}"
-            for name in (
-                "bool bytes.fromhex complex dict float frozenset int list set slice str"
-                " tuple Ellipsis"
-            ).split()
-        ),
+        "builtins.Ellipsis",
+        "builtins.bool",
+        "builtins.bytes.fromhex",
+        "builtins.complex",
+        "builtins.dict",
+        "builtins.float",
+        "builtins.frozenset",
+        "builtins.int",
+        "builtins.list",
+        "builtins.set",
+        "builtins.slice",
+        "builtins.str",
+        "builtins.tuple",
         "functools.partial",
         "operator.or_",
         "pathlib.Path",

@@ -20,7 +20,7 @@ def equal(a: Node, b: Any) -> bool:
         if not is_mapping(b):
             return False
         try:
-            b = type(a)(b)
+            b = type(a)(b)  # pyright: ignore[reportCallIssue]
         except Exception:
             return False  # it holds what no config can hold
     return _Comparison().equal(a, b)

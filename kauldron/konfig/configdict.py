@@ -5,20 +5,19 @@ from __future__ import annotations
 import collections.abc
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 from kauldron.konfig import comparing, copying, json_format, repr_text
 from kauldron.konfig.aliases import display_name
-from kauldron.konfig.default_values import default_values_of
-from kauldron.konfig.errors import key_error, reworded
+from kauldron.konfig.errors import key_error, raise_reworded
 from kauldron.konfig.field_types import check_overwrite, convert
+from kauldron.konfig.filling import Filling
 from kauldron.konfig.keys import argument_key, call_items, delete_field, plain_key
+from kauldron.konfig.mapping_methods import MappingMethods
 from kauldron.konfig.merging import is_mapping, merges_into, stored_items
-from kauldron.konfig.ml_collections_api import MlCollectionsApi
 from kauldron.konfig.node import (
     CONST_KEY,
-    ID_KEY,
     QUALNAME_KEY,
     Key,
     Node,
@@ -34,12 +33,12 @@ from kauldron.konfig.normalizing import (
 from kauldron.konfig.placeholders import Variable, is_shared
 from kauldron.konfig.qualnames import did_you_mean
 from kauldron.konfig.references import Operation, PathReference, Reference, is_reference
-from kauldron.konfig.set_events import Kind, SetEvent, origin, record, short_repr
+from kauldron.konfig.set_events import Kind, origin, record, short_repr
 
 _MISSING: Any = object()
 
 
-class ConfigDict(MlCollectionsApi):
+class ConfigDict(MappingMethods):
     """A mutable, ordered mapping that describes a call, a symbol or a dict.
 
     Three forms, told apart by their keys:
@@ -72,7 +71,7 @@ class ConfigDict(MlCollectionsApi):
             self.__dict__["_konfig_origin"] = origin()
             return
         try:
-            _Session(origin()).fill(self, init_dict)
+            Filling(ConfigDict, origin()).fill(self, init_dict)
         except Unconfigurable as error:
             place = field_expression(self, *reversed(error.parts))
             raise ValueError(unconfigurable_message(error, place)) from None
@@ -91,8 +90,8 @@ class ConfigDict(MlCollectionsApi):
         """
         node = cls.__new__(cls)
         Node.__init__(node)
-        session = _Session(origin("json"), with_defaults=False)
-        session.fill(node, json_format.load(text_or_path))
+        filling = Filling(ConfigDict, origin("json"), with_defaults=False)
+        filling.fill(node, json_format.load(text_or_path))
         json_format.restore_references(node)
         return node
 
@@ -122,7 +121,7 @@ class ConfigDict(MlCollectionsApi):
             place = field_expression(self, key)
             if isinstance(reference, Variable):
                 raise
-            raise reworded(error, f"Cannot read {place}: {error}") from error.__cause__
+            raise_reworded(error, f"Cannot read {place}: {error}")
         if isinstance(reference, Operation) or not isinstance(reference, Reference):
             return self._konfig_normalized(key, value)
         return value
@@ -154,37 +153,6 @@ class ConfigDict(MlCollectionsApi):
         except (IndexError, TypeError):
             return False
 
-    def get(self, key: Key, default: Any = None) -> Any:
-        """The value of a field, or `default` if there is no such field."""
-        return self[key] if key in self else default
-
-    def keys(self) -> list[Key]:
-        """The keys, in the order of insertion."""
-        return list(self._fields)
-
-    def values(self, preserve_field_references: bool = False) -> list[Any]:
-        """The values, references evaluated unless they are to be preserved."""
-        return [value for _, value in self.items(preserve_field_references)]
-
-    def items(self, preserve_field_references: bool = False) -> list[tuple[Key, Any]]:
-        """The pairs, references evaluated unless they are to be preserved."""
-        if preserve_field_references:
-            return list(self._fields.items())
-        return [
-            (key, self._konfig_evaluated(key, value) if is_reference(value) else value)
-            for key, value in list(self._fields.items())
-        ]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def __dir__(self) -> list[str]:
-        names = [k for k in self._fields if isinstance(k, str) and k.isidentifier()]
-        return [*names, *dir(type(self))]
-
     @property
     def ref(self) -> Any:
         """The entry to lazy references: `cfg.ref.a.b` follows the field `a.b`."""
@@ -215,7 +183,7 @@ class ConfigDict(MlCollectionsApi):
                 f"{did_you_mean(key, fields)} Use cfg.unlock() or cfg.unlocked()."
             )
         value = self._konfig_normalized(key, value)
-        if key == QUALNAME_KEY or key == CONST_KEY:
+        if key in (QUALNAME_KEY, CONST_KEY):
             value = _symbol_name(value)
         old = fields.get(key, _MISSING)
         shared = is_shared(old) and not is_shared(value)
@@ -227,7 +195,7 @@ class ConfigDict(MlCollectionsApi):
             return
         fields[key] = value
         if key == QUALNAME_KEY and old is _MISSING:
-            self.__dict__["_fields"] = dict(call_items(self, fields.items()))
+            self.__dict__["_fields"] = dict(call_items(fields.items()))
 
     def _konfig_over(self, key: Key, old: Any, new: Any) -> Any:
         """What to store over `old`; raises if its type does not fit."""
@@ -248,7 +216,7 @@ class ConfigDict(MlCollectionsApi):
         if type(value) in LEAF_TYPES:
             return value
         try:
-            return normalize(value, self, key, _Session(origin()))
+            return normalize(value, self, key, Filling(ConfigDict, origin()))
         except Unconfigurable as error:
             parts = (key, *reversed(error.parts))
             place = field_expression(self, *parts)
@@ -297,32 +265,6 @@ class ConfigDict(MlCollectionsApi):
                 old._konfig_merge(value, kind)
             else:
                 self._konfig_set(key, value, kind)
-
-    def setdefault(self, key: Key, default: Any = None) -> Any:
-        """The value of a field, which is first set to `default` if it is missing."""
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def pop(self, key: Key, default: Any = _MISSING) -> Any:
-        """Removes a field and returns its value (or `default` if it is missing)."""
-        if key not in self and default is not _MISSING:
-            return default
-        value = self[key]
-        del self[key]
-        return value
-
-    def popitem(self) -> tuple[Key, Any]:
-        """Removes the last field and returns its key and value."""
-        if not self._fields:
-            raise KeyError("The config is empty.")
-        key = next(reversed(self._fields))
-        return key, self.pop(key)
-
-    def clear(self) -> None:
-        """Removes all fields."""
-        for key in self.keys():
-            del self[key]
 
     # --------------------------------------------------------------------------------
     # The whole
@@ -394,7 +336,7 @@ class ConfigDict(MlCollectionsApi):
         return to_html(self)
 
 
-collections.abc.MutableMapping.register(ConfigDict)
+collections.abc.MutableMapping.register(ConfigDict)  # pyright: ignore
 
 _OBJECT_NAMES = frozenset(dir(object)) | {"__dict__", "__weakref__", "__module__"}
 _METHOD_NAMES = frozenset(name for name in dir(ConfigDict) if name[:2] != "__")
@@ -418,72 +360,11 @@ def _symbol_name(value: Any) -> Any:
     return value
 
 
-class _Session:
-    """Fills nodes from plain mappings, during one constructor call or write."""
-
-    def __init__(
-        self,
-        event: SetEvent | None,
-        *,
-        with_defaults: bool = True,
-        strict: bool = True,
-    ) -> None:
-        self.event = event
-        self.with_defaults = with_defaults
-        self.strict = strict
-        self.by_id: dict[Any, Node] = {}  # the nodes with an `__id__`
-
-    def make_node(self, mapping: Mapping[Any, Any]) -> Node:
-        known = self.by_id.get(mapping.get(ID_KEY)) if ID_KEY in mapping else None
-        if known is not None:
-            return known
-        node = ConfigDict.__new__(ConfigDict)
-        Node.__init__(node)
-        self.fill(node, mapping)
-        return node
-
-    def fill(self, node: ConfigDict, mapping: Any) -> None:
-        """Stores the items of a mapping in an empty node."""
-        node.__dict__["_konfig_origin"] = self.event
-        if isinstance(mapping, Node):
-            node.__dict__["_type_safe"] = mapping.is_type_safe
-        items = stored_items(mapping)
-        if not hasattr(mapping, "get"):
-            raise TypeError(f"A config is made from a mapping, not {mapping!r}.")
-        if ID_KEY in mapping:
-            self.by_id[mapping[ID_KEY]] = node
-            items = (item for item in items if item[0] != ID_KEY)
-        default = None
-        if QUALNAME_KEY in mapping:
-            items = call_items(node, items)
-            if self.with_defaults:
-                default = default_values_of(mapping[QUALNAME_KEY])
-        if default is not None:
-            copying.start_from_defaults(node, default)
-            given = dict(items)
-            given.pop(QUALNAME_KEY)
-            node._konfig_merge(given, "init")
-            return
-        fields = node._fields
-        for key, value in items:
-            key = plain_key(key)
-            if type(value) not in LEAF_TYPES:
-                try:
-                    value = normalize(value, node, key, self)
-                except Unconfigurable as error:
-                    error.parts.append(key)
-                    raise
-            fields[key] = value
-        if isinstance(mapping, Node) and mapping.is_locked:
-            node.__dict__["_locked"] = True
-
-
 def as_stored(value: Any) -> Any:
     """A value as a config would store it; real objects are left as they are.
 
     Plain dicts become nodes with exactly the given fields: registered default values
     are not filled in.
     """
-    return normalize(
-        value, None, None, _Session(None, with_defaults=False, strict=False)
-    )
+    filling = Filling(ConfigDict, None, with_defaults=False, strict=False)
+    return normalize(value, None, None, filling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from ml_collections import config_dict as _ml_config_dict
 
@@ -56,6 +56,11 @@ def key_error(message: str) -> KeyError:
 # ------------------------------------------------------------------------------------
 
 
+def raise_reworded(error: Exception, text: str) -> NoReturn:
+    """Raises `reworded(error, text)`. To be called where `error` was caught."""
+    raise reworded(error, text)
+
+
 def reworded(error: Exception, text: str) -> Exception:
     """`error` with another text; what it is and carries stays the same.
 
@@ -71,10 +76,10 @@ def reworded(error: Exception, text: str) -> Exception:
       The exception to raise; its cause, context and traceback are those of `error`.
     """
     kind = type(error)
-    if kind.__module__ == "builtins" and len(error.args) <= 1:
-        if kind.__str__ in (BaseException.__str__, KeyError.__str__):
-            error.args = (_Text(text),)
-            return error
+    plain = kind.__str__ in (BaseException.__str__, KeyError.__str__)
+    if plain and kind.__module__ == "builtins" and len(error.args) <= 1:
+        error.args = (_Text(text),)
+        return error
     if kind.__str__ is ImportError.__str__:
         error.msg = text  # pyright: ignore[reportAttributeAccessIssue]
         error.args = (text,)
@@ -135,7 +140,8 @@ def _copied(error: Exception, kind: type[Exception]) -> Exception:
         if getattr(error, name, None) is not None:
             setattr(copied, name, getattr(error, name))
     copied.__traceback__ = error.__traceback__
-    copied.__cause__ = error.__cause__
-    copied.__context__ = error.__context__
-    copied.__suppress_context__ = error.__suppress_context__
+    # Raising the copy makes `error` its context, which is not to be shown twice.
+    hidden = error.__cause__ is not None or error.__suppress_context__
+    copied.__cause__ = error.__cause__ if hidden else error.__context__
+    copied.__suppress_context__ = True
     return copied

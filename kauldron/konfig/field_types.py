@@ -79,7 +79,8 @@ def _converted(new: Any, declared: Any) -> Any:
     if declared is str and isinstance(new, os.PathLike):
         return os.fspath(new)
     if isinstance(declared, type):
-        if issubclass(declared, os.PathLike) and isinstance(new, (str, os.PathLike)):
+        is_path = hasattr(declared, "__fspath__")
+        if is_path and isinstance(new, (str, os.PathLike)):
             return new
         if isinstance(new, Node) and issubclass(declared, (dict, Node)):
             return new

@@ -32,7 +32,7 @@ class ImmutableDict(Mapping[K, V], Generic[K, V]):
       ImmutableDict({'b': 1, 'a': 2, 'c': 3})
     """
 
-    __slots__ = ("_hash", "_items", "__weakref__")
+    __slots__ = ("__weakref__", "_hash", "_items")
     _items: dict[K, V]
     _hash: int | None
 

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from kauldron.konfig.configdict_proxy import ConfigDictProxyObject, ModuleTable
-from kauldron.konfig.errors import reworded
+from kauldron.konfig.errors import raise_reworded
 
 # ------------------------------------------------------------------------------------
 # Which modules are not imported for real
@@ -180,7 +180,7 @@ def _import_module(name: str) -> ModuleType:
             "\nIf this process never resolves that part of the config, import the "
             "module in a separate block: `with konfig.imports(lazy=True):`."
         )
-        raise reworded(error, f"{error}{hint}") from error.__cause__
+        raise_reworded(error, f"{error}{hint}")
 
 
 # ------------------------------------------------------------------------------------

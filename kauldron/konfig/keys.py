@@ -76,9 +76,7 @@ def argument_key(node: Node, index: int, *, append: bool = False) -> str:
     )
 
 
-def call_items(
-    node: Node, items: Iterable[tuple[Key, Any]]
-) -> Iterable[tuple[Key, Any]]:
+def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
     """The items of a call in order: its symbol, positional arguments, the others.
 
     Raises:

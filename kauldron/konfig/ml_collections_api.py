@@ -147,8 +147,8 @@ class MlCollectionsApi(Node):
 
     def eq_as_configdict(self, other: Any) -> bool:
         """Whether the contents are equal, whatever kind of config `other` is."""
-        return isinstance(other, ml_collections.ConfigDict) and self == type(self)(
-            other
+        return isinstance(other, ml_collections.ConfigDict) and self == dict(
+            other.items(preserve_field_references=True)
         )
 
     def _konfig_key(self, key: Key) -> Key:

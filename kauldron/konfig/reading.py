@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from kauldron.konfig.node import Key, Node, raw_fields
@@ -48,9 +49,7 @@ class Reader:
         place = (id(holder), index)
         if place not in self._seen:
             value = raw.get() if is_reference(raw) else raw
-            try:
+            with contextlib.suppress(ValueError):  # real objects stay what they are
                 value = owner._konfig_normalized(index, value)  # pyright: ignore
-            except ValueError:
-                pass  # a real object: the one who asks decides
             self._seen[place] = (holder, value)
         return self._seen[place][1]

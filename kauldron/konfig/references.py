@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import ml_collections
 
-from kauldron.konfig.errors import CycleError, key_error, reworded
+from kauldron.konfig.errors import CycleError, key_error, raise_reworded
 from kauldron.konfig.node import Node, field_expression
 from kauldron.konfig.reference_steps import Missing, take_step
 from kauldron.konfig.reference_text import operation_text
@@ -347,7 +347,7 @@ class Operation(Reference):
             ]
             why = f" ({'; '.join(unset)})" if unset else ""
             text = f"{error}\nThis happened while computing {self._konfig_text()}{why}."
-            raise reworded(error, text) from error.__cause__
+            raise_reworded(error, text)
 
     def _konfig_text(self) -> str:
         return operation_text(self._konfig_fn, self._konfig_args, self._konfig_kwargs)

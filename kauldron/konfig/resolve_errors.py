@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from kauldron.konfig.argument_hints import argument_hint, unexpected_names
 from kauldron.konfig.errors import reworded
@@ -48,31 +48,26 @@ def check_form(fields: dict[Key, Any]) -> None:
             raise ValueError(f"Names of arguments are texts, got: {odd}.")
 
 
-def at_field(error: Exception, node: Node, parts: Sequence[Key]) -> Exception:
-    """An error of reading a field, such as a reference that leads nowhere."""
-    return _explained(error, node, parts, [], "")
+def raise_at_node(error: Exception, node: Node, parts: Sequence[Key]) -> NoReturn:
+    """Raises an error of a node, or of reading one of its fields."""
+    raise _explained(error, node, parts, [], "")
 
 
-def at_node(error: Exception, node: Node, parts: Sequence[Key]) -> Exception:
-    """An error of a node itself, such as a symbol that does not exist."""
-    return _explained(error, node, parts, [], "")
-
-
-def at_call(
+def raise_at_call(
     error: Exception,
     node: Node,
     parts: Sequence[Key],
     symbol: Any,
     args: Sequence[Any],
     kwargs: dict[str, Any],
-) -> Exception:
-    """An error of calling the symbol of a node."""
+) -> NoReturn:
+    """Raises an error of calling the symbol of a node."""
     try:
         hint = argument_hint(error, symbol, args, kwargs)
         names = unexpected_names(symbol, args, kwargs) or _mentioned(error, node)
     except Exception:  # hints never replace the error
         hint, names = "", []
-    return _explained(error, node, parts, names, hint)
+    raise _explained(error, node, parts, names, hint)
 
 
 def _mentioned(error: Exception, node: Node) -> list[Key]:
@@ -133,16 +128,17 @@ def _cut(text: str) -> str:
 # ------------------------------------------------------------------------------------
 
 
-def without_inner_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of this package."""
+def hide_inner_frames(error: BaseException) -> None:
+    """Takes the frames of this package out of the traceback of an error."""
     kept = []
+    traceback = error.__traceback__
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith(_INNER_FOLDER):
             kept.append(traceback)
         traceback = traceback.tb_next
     for outer, inner in zip(kept, [*kept[1:], None]):
         outer.tb_next = inner
-    return kept[0] if kept else None
+    error.__traceback__ = kept[0] if kept else None
 
 
 def _append_trace(error: BaseException, created: SetEvent | None, place: str) -> None:
@@ -150,7 +146,7 @@ def _append_trace(error: BaseException, created: SetEvent | None, place: str) ->
     if created is None or created.file is None or created.line is None:
         return
     trace = CreatedHere(f"{place} was created here.")
-    trace.__traceback__ = _traceback_at(created)
+    trace.__traceback__ = _traceback_at(created.file, created.line, created.function)
     seen = set()
     while error.__cause__ is not None and id(error) not in seen:
         seen.add(id(error))
@@ -162,16 +158,15 @@ def _append_trace(error: BaseException, created: SetEvent | None, place: str) ->
     error.__cause__ = trace
 
 
-def _traceback_at(event: SetEvent) -> TracebackType | None:
+def _traceback_at(file: str, line: int, function: str | None) -> TracebackType | None:
     """A traceback that shows a line of a file, made by raising there."""
-    assert event.file is not None and event.line is not None
-    code = compile("raise _Marker", event.file, "exec")
-    code = code.replace(co_firstlineno=event.line, co_name=event.function or "<module>")
+    code = compile("raise _Marker", file, "exec")
+    code = code.replace(co_firstlineno=line, co_name=function or "<module>")
     try:
         exec(code, {"_Marker": _Marker})
     except _Marker as marker:
-        assert marker.__traceback__ is not None
-        return marker.__traceback__.tb_next
+        inner = marker.__traceback__
+        return None if inner is None else inner.tb_next
     return None
 
 

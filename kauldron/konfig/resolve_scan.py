@@ -65,7 +65,7 @@ class _Scanner:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.seen: set[int] = set()
-        self.symbols: list[tuple[str, str]] = []  # qualname and expression
+        self.symbols: list[tuple[str, Parts]] = []  # qualname and where
         self.unset: list[tuple[str, str, _Chain]] = []  # target, expression, chain
 
     def visit(
@@ -90,7 +90,7 @@ class _Scanner:
             for item in value:
                 self.visit(item, parts, owner, chain)
         elif hasattr(type(value), "__konfig_symbol__"):
-            self.symbols.append((value.__konfig_symbol__(), expression(parts)))
+            self.symbols.append((value.__konfig_symbol__(), parts))
         elif hasattr(type(value), "__konfig_union__"):
             for side in value.__konfig_union__():
                 self.visit(side, parts, owner, chain)
@@ -108,7 +108,7 @@ class _Scanner:
         fields = raw_fields(node)
         for name in (QUALNAME_KEY, CONST_KEY):
             if name in fields:
-                self.symbols.append((fields[name], expression(parts)))
+                self.symbols.append((fields[name], parts))
         is_call = QUALNAME_KEY in fields
         for key, raw in list(fields.items()):
             if type(raw) in LEAF_TYPES:
@@ -133,12 +133,12 @@ class _Scanner:
             self.unset.append((target, place, chain))
 
 
-def _refuse(symbols: list[tuple[str, str]], allow: AllowList) -> None:
+def _refuse(symbols: list[tuple[str, Parts]], allow: AllowList) -> None:
     """Raises if symbols are not accepted: first by name, then by what they are."""
     for judge in (allow.refusal_by_name, allow.refusal_by_import):
         refused = [
-            (place, qualname, reason)
-            for qualname, place in symbols
+            (expression(parts), qualname, reason)
+            for qualname, parts in symbols
             if (reason := judge(qualname)) is not None
         ]
         if refused:

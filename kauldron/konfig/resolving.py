@@ -69,9 +69,8 @@ def resolve(
     try:
         return resolver.run()
     except Exception as error:
-        # A bare `raise` would show every level of the recursion.
-        error.__traceback__ = resolve_errors.without_inner_frames(error.__traceback__)
-        raise error from error.__cause__
+        resolve_errors.hide_inner_frames(error)
+        raise
 
 
 class _Resolver:
@@ -157,7 +156,7 @@ class _Resolver:
         try:
             value = self.reader.field(node, key)
         except Exception as error:
-            raise resolve_errors.at_field(error, node, self.parts) from error.__cause__
+            resolve_errors.raise_at_node(error, node, self.parts)
         value = self.build(value, node)
         self.parts.pop()
         return value
@@ -173,20 +172,18 @@ class _Resolver:
                 return self.symbol(fields[CONST_KEY])
             symbol = self.symbol(fields[QUALNAME_KEY])
         except Exception as error:
-            raise resolve_errors.at_node(error, node, self.parts) from error.__cause__
+            resolve_errors.raise_at_node(error, node, self.parts)
         args, kwargs = self.arguments(node)
         try:
             result = symbol(*args, **kwargs)
         except Exception as error:
-            text = resolve_errors.at_call(error, node, self.parts, symbol, args, kwargs)
-            raise text from text.__cause__
+            resolve_errors.raise_at_call(error, node, self.parts, symbol, args, kwargs)
         hook = self.post_hook(type(result))
         if hook is not None:
             try:
                 hook.__get__(result, type(result))(node)
             except Exception as error:
-                error = resolve_errors.at_node(error, node, self.parts)
-                raise error from error.__cause__
+                resolve_errors.raise_at_node(error, node, self.parts)
         return result
 
     def arguments(self, node: Node) -> tuple[list[Any], dict[str, Any]]:

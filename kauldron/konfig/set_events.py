@@ -81,7 +81,7 @@ _enabled = True
 # Frames of these folders write on behalf of the code that called them.
 _INNER_FOLDERS = (
     os.path.dirname(__file__) + os.sep,
-    os.path.dirname(ml_collections.__file__) + os.sep,
+    os.path.dirname(str(ml_collections.__file__)) + os.sep,
     os.path.dirname(contextlib.__file__) + os.sep + "contextlib",
     os.path.dirname(contextlib.__file__) + os.sep + "copy",
 )
