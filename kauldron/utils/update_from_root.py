@@ -136,8 +136,14 @@ def _reference_of(obj: UpdateFromRootCfg, name: str, value: Any) -> RootCfgRef |
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Identity, except for plain values, which have none that a user could see."""
-    return a is b or (isinstance(a, _PLAIN_TYPES) and type(a) is type(b) and a == b)
+    """Identity, except for plain values and for containers made anew of the same."""
+    if a is b:
+        return True
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return list(a) == list(b) and all(_is_same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_is_same, a, b))
+    return isinstance(a, _PLAIN_TYPES) and type(a) is type(b) and a == b
 
 
 @functools.cache

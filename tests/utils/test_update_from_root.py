@@ -122,6 +122,15 @@ def test_value_normalised_by_the_constructor_stays_linked():
     assert root.replace(part=explicit).replace(losses={}).part.losses == {"c": 3}
 
 
+def test_container_made_anew_by_the_constructor_stays_linked():
+    loss = object()
+    root = Root(losses={"a": loss}, part=Part())
+    copied = dataclasses.replace(root.part, losses=ImmutableDict(a=loss))
+    assert root.replace(part=copied).replace(losses={}).part.losses == {}
+    other = dataclasses.replace(root.part, losses=ImmutableDict(a=object()))
+    assert "a" in root.replace(part=other).replace(losses={}).part.losses
+
+
 def test_equal_paths_are_the_same_value():
     part = dataclasses.replace(
         Root(workdir="a", part=Part(data=REF.workdir)).part, data=pathlib.Path("a")
