@@ -24,6 +24,27 @@ from kauldron.konfig.errors import NotAllowedError as NotAllowedError
 from kauldron.konfig.field_history import history as history
 from kauldron.konfig.set_events import SetEvent as SetEvent
 from kauldron.konfig.set_events import set_history as set_history
+from kauldron.konfig.checking import check as check
+from kauldron.konfig.checking import Problem as Problem
+from kauldron.konfig.diffing import diff as diff
+from kauldron.konfig.diffing import ConfigDiff as ConfigDiff
+from kauldron.konfig.flattening import flatten as flatten
+from kauldron.konfig.fingerprinting import fingerprint as fingerprint
+from kauldron.konfig.text_listing import to_text as to_text
+from kauldron.konfig.html_page import to_html as to_html
+
+# Editing
+from kauldron.konfig.selecting import select as select
+from kauldron.konfig.selecting import Selection as Selection
+from kauldron.konfig.pathing import get_by_path as get_by_path
+from kauldron.konfig.path_setting import set_by_path as set_by_path
+
+# The command line
+from kauldron.konfig.config_flags import DEFINE_config_file as DEFINE_config_file
+from kauldron.konfig.overriding import apply_overrides as apply_overrides
+from kauldron.konfig.module_configdict import (
+    get_config_from_module as get_config_from_module,
+)
 
 # Setting up a project
 from kauldron.konfig.aliases import register_aliases as register_aliases
