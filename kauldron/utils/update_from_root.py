@@ -98,6 +98,10 @@ class UpdateFromRootCfg:
         object.__setattr__(updated, _MEMORY, inherited)
         return updated
 
+    def _is_inherited(self, name: str) -> bool:
+        """Whether a field has (or waits for) a value of the root trainer."""
+        return _reference_of(self, name, getattr(self, name)) is not None
+
     def _assert_root_cfg_resolved(self) -> None:
         """Raise `ValueError` if a field still waits for the root trainer."""
         for name, value in _init_fields(self):

@@ -278,6 +278,14 @@ def test_memory_is_not_exported():
     assert exported == {"__qualname__": f"{__name__}:Data", "batch_size": 8, "seed": 3}
 
 
+def test_object_knows_what_it_inherited():
+    data = Root(seed=3, data=Data()).data
+    assert data._is_inherited("seed")
+    assert Data()._is_inherited("seed")
+    assert not data._is_inherited("batch_size")
+    assert not dataclasses.replace(data, seed=100)._is_inherited("seed")
+
+
 def test_unresolved_field_is_named():
     with pytest.raises(ValueError, match=r"Data\.seed.*ROOT_CFG_REF\.seed.*Trainer"):
         Data()._assert_root_cfg_resolved()
