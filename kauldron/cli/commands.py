@@ -46,6 +46,19 @@ class Command:
 
 # From the words that name a command.
 COMMANDS: dict[tuple[str, ...], Command] = {
+    ("train",): Command(
+        summary="Train, evaluate and save what the config describes; resume if it ran",
+        module="kauldron.cli.train",
+    ),
+    ("check",): Command(
+        summary="Find all problems before training: config, keys, shapes",
+        module="kauldron.cli.check",
+    ),
+    ("runs",): Command(
+        summary="List workdirs with their last step, values and state",
+        module="kauldron.cli.runs",
+        configs=(),
+    ),
     ("config", "show"): Command(
         summary="Print the config, before anything of it is built",
         module="kauldron.cli.config_show",
@@ -66,6 +79,14 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("config", "paths"): Command(
         summary="List all fields that can be overridden, with value and origin",
         module="kauldron.cli.config_paths",
+    ),
+    ("data", "element_spec"): Command(
+        summary="Print path, dtype and shape of what a data set yields",
+        module="kauldron.cli.data_element_spec",
+    ),
+    ("data", "show"): Command(
+        summary="Print statistics of the first batches of a data set",
+        module="kauldron.cli.data_show",
     ),
 }
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from kauldron import path_grammar
+from kauldron import konfig, path_grammar
 from kauldron.cli.commands import OK
 from kauldron.cli.config_loading import load_config
 from kauldron.cli.terminal import print_json, print_table
 from kauldron.cli.usage_errors import UsageError
-from kauldron.konfig.configdict import ConfigDict
-from kauldron.konfig.errors import CycleError
 from kauldron.konfig.flattening import iter_leaves
-from kauldron.konfig.path_origins import origin_of
 from kauldron.konfig.set_events import short_repr
 from kauldron.konfig.text_listing import describe_origin
 
@@ -32,13 +29,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         patterns = [path_grammar.parse(pattern) for pattern in args.patterns]
         leaves = list(iter_leaves(cfg))
-    except (path_grammar.PathSyntaxError, CycleError) as error:
+    except (path_grammar.PathSyntaxError, konfig.CycleError) as error:
         raise UsageError(str(error)) from error
-    rows = [
-        (path_grammar.format_path(parts), short_repr(leaf, 60), _origin(cfg, parts))
+    paths = {
+        path_grammar.format_path(parts): short_repr(leaf, 60)
         for parts, leaf in leaves
         if not patterns or any(path_grammar.matches(parts, p) for p in patterns)
-    ]
+    }
+    rows = [(path, value, _origin(cfg, path)) for path, value in paths.items()]
     if args.json:
         names = ("path", "value", "origin")
         print_json([dict(zip(names, row)) for row in rows])
@@ -47,6 +45,6 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _origin(cfg: ConfigDict, parts: path_grammar.Part) -> str:
-    event = origin_of(cfg, parts)
-    return "" if event is None else describe_origin(event)
+def _origin(cfg: konfig.ConfigDict, path: str) -> str:
+    events = konfig.history(cfg, path)
+    return describe_origin(events[-1]) if events else ""

@@ -22,6 +22,7 @@ from kauldron.konfig.pathing import (
     raise_not_found,
     shown,
 )
+from kauldron.konfig.set_events import record
 from kauldron.path_grammar import Part, Wildcard
 
 
@@ -97,10 +98,24 @@ def assign(cfg: Any, parts: Parts, value: Any) -> None:
     if isinstance(parent, Node):
         parent[key_of(parent, last)] = value
     elif isinstance(parent, list):
+        node, keys = _holder(cfg, parts)
+        record(node, keys, value)
         parent[last] = raw_fields(ConfigDict({last: value}))[last]
     else:
         index = last % len(parent)
         assign(cfg, parts[:-1], (*parent[:index], value, *parent[index + 1 :]))
+
+
+def _holder(cfg: Any, parts: Parts) -> tuple[Node, tuple[Any, ...]]:
+    """The innermost node above a place, and the keys that lead from it to the place."""
+    value, node, keys = cfg, cfg, ()
+    for part in parts:
+        if isinstance(value, Node):
+            node, keys = value, (key_of(value, part),)
+        else:
+            keys = (*keys, part % len(value))
+        value = child(value, part)
+    return node, keys
 
 
 def _check_settable(cfg: Any, parts: Parts) -> None:

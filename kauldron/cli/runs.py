@@ -1,0 +1,111 @@
+"""`kauldron runs`."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import pathlib
+import time
+from typing import Any
+
+from kauldron.cli.commands import OK
+from kauldron.cli.terminal import print_json, print_table
+from kauldron.cli.usage_errors import UsageError
+
+_DEEPEST = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", nargs="?", default=".", help="where to look for workdirs (default: .)"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON list")
+
+
+def run(args: argparse.Namespace) -> int:
+    root = pathlib.Path(args.folder)
+    if not root.is_dir():
+        raise UsageError(f"{root} is not a folder.")
+    runs = [_describe(workdir, root) for workdir in sorted(_find_workdirs(root))]
+    if args.json:
+        print_json(runs)
+    elif runs:
+        rows = [
+            (
+                run["workdir"],
+                run["state"],
+                "-" if run["step"] is None else str(run["step"]),
+                run["last_start"] or "-",
+                "  ".join(f"{name}={value}" for name, value in run["values"].items()),
+            )
+            for run in runs
+        ]
+        print_table(rows, header=("workdir", "state", "step", "last start", "values"))
+    else:
+        print(f"No runs below {root}.")
+    return OK
+
+
+def _find_workdirs(root: pathlib.Path) -> list[pathlib.Path]:
+    patterns = ["/".join(["*"] * depth + ["run_info.json"]) for depth in range(_DEEPEST)]
+    return [path.parent for pattern in patterns for path in root.glob(pattern)]
+
+
+def _describe(workdir: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
+    info = _read_json(workdir / "run_info.json")
+    starts = info.get("starts") or [{}]
+    started = starts[-1].get("time")
+    steps = [
+        int(path.name.removeprefix("ckpt_"))
+        for path in workdir.glob("checkpoints/ckpt_*")
+        if path.name.removeprefix("ckpt_").isdigit()
+    ]
+    values, logged_step = _last_values(workdir)
+    known = [step for step in (max(steps, default=None), logged_step) if step is not None]
+    return {
+        "workdir": str(workdir.relative_to(root)),
+        "state": _state(workdir),
+        "step": max(known, default=None),
+        "last_start": started
+        and time.strftime("%Y-%m-%d %H:%M", time.localtime(started)),
+        "tags": info.get("tags", []),
+        "values": values,
+    }
+
+
+def _state(workdir: pathlib.Path) -> str:
+    if (workdir / "train_complete.txt").exists():
+        return "complete"
+    lock = workdir / "train.lock"
+    if lock.exists():
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return "running"
+    return "stopped"
+
+
+def _last_values(workdir: pathlib.Path) -> tuple[dict[str, str], int | None]:
+    """Newest losses and metrics of each collection, and the newest step."""
+    values: dict[str, str] = {}
+    newest: int | None = None
+    for path in sorted(workdir.glob("*/scalars.jsonl")):
+        lines = path.read_text().split("\n")[:-1]
+        if not lines:
+            continue
+        line = json.loads(lines[-1])
+        newest = max(newest or 0, line["step"])
+        for name, value in line["values"].items():
+            if name.startswith("metrics/") or name == "losses/total":
+                shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+                values[f"{path.parent.name}/{name.split('/', 1)[1]}"] = shown
+    return values, newest
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
