@@ -159,25 +159,27 @@ def _descend(value: Any, parts: Sequence[str]) -> Any:
 
 def _as_key_mapping(key: Any, *, owner: str) -> ImmutableDict:
     if isinstance(key, str):
-        key = {key: key}
+        key = (key,)
+    if isinstance(key, Mapping):
+        pairs = [*key.items()]
     elif isinstance(key, Sequence) and not isinstance(key, bytes):
-        key = {name: name for name in key}
-    elif not isinstance(key, Mapping):
+        pairs = [(name, name) for name in key]
+    else:
         raise TypeError(
             f"{owner}(key={key!r}): expected a name, a list of names, or a mapping"
             f" from names to new names; got {type(key).__name__}."
         )
-    for name in (*key.keys(), *key.values()):
+    for name in (name for pair in pairs for name in pair):
         if not isinstance(name, str):
             raise TypeError(f"{owner}(key=...): {name!r} is not a field name (str).")
         if not name:
             raise KeyError(f"{owner}(key=...): a field name is empty.")
-    if not key:
+    if not pairs:
         raise KeyError(f"{owner}(key=...) selects no field.")
-    twice = first_duplicate(key.values())
+    twice = first_duplicate(out_key for _, out_key in pairs)
     if twice is not None:
         raise KeyError(f"{owner}(key=...) writes the field {twice!r} twice.")
-    return ImmutableDict(key)
+    return ImmutableDict(pairs)
 
 
 def first_duplicate(names: Iterable[str]) -> str | None:

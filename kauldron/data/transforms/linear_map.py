@@ -84,8 +84,8 @@ def round_and_cast(array: Any, dtype: np.dtype) -> Any:
 def limits_in(dtype: np.dtype, float_dtype: Any) -> tuple[Any, Any]:
     """The outermost floats which an integer dtype can hold.
 
-    >>> limits_in(np.dtype("int32"), np.float32)
-    (np.float32(-2147483648.0), np.float32(2147483520.0))
+    >>> [int(limit) for limit in limits_in(np.dtype("int32"), np.float32)]
+    [-2147483648, 2147483520]
     """
     compute = np.dtype(float_dtype).type
     low, high = _integer_limits(dtype)

@@ -34,11 +34,10 @@ class TreeFlattenWithPath(KeyedFields, MapTransform):
     def map(self, features: Mapping[str, Any]) -> dict[str, Any]:
         in_place, added = {}, {}
         for in_key, out_key, value in self.selected_fields(features):
-            leaves = dict(_flatten(out_key, value, self.separator))
-            if in_key == out_key and in_key in features:
-                in_place[in_key] = leaves
-            else:
-                self._add(added, leaves)
+            is_in_place = in_key == out_key and in_key in features
+            leaves = in_place.setdefault(in_key, {}) if is_in_place else added
+            for name, leaf in _flatten(out_key, value, self.separator):
+                self._add(leaves, {name: leaf})
         result: dict[str, Any] = {}
         for name, value in features.items():
             self._add(result, in_place.get(name, {name: value}))

@@ -27,9 +27,9 @@ class ValueRange(ElementWiseTransform):
       clip_values: Whether values outside `in_vrange` end at the border of `vrange`.
 
     Example:
-      >>> to_unit = ValueRange(key="image", vrange=(-1, 1))
-      >>> to_unit.map({"image": np.array([0, 51, 255], np.uint8)})["image"]
-      array([-1. , -0.6,  1. ], dtype=float32)
+      >>> to_unit = ValueRange(key="image", vrange=(0, 1))
+      >>> to_unit.map({"image": np.array([0, 255], np.uint8)})["image"]
+      array([0., 1.], dtype=float32)
     """
 
     vrange: tuple[float, float]
