@@ -20,7 +20,8 @@ class TypeHint(NamedTuple):
     owner: type = object
 
     def __str__(self) -> str:
-        return getattr(self.annotation, "__name__", str(self.annotation))
+        types_ = [alternative.annotation for alternative in _alternatives(self)]
+        return " or ".join(getattr(t, "__name__", str(t)) for t in types_)
 
 
 ANYTHING = TypeHint(Any)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, NoReturn, TypeVar
 
+from kauldron.kontext.annotations import evaluate
 from kauldron.kontext.builder_schema import (
     TypeHint,
     known_names,
@@ -133,10 +134,12 @@ class AnnotatedPathBuilder(DynamicPathBuilder):
 
 
 def _builder(text: str, hint: TypeHint) -> DynamicPathBuilder:
-    cls = hint.annotation
+    if not issubclass(hint.owner, AnnotatedPathBuilder):
+        return DynamicPathBuilder(text, hint)
+    cls, _ = evaluate(hint.annotation, hint.owner)
     if isinstance(cls, type) and issubclass(cls, AnnotatedPathBuilder):
         return cls(text)
-    return DynamicPathBuilder(text, hint)
+    return DynamicPathBuilder(text)
 
 
 def _check_name(hint: TypeHint, name: str) -> None:
