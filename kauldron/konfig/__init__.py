@@ -20,6 +20,10 @@ from kauldron.konfig.errors import CycleError as CycleError
 from kauldron.konfig.errors import RequiredValueError as RequiredValueError
 from kauldron.konfig.errors import NotAllowedError as NotAllowedError
 
+# Back from real objects
+from kauldron.konfig.exporting import export as export
+from kauldron.konfig.exporting import export_qualname as export_qualname
+
 # Looking
 from kauldron.konfig.field_history import history as history
 from kauldron.konfig.set_events import SetEvent as SetEvent
@@ -54,3 +58,5 @@ from kauldron.konfig.default_values import (
 from kauldron.konfig.import_context import (
     set_lazy_imported_modules as set_lazy_imported_modules,
 )
+
+import kauldron.konfig.shipped_defaults  # noqa: F401 (registers what it holds)

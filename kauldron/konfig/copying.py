@@ -6,10 +6,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from kauldron.konfig.node import Key, Node, raw_fields, remember_parent
+from kauldron.konfig.node import Key, Node, nodes_below, raw_fields, remember_parent
 from kauldron.konfig.placeholders import Variable, remember_holder
 from kauldron.konfig.rerooting import root_was_copied
-from kauldron.konfig.set_events import field_events
+from kauldron.konfig.set_events import field_events, node_origin
 
 N = TypeVar("N", bound=Node)
 
@@ -68,13 +68,15 @@ def _fill_with_copies(new: Node, node: Node, memo: dict[int, Any]) -> None:
 
 def start_from_defaults(node: Node, default: Node) -> None:
     """Fills an empty node with a deep copy of registered default values."""
+    created = node_origin(node)
     _fill_with_copies(node, default, {})
-    history = {}
-    for key in raw_fields(default):
-        events = field_events(default, key)[-1:]
-        if events:
-            history[key] = (events[0]._replace(kind="default"),)
-    node.__dict__["_konfig_history"] = history or None
+    if created is None:
+        return
+    event = created._replace(kind="default")
+    for copied in nodes_below(node):
+        copied.__dict__.update(_konfig_origin=event, _konfig_history=None)
+    events = {key: field_events(node, key) for key in raw_fields(node)}
+    node.__dict__.update(_konfig_origin=created, _konfig_history=events)
 
 
 # ------------------------------------------------------------------------------------

@@ -193,6 +193,9 @@ def _summary(value: Any) -> str:
             dots = "..." if len(fields) > 1 else ""
             return f"{display_name(str(fields[QUALNAME_KEY]))}({dots})"
         return f"{{{', '.join(f'{key!r}: ...' for key in list(fields)[:8])}}}"
+    if isinstance(value, ml_collections.FieldReference):
+        held = value.__dict__.get("_konfig_value", value)  # of a placeholder
+        return repr(value) if held is value else _summary(held)
     if type(value) in (list, tuple):
         items = ", ".join(short_repr(item, 20) for item in value[:8])
         items += ", ..." if len(value) > 8 else ""

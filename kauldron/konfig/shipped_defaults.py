@@ -1,0 +1,87 @@
+"""The fields that configs of `kd.train.Trainer` start with.
+
+They are here, and not with the trainer, because a config may be written without
+importing it. Symbols are named as texts: nothing of kauldron is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kauldron.konfig.configdict import ConfigDict
+from kauldron.konfig.default_values import register_default_values
+from kauldron.konfig.placeholders import placeholder
+from kauldron.konfig.ref_functions import ref_fn
+
+_FROM_THE_EARLIER_RUN = {
+    "seed": 0,
+    "rng_streams": None,
+    "sharding": None,
+    "train_losses": None,
+    "train_metrics": None,
+    "train_summaries": None,
+}
+
+
+def _call(name: str, *args: Any, **kwargs: Any) -> ConfigDict:
+    """The node of a call of `kd.<name>`."""
+    positional = {str(index): arg for index, arg in enumerate(args)}
+    return ConfigDict({"__qualname__": f"kauldron.kd:{name}", **positional, **kwargs})
+
+
+def _item_of(aux: Mapping[str, Any] | None, key: str, default: Any) -> Any:
+    """An item of `cfg.aux`, which the user may have replaced as a whole."""
+    return default if aux is None else aux.get(key, default)
+
+
+def _trainer() -> ConfigDict:
+    return _call(
+        "train.Trainer",
+        workdir=placeholder(str),
+        evals={},
+        schedules={},
+        setup=_call("train.Setup"),
+        aux={},
+    )
+
+
+def _eval_only_trainer() -> ConfigDict:
+    """Evaluates the run in `aux.workdir`; its model and weights come from there."""
+    cfg = _call(
+        "train.Trainer.eval_only",
+        workdir=placeholder(str),
+        aux={"workdir": placeholder(str), "step": -1},
+        evals={},
+        num_train_steps=0,
+        stop_after_steps=0,
+        optimizer=None,
+        checkpointer=None,
+        schedules={},
+        setup=_call("train.Setup", eval_only=True),
+    )
+    source = _call(
+        "from_workdir.locate",
+        ref_fn(_item_of, cfg.ref.aux, "workdir", None),
+        default=cfg.ref.workdir,
+    )
+    cfg.train_ds = _call(
+        "data.ElementSpecDataset",
+        spec=_call("from_workdir.get_element_spec", source),
+    )
+    cfg.model = _call("from_workdir.get_resolved", source, path="model")
+    for name, default in _FROM_THE_EARLIER_RUN.items():
+        cfg[name] = _call(
+            "from_workdir.get_resolved", source, path=name, default=default
+        )
+    cfg.init_transform = _call(
+        "ckpts.PartialKauldronLoader",
+        workdir=source,
+        step=ref_fn(_item_of, cfg.ref.aux, "step", -1),
+        new_to_old={name: name for name in ("step", "params", "collections")},
+    )
+    return cfg
+
+
+register_default_values(_trainer())
+register_default_values(_eval_only_trainer())
