@@ -25,7 +25,9 @@ def run(args: argparse.Namespace) -> int:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         print(f"{count} in {args.cfg.file}")
         return FOUND_SOMETHING
-    print(f"No problems found in {args.cfg.file}: one train step and each evaluation fit.")
+    print(
+        f"No problems found in {args.cfg.file}: one train step and each evaluation fit."
+    )
     return OK
 
 

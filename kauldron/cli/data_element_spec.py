@@ -18,10 +18,15 @@ def run(args: argparse.Namespace) -> int:
     from kauldron import kontext
 
     spec = kontext.flatten_with_path(load_dataset(args).element_spec)
-    rows = [(path, str(leaf.dtype), str(tuple(leaf.shape))) for path, leaf in spec.items()]
+    rows = [
+        (path, str(leaf.dtype), str(tuple(leaf.shape))) for path, leaf in spec.items()
+    ]
     if args.json:
         print_json(
-            {path: {"dtype": dtype, "shape": list(spec[path].shape)} for path, dtype, _ in rows}
+            {
+                path: {"dtype": dtype, "shape": list(spec[path].shape)}
+                for path, dtype, _ in rows
+            }
         )
     else:
         print_table(rows, header=("path", "dtype", "shape"))

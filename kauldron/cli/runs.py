@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find_workdirs(root: pathlib.Path) -> list[pathlib.Path]:
-    patterns = ["/".join(["*"] * depth + ["run_info.json"]) for depth in range(_DEEPEST)]
+    patterns = [
+        "/".join(["*"] * depth + ["run_info.json"]) for depth in range(_DEEPEST)
+    ]
     return [path.parent for pattern in patterns for path in root.glob(pattern)]
 
 
@@ -62,7 +64,9 @@ def _describe(workdir: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
         if path.name.removeprefix("ckpt_").isdigit()
     ]
     values, logged_step = _last_values(workdir)
-    known = [step for step in (max(steps, default=None), logged_step) if step is not None]
+    known = [
+        step for step in (max(steps, default=None), logged_step) if step is not None
+    ]
     return {
         "workdir": str(workdir.relative_to(root)),
         "state": _state(workdir),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from kauldron import path_grammar
 from kauldron.konfig.aliases import display_name
@@ -17,7 +17,8 @@ from kauldron.konfig.node import (
     raw_fields,
 )
 from kauldron.konfig.pathing import Parts, children, key_of, raw_child
-from kauldron.konfig.references import Reference, is_reference
+from kauldron.konfig.placeholders import is_shared, is_unset_required
+from kauldron.konfig.references import Reference
 from kauldron.konfig.repr_text import format_value
 from kauldron.konfig.set_events import SetEvent, field_events, node_origin
 
@@ -52,7 +53,28 @@ class Entry:
 
 def outline(cfg: Node) -> Entry:
     """The tree of a config. A node that occurs again is only named."""
-    return _Outliner().entry(cfg, (), "", node_origin(cfg), None)
+    place = _Place(parts=(), node=cfg, keys=())
+    return _Outliner().entry(cfg, place, "", node_origin(cfg), None)
+
+
+class _Place(NamedTuple):
+    """Where a value is: from the root, and from the innermost node above it."""
+
+    parts: Parts
+    node: Node
+    keys: tuple[Any, ...]
+
+    def below(self, holder: Any, part: Any) -> _Place:
+        parts = (*self.parts, part)
+        if isinstance(holder, Node):
+            return _Place(parts, holder, (key_of(holder, part),))
+        return _Place(parts, self.node, (*self.keys, part))
+
+    def origin(self) -> SetEvent | None:
+        """The last write of the value, if it was written by itself."""
+        keys = self.keys
+        events = field_events(self.node, keys[0] if len(keys) == 1 else keys)
+        return events[-1] if events else None
 
 
 class _Outliner:
@@ -62,15 +84,14 @@ class _Outliner:
     def entry(
         self,
         value: Any,
-        at: Parts,
+        place: _Place,
         label: str,
         origin: SetEvent | None,
         reference: str | None,
     ) -> Entry:
-        path = path_grammar.format_path(at)
-        text, closing, below = self.body(value, at, origin)
+        text, closing, below = self.body(value, place, origin)
         return Entry(
-            path=path,
+            path=path_grammar.format_path(place.parts),
             label=label,
             text=text,
             closing=closing,
@@ -80,7 +101,7 @@ class _Outliner:
         )
 
     def body(
-        self, value: Any, at: Parts, origin: SetEvent | None
+        self, value: Any, place: _Place, origin: SetEvent | None
     ) -> tuple[str, str, tuple[Entry, ...]]:
         """Opening text, closing text and children; a leaf has the first alone."""
         is_leaf = not isinstance(value, (Node, list, tuple))
@@ -88,28 +109,36 @@ class _Outliner:
             return format_value(value), "", ()
         if isinstance(value, Node) and id(value) in self.shown:
             return f"<same as {expression(self.shown[id(value)])}>", "", ()
-        self.shown[id(value)] = at
+        self.shown[id(value)] = place.parts
         opening, closing = _brackets(value)
         below = tuple(
-            self.child(value, part, item, at, origin)
+            self.child(value, part, item, place, origin)
             for part, item in children(value)
             if part != QUALNAME_KEY
         )
         return (opening, closing, below) if below else (opening + closing, "", ())
 
     def child(
-        self, holder: Any, part: Any, item: Any, at: Parts, origin: SetEvent | None
+        self, holder: Any, part: Any, item: Any, around: _Place, origin: SetEvent | None
     ) -> Entry:
+        place = around.below(holder, part)
         raw = raw_child(holder, part)
-        reference = None
-        if isinstance(raw, Reference) and is_reference(raw):
-            text = raw._konfig_text()
-            reference = None if text == expression((*at, part)) else text
-        if isinstance(holder, Node):
-            events = field_events(holder, key_of(holder, part))
-            origin = events[-1] if events else None
-        place = (*at, part)
-        return self.entry(item, place, _label(holder, part), origin, reference)
+        if is_unset_required(raw):
+            item = raw
+        return self.entry(
+            item,
+            place,
+            _label(holder, part),
+            place.origin() or origin,
+            _written_as(raw),
+        )
+
+
+def _written_as(raw: Any) -> str | None:
+    """The expression of a reference; None for values and for placeholders."""
+    if not isinstance(raw, Reference) or is_shared(raw):
+        return None
+    return raw._konfig_text()
 
 
 def _brackets(value: Any) -> tuple[str, str]:

@@ -80,7 +80,10 @@ def _child_overrides(old: Any, new: Any, at: Parts) -> dict[Parts, Any]:
         pass
     if at[-1] not in (QUALNAME_KEY, CONST_KEY):
         try:
-            check_overwrite(old, new)
+            stored = check_overwrite(old, new)
         except TypeError as error:
             raise _MustBeReplaced(f"{path_grammar.format_path(at)}: {error}.") from None
+        if stored is not new and stored != new:  # a tuple over a list becomes a list
+            path = path_grammar.format_path(at)
+            raise _MustBeReplaced(f"{path} changes its type.")
     return {at: new}

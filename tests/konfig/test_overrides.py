@@ -220,7 +220,9 @@ def test_path_field_takes_text():
 
 
 def test_typed_placeholder_decides_what_text_means():
-    cfg = konfig.ConfigDict({"a": konfig.placeholder(str), "b": konfig.placeholder(bool)})
+    cfg = konfig.ConfigDict(
+        {"a": konfig.placeholder(str), "b": konfig.placeholder(bool)}
+    )
     override(cfg, "--cfg.a=007", "--cfg.b=1")
     assert cfg == {"a": "007", "b": True}
 
@@ -230,7 +232,9 @@ def test_expression_builds_a_node():
     assert konfig.resolve(cfg.call) == konfig.resolve(fractions.Fraction(1, 2))
 
 
-@pytest.mark.parametrize("flag", ["--cfg.seed", "--cfg.name", "--cfg.sizes", "--cfg.call"])
+@pytest.mark.parametrize(
+    "flag", ["--cfg.seed", "--cfg.name", "--cfg.sizes", "--cfg.call"]
+)
 def test_bare_flag_on_a_field_that_is_not_boolean_is_rejected(flag):
     with pytest.raises(TypeError, match=rf"needs a value, write {flag}=\.\.\."):
         override(make_config(), flag)
@@ -324,7 +328,9 @@ def test_flag_that_cannot_be_read_is_a_value_error(flag):
     assert str(caught.value).startswith(f"{flag}: ")
 
 
-@pytest.mark.parametrize("flag", ["--cfg", "--cfg=a", "--cfgs.a=1", "cfg.a=1", "--x.cfg.a"])
+@pytest.mark.parametrize(
+    "flag", ["--cfg", "--cfg=a", "--cfgs.a=1", "cfg.a=1", "--x.cfg.a"]
+)
 def test_other_arguments_are_no_overrides(flag):
     assert match_override(flag, "cfg") is None
 
@@ -395,9 +401,9 @@ _DATA = st.recursive(
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
         st.dictionaries(_KEYS, inner, max_size=3),
-        st.dictionaries(
-            st.sampled_from(["p", "q"]), inner, max_size=2
-        ).map(lambda fields: {"__qualname__": "m:f", "0": 1, **fields}),
+        st.dictionaries(st.sampled_from(["p", "q"]), inner, max_size=2).map(
+            lambda fields: {"__qualname__": "m:f", "0": 1, **fields}
+        ),
     ),
     max_leaves=8,
 )
@@ -429,13 +435,17 @@ def test_flattened_config_given_as_flags_gives_the_config(fields):
 _FLAG_TEXT = st.one_of(
     st.text(max_size=20),
     st.lists(
-        st.sampled_from([*"ab.[]0*='\"-:,{}( )", "seed", "sizes", "nested", "py::", "n"]),
+        st.sampled_from(
+            [*"ab.[]0*='\"-:,{}( )", "seed", "sizes", "nested", "py::", "n"]
+        ),
         max_size=10,
     ).map("".join),
 )
 
 
-@hypothesis.given(_FLAG_TEXT, st.sampled_from(["--cfg.", "--nocfg.", "--cfg", "--cfg."]))
+@hypothesis.given(
+    _FLAG_TEXT, st.sampled_from(["--cfg.", "--nocfg.", "--cfg", "--cfg."])
+)
 def test_any_flag_is_applied_or_refused_without_a_change(text, start):
     cfg = make_config()
     try:

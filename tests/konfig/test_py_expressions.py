@@ -173,7 +173,23 @@ def test_any_text_gives_a_value_or_a_value_error(text):
         assert "position" in str(error)
 
 
-_PIECES = ["m.f", "(", ")", "[", "]", "{", "}", ",", ":", "=", "1", "'a'", "a", " ", "-"]
+_PIECES = [
+    "m.f",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    "=",
+    "1",
+    "'a'",
+    "a",
+    " ",
+    "-",
+]
 
 
 @hypothesis.given(st.lists(st.sampled_from(_PIECES), max_size=14))
