@@ -11,6 +11,9 @@ from kauldron.kontext import nodes
 from kauldron.kontext.parts_sequence import part_from_jax
 from kauldron.path_grammar import Part, Wildcard, format_part, format_path, parse
 
+_BUILTINS = frozenset({dict, list, tuple, type(None), bool, int, float, str})
+"""Types that are neither configs nor registered with jax: no need to ask."""
+
 
 def flatten_with_path(
     pytree: Any,
@@ -42,7 +45,9 @@ def flatten_with_path(
     flat: dict[str, Any] = {}
 
     def add(name: str, node: Any, depth: int) -> None:
-        children = _children(node := _without_config(node), is_leaf)
+        if type(node) not in _BUILTINS:
+            node = _without_config(node)
+        children = _children(node, is_leaf)
         if children is None:
             if name in flat:
                 raise ValueError(f"Two leaves of the tree would be called {name!r}.")
@@ -82,12 +87,12 @@ def _children(
         return _sorted_if_possible(node)
     if kind is list or kind is tuple:
         return enumerate(node)
+    if kind in _BUILTINS:
+        return () if node is None else None
     if kind is OrderedDict:
         return node.items()
     if nodes.is_named_tuple(node):
         return zip(type(node)._fields, node)
-    if node is None:
-        return ()
     return _registered_children(node)
 
 

@@ -13,7 +13,7 @@ from kauldron.kontext.paths import explain_miss
 from kauldron.path_grammar import Part, format_path
 
 _MAX_SUGGESTIONS = 3
-_MAX_VISITED = 1000
+_MAX_VISITED = 500
 
 
 class MissingKey(NamedTuple):

@@ -148,4 +148,6 @@ def _check_name(hint: TypeHint, name: str) -> None:
         return
     nearest = closest(name, names)
     help_ = f"Did you mean {nearest!r}?" if nearest else f"It has: {', '.join(names)}."
-    raise AttributeError(f"{hint} has no field {name!r}. {help_}")
+    # With obj=None Python does not add a second suggestion to the traceback.
+    message = f"{hint} has no field {name!r}. {help_}"
+    raise AttributeError(message, name=name, obj=None)
