@@ -182,7 +182,7 @@ def test_a_missing_item_is_a_key_error_with_a_suggestion():
 def test_a_misspelt_attribute_is_an_attribute_error_with_a_suggestion():
     cfg = konfig.ConfigDict({"model": {"layers": [{"features": 3}]}})
     with pytest.raises(AttributeError, match=r"cfg\.model\.layers\[0\].*'features'"):
-        cfg.model.layers[0].featurs  # noqa: B018
+        cfg.model.layers[0].featurs
     assert not hasattr(cfg, "modle")
     assert getattr(cfg, "modle", 5) == 5
 
@@ -190,7 +190,7 @@ def test_a_misspelt_attribute_is_an_attribute_error_with_a_suggestion():
 def test_without_a_near_name_the_fields_are_listed():
     cfg = konfig.ConfigDict({"alpha": 1, "beta": 2})
     with pytest.raises(AttributeError, match="It has: alpha, beta"):
-        cfg.qqqq  # noqa: B018
+        cfg.qqqq
 
 
 def test_methods_win_when_read_and_fields_are_stored_with_one_warning():
