@@ -33,7 +33,7 @@ class Net:
     act: Any = None
     mode: Literal["a", "b"] = "a"
     sizes: tuple[int, ...] = ()
-    strange: "NotDefinedAnywhere" = None  # noqa: F821
+    strange: "NotDefinedAnywhere" = None
 
     def __post_init__(self):
         raise AssertionError("must not be built")

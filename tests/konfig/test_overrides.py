@@ -448,14 +448,18 @@ _FLAG_TEXT = st.one_of(
 )
 def test_any_flag_is_applied_or_refused_without_a_change(text, start):
     cfg = make_config()
+    message = error_of(cfg, start + text)
+    assert message is None or message.startswith(f"{start}{text}: ")
+    assert message is None or cfg == make_config()
+
+
+def error_of(cfg, argument):
+    """The message with which a flag is refused; None if it is applied, or no flag."""
     try:
-        found = match_override(start + text, "cfg")
-        if found is not None:
-            apply_in_order(cfg, [found])
-            return
+        found = match_override(argument, "cfg")
+        apply_in_order(cfg, [] if found is None else [found])
     except (KeyError, TypeError, ValueError) as error:
-        assert str(error).startswith(f"{start}{text}: ")
-    assert cfg == make_config()
+        return str(error)
 
 
 @hypothesis.given(st.text(max_size=20))
