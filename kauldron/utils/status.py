@@ -25,11 +25,17 @@ def log(msg: Any, *, stacklevel: int = 1) -> None:
       msg: The message.
       stacklevel: 1 to show the line that calls this function, 2 for its caller, ...
     """
-    if _on_notebook():
-        print(msg)
-        return
-    _make_visible()
-    _LOGGER.info("%s", msg, stacklevel=stacklevel + 1)
+    _log_at(logging.INFO, msg, stacklevel + 1)
+
+
+def log_warning(msg: Any, *, stacklevel: int = 1) -> None:
+    """`log` for what went wrong in a run that goes on all the same."""
+    _log_at(logging.WARNING, msg, stacklevel + 1)
+
+
+def log_error(msg: Any, *, stacklevel: int = 1) -> None:
+    """`log` for what was lost or broken."""
+    _log_at(logging.ERROR, msg, stacklevel + 1)
 
 
 def log_status(msg: Any, *, stacklevel: int = 1) -> None:
@@ -47,6 +53,14 @@ def warn(
     if _on_notebook():
         print(f"Warning: {msg}")
     warnings.warn(str(msg), category, stacklevel=stacklevel + 1)
+
+
+def _log_at(level: int, msg: Any, stacklevel: int) -> None:
+    if _on_notebook():
+        print(msg)
+        return
+    _make_visible()
+    _LOGGER.log(level, "%s", msg, stacklevel=stacklevel + 1)
 
 
 # --------------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+"""Hooks that change the initial state."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, TypeVar
+
+from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.utils.error_context import error_prefix
+
+_T = TypeVar("_T")
+
+
+class InitTransform(abc.ABC):
+    """Changes values of the initial state; structure, shapes and dtypes stay."""
+
+    @abc.abstractmethod
+    def transform(self, state: _T) -> _T:
+        """Called after the model is initialised, before the optimizer is."""
+
+    def transform_after_optimizer(self, state: _T) -> _T:
+        """Called after the optimizer is initialised."""
+        return state
+
+
+@dataclasses.dataclass(frozen=True)
+class NoopTransform(InitTransform):
+    """Changes nothing."""
+
+    def transform(self, state: _T) -> _T:
+        return state
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class MultiTransform(InitTransform):
+    """Several transforms, in the order of the keywords.
+
+    Example:
+      >>> MultiTransform(first=NoopTransform(), second=NoopTransform()).transform("state")
+      'state'
+    """
+
+    transforms: ImmutableDict[str, InitTransform]
+
+    def __init__(self, **transforms: InitTransform):
+        object.__setattr__(self, "transforms", ImmutableDict(transforms))
+
+    def transform(self, state: Any) -> Any:
+        return self._apply("transform", state)
+
+    def transform_after_optimizer(self, state: Any) -> Any:
+        return self._apply("transform_after_optimizer", state)
+
+    def _apply(self, method: str, state: Any) -> Any:
+        for name, transform in self.transforms.items():
+            with error_prefix(f"Init transform {name!r}: "):
+                state = getattr(transform, method)(state)
+        return state

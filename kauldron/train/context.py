@@ -1,0 +1,84 @@
+"""The namespace that string keys look into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import flax.struct
+
+from kauldron import kontext
+from kauldron.train import auxiliaries
+
+if TYPE_CHECKING:
+    from kauldron.train.train_state import TrainState
+
+
+@flax.struct.dataclass
+class Context:
+    """Everything that is known during a step, filled in as it goes.
+
+    The field names are what keys may start with: `"batch.image"`, `"preds.logits"`,
+    `"interms.encoder.__call__[0]"`, `"grads"`. Subclasses may add fields.
+
+    Attributes:
+      step: Global step number.
+      batch: The batch.
+      params: Parameters of the model, before the update.
+      collections: Other flax collections, such as batch statistics.
+      preds: Output of the model.
+      interms: Intermediate values, as flax captures them.
+      loss_states: States of the losses.
+      loss_total: Sum of the losses; `None` in evaluation.
+      grads: Gradients of `loss_total`; `None` in evaluation.
+      updates: What the optimizer adds to the parameters; `None` in evaluation.
+      opt_state: State of the optimizer before the update.
+      metric_states: States of the metrics.
+      summary_states: States of the summaries.
+    """
+
+    step: Any
+    batch: Any
+    params: Any = None
+    collections: Any = None
+    preds: Any = None
+    interms: Any = None
+    loss_states: Any = None
+    loss_total: Any = None
+    grads: Any = None
+    updates: Any = None
+    opt_state: Any = None
+    metric_states: Any = None
+    summary_states: Any = None
+
+    if TYPE_CHECKING:
+
+        def replace(self, **updates: Any) -> Self: ...
+
+    @classmethod
+    def from_state_and_batch(cls, *, state: TrainState, batch: Any) -> Self:
+        """The context at the start of a step."""
+        return cls(
+            step=state.step,
+            batch=batch,
+            params=state.params,
+            collections=state.collections,
+            opt_state=state.opt_state,
+        )
+
+    def flatten(self) -> dict[str, Any]:
+        """From dotted path to leaf: `{"step": ..., "batch.image": ...}`."""
+        return kontext.flatten_with_path(self)
+
+    def get_aux_state(
+        self,
+        *,
+        return_losses: bool = False,
+        return_metrics: bool = False,
+        return_summaries: bool = False,
+    ) -> auxiliaries.AuxiliariesState:
+        """The states that were asked for; the others are `None`."""
+        return auxiliaries.AuxiliariesState(
+            loss_states=self.loss_states if return_losses else None,
+            metric_states=self.metric_states if return_metrics else None,
+            summary_states=self.summary_states if return_summaries else None,
+        )

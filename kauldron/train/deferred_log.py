@@ -1,0 +1,106 @@
+"""Values are written one dispatch late, so that the device never waits for the host."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
+from kauldron.utils import status
+
+if TYPE_CHECKING:
+    from kauldron.train.trainer import Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+    step: int
+    aux: AuxiliariesState
+    log_summaries: bool
+    perf_stats: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class _FlushedTimer:
+    """Time statistics as they were when the step was logged."""
+
+    stats: dict[str, float]
+
+    def flush_metrics(self) -> dict[str, float]:
+        return self.stats
+
+
+class DeferredLog:
+    """Holds the last logged step until the next one is on its way."""
+
+    def __init__(self, trainer: Trainer):
+        self._trainer = trainer
+        self._pending: _Pending | None = None
+        self._was_finite = True
+        self.last_values: tuple[int, AuxiliariesOutput] | None = None
+
+    def push(
+        self,
+        step: int,
+        aux: AuxiliariesState,
+        *,
+        log_metrics: bool,
+        log_summaries: bool,
+        perf_stats: dict[str, float],
+    ) -> None:
+        """Take over what was measured in `step`; its copy to the host starts now."""
+        self.write()
+        aux = aux.replace(
+            metric_states=aux.metric_states if log_metrics else None,
+            summary_states=aux.summary_states if log_summaries else None,
+            error=None,
+        )
+        for leaf in jax.tree.leaves(aux):
+            if isinstance(leaf, jax.Array):
+                leaf.copy_to_host_async()
+        self._pending = _Pending(step, aux, log_summaries, perf_stats)
+
+    def write(self) -> None:
+        """Write what is held, if anything."""
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        values = pending.aux.compute()
+        self.last_values = (pending.step, values)
+        self._trainer.writer.write_step_metrics(
+            step=pending.step,
+            aux=values,
+            schedules=self._trainer.schedules,
+            log_summaries=pending.log_summaries,
+            timer=_FlushedTimer(pending.perf_stats),
+            flush=False,
+        )
+        self._check_finite(pending.step, values)
+
+    def _check_finite(self, step: int, values: AuxiliariesOutput) -> None:
+        if self._trainer.on_nonfinite == "ignore":
+            return
+        bad = {
+            key: float(value)
+            for key, value in values.loss_values.items()
+            if _is_number(value) and not math.isfinite(value)
+        }
+        if bad and self._trainer.on_nonfinite == "raise":
+            listed = ", ".join(f"{key}={value}" for key, value in bad.items())
+            raise FloatingPointError(f"Loss not finite at step {step}: {listed}.")
+        if bad and self._was_finite:
+            status.warn(
+                f"Loss not finite at step {step}: {', '.join(bad)}. Training goes on; "
+                "`cfg.on_nonfinite='raise'` stops it."
+            )
+        elif not bad and not self._was_finite:
+            status.warn(f"All losses are finite again at step {step}.")
+        self._was_finite = not bad
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.issubdtype(np.result_type(value), np.number)

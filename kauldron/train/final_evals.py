@@ -1,0 +1,100 @@
+"""How a run ends: final evaluations, everything on disk, the completion marker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.experimental import multihost_utils
+
+from kauldron.train import workdir_files
+from kauldron.utils import status
+from kauldron.utils.error_context import error_prefix
+
+if TYPE_CHECKING:
+    from kauldron.train.start import Start
+    from kauldron.train.train_state import TrainState
+    from kauldron.train.trainer import Trainer
+
+
+def finish(trainer: Trainer, state: TrainState, step: int) -> TrainState:
+    """Run the `Final` evaluators and declare the run complete.
+
+    Returns:
+      The state, intact.
+    """
+    final = _final_evals(trainer)
+    state = _evaluate(trainer, final, state, step)
+    _declare_complete(trainer, step, final)
+    return state
+
+
+def finish_complete_run(trainer: Trainer, begin: Start, last_step: int) -> TrainState:
+    """Nothing is left to train: only `Final` evaluators that did not run yet."""
+    status.log(
+        f"Training is complete: step {begin.step} of {last_step} is in "
+        f"{trainer.workdir}."
+    )
+    marker = workdir_files.read_train_complete(trainer.workdir) or {}
+    final = _final_evals(trainer)
+    missing = {n: e for n, e in final.items() if n not in marker.get("final_evals", ())}
+    state = _evaluate(trainer, missing, begin.state, begin.step)
+    _declare_complete(trainer, begin.step, final)
+    return state
+
+
+def _final_evals(trainer: Trainer) -> dict[str, Any]:
+    return {
+        name: evaluator
+        for name, evaluator in trainer.evals.items()
+        if getattr(evaluator.run, "runs_at_end", False)
+    }
+
+
+def _evaluate(
+    trainer: Trainer, evaluators: Mapping[str, Any], state: TrainState, step: int
+) -> TrainState:
+    if not evaluators:
+        return state
+    trainer.setup.log_status(f"Final evaluations: {', '.join(evaluators)}")
+    if any(getattr(e.run, "free_memory", False) for e in evaluators.values()):
+        jax.clear_caches()
+    light_state, give_back = _offload_optimizer(evaluators, state)
+    for name, evaluator in evaluators.items():
+        with error_prefix(f"Evaluator {name} failed at step {step}: "):
+            evaluator.evaluate(light_state, step)
+    return state.replace(opt_state=give_back())
+
+
+def _offload_optimizer(
+    evaluators: Mapping[str, Any], state: TrainState
+) -> tuple[TrainState, Callable[[], Any]]:
+    """Free the devices of the optimizer state while no evaluator needs it.
+
+    Returns:
+      The state to evaluate, and a function that gives the optimizer state back.
+    """
+    frees = all(
+        e.discard_opt and getattr(e.run, "free_memory", False)
+        for e in evaluators.values()
+    )
+    if not frees or not all(
+        leaf.is_fully_addressable for leaf in jax.tree.leaves(state.opt_state)
+    ):
+        return state, lambda: state.opt_state
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state.opt_state)
+    on_host = jax.device_get(state.opt_state)
+    for leaf in jax.tree.leaves(state.opt_state):
+        leaf.delete()
+    light = state.replace(opt_state=None)
+    return light, lambda: jax.device_put(on_host, shardings)
+
+
+def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> None:
+    trainer.checkpointer.wait_until_finished()
+    trainer.writer.flush()
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("train_complete")
+    if status.is_lead_host:
+        workdir_files.write_train_complete(trainer, step=step, final_evals=list(final))

@@ -1,0 +1,66 @@
+"""Pure forward passes: a `Context` in, a fuller `Context` out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kauldron import losses as kd_losses
+from kauldron.data import utils as data_utils
+
+if TYPE_CHECKING:
+    import flax.linen as nn
+    import jax
+
+    from kauldron.train.context import Context
+
+
+def forward(
+    context: Context,
+    *,
+    model: nn.Module,
+    rngs: Mapping[str, Any],
+    is_training: bool,
+    method: Any = None,
+) -> Context:
+    """Apply the model to what its keys name in the context.
+
+    Args:
+      context: Holds the batch, the parameters and the collections.
+      model: The model; without keys it gets the whole batch as its argument.
+      rngs: Keys by stream name.
+      is_training: Value of the `is_training` properties.
+      method: Method (or its name) instead of `__call__`.
+
+    Returns:
+      The context with `preds`, `interms` and the new `collections`.
+    """
+    args, kwargs = data_utils.get_model_inputs(model, context)
+    preds, variables = model.apply(
+        {"params": context.params} | dict(context.collections or {}),
+        *args,
+        **kwargs,
+        rngs=dict(rngs),
+        mutable=True,
+        capture_intermediates=True,
+        is_training_property=is_training,
+        method=method,
+    )
+    collections = dict(variables)
+    collections.pop("params", None)
+    interms = collections.pop("intermediates", {})
+    return context.replace(preds=preds, interms=interms, collections=collections)
+
+
+def forward_with_loss(
+    context: Context,
+    *,
+    model: nn.Module,
+    losses: Mapping[str, Any],
+    rngs: Mapping[str, Any],
+    is_training: bool,
+) -> tuple[jax.Array, Context]:
+    """`forward`, then the losses: `(total, context)`, as `jax.grad` wants it."""
+    context = forward(context, model=model, rngs=rngs, is_training=is_training)
+    total, states = kd_losses.compute_losses(losses, context)
+    return total, context.replace(loss_states=states, loss_total=total)

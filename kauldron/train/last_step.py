@@ -1,0 +1,63 @@
+"""At which step training stops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+if TYPE_CHECKING:
+    from kauldron.train.trainer import Trainer
+
+
+def find_last_step(trainer: Trainer) -> int | None:
+    """The number of updates after which training stops.
+
+    Returns:
+      The step, or `None` if it is known only when the data ends.
+    """
+    given = [
+        number
+        for number in (trainer.num_train_steps, trainer.stop_after_steps)
+        if number is not None
+    ]
+    if trainer.num_train_steps is not None:
+        return min(given)
+    length = _length(trainer.train_ds)
+    if length is not None:
+        return min([*given, _smallest_of_all_processes(length)])
+    if given:
+        return given[0]
+    if _is_endless(trainer.train_ds):
+        raise ValueError(
+            "`trainer.num_train_steps` is None and `trainer.train_ds` repeats forever: "
+            "set `cfg.num_train_steps`, `cfg.stop_after_steps`, or "
+            "`cfg.train_ds.num_epochs`."
+        )
+    if jax.process_count() > 1:
+        raise ValueError(
+            "`trainer.num_train_steps` is None and the length of `trainer.train_ds` is "
+            "unknown: with several processes, set `cfg.num_train_steps`."
+        )
+    return None
+
+
+def _length(dataset: Any) -> int | None:
+    if _is_endless(dataset):
+        return None
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def _is_endless(dataset: Any) -> bool:
+    return hasattr(dataset, "num_epochs") and dataset.num_epochs is None
+
+
+def _smallest_of_all_processes(number: int) -> int:
+    if jax.process_count() == 1:
+        return number
+    return int(multihost_utils.process_allgather(np.asarray(number)).min())

@@ -1,0 +1,295 @@
+"""The training loop: `trainer.train()`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+
+from kauldron.train import final_evals, preemption, start, trainer_fields
+from kauldron.train.checkpoint_state import CheckpointState
+from kauldron.train.deferred_log import DeferredLog
+from kauldron.train.dispatch import Dispatcher, make_dispatcher
+from kauldron.train.feeder import Feeder
+from kauldron.train.host_steps import HostSteps
+from kauldron.train.last_step import find_last_step
+from kauldron.train.progress import Progress
+from kauldron.train.workdir_lock import workdir_lock
+from kauldron.utils import chrono as chrono_lib
+from kauldron.utils import status
+from kauldron.utils.error_context import error_prefix
+
+if TYPE_CHECKING:
+    from kauldron.train.auxiliaries import AuxiliariesState
+    from kauldron.train.profiler import ProfilerSession
+    from kauldron.train.train_state import TrainState
+    from kauldron.train.trainer import Trainer
+
+_MOST_DISPATCHES_IN_FLIGHT = 2
+
+
+def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
+    """Train until the last step; see `Trainer.train`."""
+    if trainer.setup.eval_only:
+        raise ValueError(
+            "This trainer evaluates an earlier run and cannot train: use "
+            "`trainer.continuous_eval(names)`."
+        )
+    for name in ("model", "train_ds", "optimizer"):
+        trainer_fields.require(trainer, name)
+    last_step = find_last_step(trainer)
+    trainer.setup.run(trainer)
+    with contextlib.ExitStack() as stack:
+        if status.is_lead_host:
+            stack.enter_context(workdir_lock(trainer.workdir))
+        stop_request = stack.enter_context(preemption.stop_on_signals())
+        stack.callback(trainer.checkpointer.close)
+        stack.callback(trainer.writer.close)
+        trainer.setup.log_status("Preparing the state")
+        begin = start.start_or_resume(trainer, last_step)
+        if last_step is not None and begin.step >= last_step:
+            return final_evals.finish_complete_run(trainer, begin, last_step), None
+        run = _Run(trainer, begin, last_step, stop_request)
+        state, aux, step = run.until_the_end(stack)
+        return final_evals.finish(trainer, state, step), aux
+
+
+class _Run:
+    """The mutable side of one `train()` call."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        begin: start.Start,
+        last_step: int | None,
+        stop_request: preemption.StopRequest,
+    ):
+        self.trainer = trainer
+        self.begin = begin
+        self.last_step = last_step
+        self.stop_request = stop_request
+        self.state = begin.state
+        self.step = begin.step
+        self.chrono = begin.chrono
+        self.aux: AuxiliariesState | None = None
+        self.is_over = False
+        self.log = DeferredLog(trainer)
+        self.tokens: list[jax.Array] = []
+        self.progress: Progress
+        self.feeder: Feeder
+        self.profiler: ProfilerSession
+
+    def until_the_end(
+        self, stack: contextlib.ExitStack
+    ) -> tuple[TrainState, AuxiliariesState | None, int]:
+        """Run the loop; pending values are written on every way out."""
+        trainer = self.trainer
+        dispatcher = self._prepare(stack)
+        trainer.setup.log_status(f"Starting the training loop at step {self.step}")
+        self.chrono.start_loop()
+        with _forbid_implicit_transfers():
+            try:
+                while not self.is_over and self._continue_at_step():
+                    self._dispatch(dispatcher)
+                self.log.write()
+            except BaseException as error:
+                self._write_what_is_pending(error)
+                raise
+        return self.state, self.aux, self.step
+
+    def _prepare(self, stack: contextlib.ExitStack) -> Dispatcher:
+        trainer = self.trainer
+        host_steps = HostSteps(trainer, self.last_step)
+        dispatcher = make_dispatcher(trainer, host_steps)
+        iterator = self.begin.ds_iter
+        stack.callback(iterator.close)
+        self.feeder = Feeder(
+            iterator,
+            step=self.step,
+            size_at=dispatcher.size_at,
+            put=dispatcher.put,
+            depth=start.feed_depth(iterator),
+        )
+        stack.callback(self.feeder.close)
+        self.profiler = trainer.profiler.start(self.step)
+        stack.callback(self.profiler.close)
+        self.progress = stack.enter_context(
+            Progress(
+                trainer.setup.tqdm_info.desc, step=self.step, last_step=self.last_step
+            )
+        )
+        return dispatcher
+
+    #
+    # Between two steps
+    #
+
+    def _continue_at_step(self) -> bool:
+        """Evaluate and save what is due at this step; whether another update follows."""
+        if self.stop_request.is_set(self.step):
+            self._save_and_leave(evals_pending=not self._is_just_resumed())
+        evaluated: dict[str, Any] = {}
+        if not self._is_just_resumed() or self.begin.evals_pending:
+            evaluated = self._evaluate()
+        is_last = self.step == self.last_step
+        if not self._is_just_resumed() and self._should_save(is_last):
+            self._save(evaluated)
+        return not is_last
+
+    def _should_save(self, is_last: bool) -> bool:
+        checkpointer = self.trainer.checkpointer
+        if checkpointer.should_save(self.step):
+            return True
+        return (
+            is_last
+            and start.is_real(checkpointer)
+            and self.step not in checkpointer.all_steps
+        )
+
+    def _is_just_resumed(self) -> bool:
+        return self.begin.is_resumed and self.step == self.begin.step
+
+    def _evaluate(self) -> dict[str, Any]:
+        due = {
+            name: evaluator
+            for name, evaluator in self.trainer.evals.items()
+            if evaluator.run.should_eval_in_train(self.step)
+        }
+        if not due:
+            return {}
+        self.log.write()
+        results = {}
+        with self.chrono.pause(chrono_lib.Pause.EVALS_ALONG_TRAIN):
+            for name, evaluator in due.items():
+                self.progress.doing(f"evaluating {name}")
+                try:
+                    with (
+                        jax.transfer_guard("allow"),
+                        preemption.watched(self.stop_request),
+                    ):
+                        results[name] = evaluator.maybe_eval(
+                            step=self.step, state=self.state
+                        )
+                except preemption.StopRequested:
+                    self._save_and_leave(evals_pending=True)
+        return results
+
+    def _save(
+        self, evaluated: dict[str, Any] | None = None, *, evals_pending: bool = False
+    ) -> None:
+        self.progress.doing("saving")
+        self.log.write()  # a value that is not finite must not be saved over
+        checkpointer = self.trainer.checkpointer
+        with (
+            self.chrono.pause(chrono_lib.Pause.CHECKPOINT),
+            jax.transfer_guard("allow"),
+        ):
+            self.trainer.writer.flush()
+            checkpointer.save(
+                CheckpointState(
+                    self.state, self.chrono, self.begin.position_item(self.feeder)
+                ),
+                step=self.step,
+                metrics=start.best_metrics(self.trainer, evaluated or {}, self.log)
+                if getattr(checkpointer, "best_metric_path", None)
+                else None,
+                custom_metadata={"evals_pending": evals_pending},
+            )
+
+    def _save_and_leave(self, *, evals_pending: bool) -> NoReturn:
+        """Save this step unless it is saved, and stop."""
+        checkpointer = self.trainer.checkpointer
+        checkpointer.wait_until_finished()
+        if start.is_real(checkpointer) and checkpointer.latest_step != self.step:
+            self._save(evals_pending=evals_pending)
+            checkpointer.wait_until_finished()
+        status.log(f"Stopped at step {self.step}, as asked; a new start continues.")
+        self.stop_request.leave(self.step)
+
+    #
+    # One dispatch
+    #
+
+    def _dispatch(self, dispatcher: Dispatcher) -> None:
+        step = self.step
+        try:
+            feed = next(self.feeder)
+        except StopIteration:
+            self._on_data_end()
+            return
+        with jax.profiler.StepTraceAnnotation("train", step_num=step):
+            with error_prefix(lambda: f"Step {step} failed: "):
+                self.state, aux = dispatcher.run(self.state, feed, step)
+        self.step += feed.size
+        self._throw_check_errors(step, aux)
+        self._bound_work_in_flight()
+        self.chrono.finish_step(feed.size)
+        self.log.write()
+        if dispatcher.host_steps.logs(step):
+            self._push_log(step, aux, dispatcher.host_steps)
+        values = self.log.last_values
+        self.progress.update(self.step, values[1].loss_values if values else None)
+        if self.profiler.is_due(self.step):
+            with jax.transfer_guard("allow"):
+                self.profiler.after_step(self.step, self.tokens)
+        self.aux = aux if aux is not None else self.aux
+
+    def _push_log(
+        self, step: int, aux: AuxiliariesState | None, host_steps: HostSteps
+    ) -> None:
+        assert aux is not None
+        with self.chrono.pause(chrono_lib.Pause.METRICS_WRITING):
+            self.log.push(
+                step,
+                aux,
+                log_metrics=host_steps.logs_metrics(step),
+                log_summaries=host_steps.logs_summaries(step),
+                perf_stats=self.chrono.flush_metrics(),
+            )
+
+    def _throw_check_errors(self, step: int, aux: AuxiliariesState | None) -> None:
+        if aux is not None and aux.error is not None:
+            with jax.transfer_guard("allow"), error_prefix(f"Step {step}: "):
+                aux.error.throw()
+
+    def _bound_work_in_flight(self) -> None:
+        """Wait for the dispatch before the last: memory and Ctrl-C stay bounded."""
+        self.tokens.append(_copy(self.state.step))
+        if len(self.tokens) > _MOST_DISPATCHES_IN_FLIGHT:
+            self.tokens.pop(0).block_until_ready()
+
+    def _on_data_end(self) -> None:
+        """Stop here if the data decides how long to train; else it is too short."""
+        if self.last_step is None:
+            self.last_step = self.step
+            if self._should_save(is_last=True):
+                self._save()
+            self.is_over = True
+            return
+        if start.is_real(self.trainer.checkpointer):
+            self._save()
+        raise ValueError(
+            f"The training data ended after {self.step - self.begin.step} batches, at "
+            f"step {self.step} of {self.last_step}. Set `cfg.train_ds.num_epochs=None` "
+            "to repeat it, or a smaller `cfg.num_train_steps`."
+        )
+
+    def _write_what_is_pending(self, error: BaseException) -> None:
+        try:
+            self.log.write()
+        except Exception as write_error:
+            error.add_note(f"Values of the last logged step were lost: {write_error!r}")
+
+
+@jax.jit
+def _copy(x: jax.Array) -> jax.Array:
+    return jnp.copy(x)
+
+
+def _forbid_implicit_transfers() -> contextlib.AbstractContextManager[Any]:
+    """No hidden waiting for the device, except where debugging needs it."""
+    if jax.config.jax_disable_jit or jax.config.jax_debug_nans:
+        return contextlib.nullcontext()
+    return jax.transfer_guard("disallow")

@@ -1,0 +1,103 @@
+"""What a run is doing, for the person who watches it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import rich.console
+import rich.progress
+import rich.table
+
+from kauldron.utils import status
+
+_PLAIN_LINE_SECONDS = 60.0
+_PLAIN_LINE_SHARE = 0.05
+
+
+class Progress:
+    """A live bar in a terminal or notebook, plain lines elsewhere; lead host only."""
+
+    def __init__(self, desc: str, *, step: int, last_step: int | None):
+        self._desc = desc
+        self._first = step
+        self._step = step
+        self._last = last_step
+        self._start = time.monotonic()
+        self._plain_step = step
+        self._plain_time = self._start
+        self._values = ""
+        self._bar: rich.progress.Progress | None = None
+        console = rich.console.Console(stderr=True)
+        if status.is_lead_host and (console.is_terminal or console.is_jupyter):
+            self._bar = _make_bar(console)
+            self._task = self._bar.add_task(
+                desc, total=last_step, completed=step, values="", doing="compiling"
+            )
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def doing(self, what: str) -> None:
+        """Show what happens between steps."""
+        if self._bar is not None:
+            self._bar.update(self._task, doing=what)
+
+    def update(self, step: int, values: Mapping[str, Any] | None = None) -> None:
+        """Show that `step` updates are done, with the newest losses."""
+        self._step = step
+        if values:
+            self._values = _format_losses(values)
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=step, values=self._values, doing="training"
+            )
+        elif status.is_lead_host:
+            self._maybe_print_line()
+
+    def _maybe_print_line(self) -> None:
+        now = time.monotonic()
+        total = (self._last or 0) - self._first
+        is_far = self._step - self._plain_step >= max(1, total * _PLAIN_LINE_SHARE)
+        if not is_far or now - self._plain_time < _PLAIN_LINE_SECONDS:
+            return
+        rate = (self._step - self._plain_step) / (now - self._plain_time)
+        self._plain_step, self._plain_time = self._step, now
+        of_total = f" of {self._last}" if self._last is not None else ""
+        status.log(
+            f"{self._desc}: step {self._step}{of_total}, {rate:.3g} steps/s "
+            f"{self._values}".rstrip()
+        )
+
+
+def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
+    return rich.progress.Progress(
+        rich.progress.TextColumn("[bold]{task.description}"),
+        rich.progress.BarColumn(bar_width=30),
+        rich.progress.MofNCompleteColumn(),
+        _StepsPerSecond(),
+        rich.progress.TimeRemainingColumn(compact=True),
+        rich.progress.TextColumn("[cyan]{task.fields[values]}"),
+        rich.progress.TextColumn("[dim]{task.fields[doing]}"),
+        console=console,
+        transient=True,
+    )
+
+
+class _StepsPerSecond(rich.progress.ProgressColumn):
+    def render(self, task: rich.progress.Task) -> str:
+        return f"{task.speed:.3g} steps/s" if task.speed else "- steps/s"
+
+
+def _format_losses(values: Mapping[str, Any]) -> str:
+    names = ["losses/total"] if "losses/total" in values else list(values)[:2]
+    return " ".join(
+        f"{name.removeprefix('losses/')}={float(values[name]):.4g}" for name in names
+    )

@@ -1,0 +1,100 @@
+"""Options of a run that are not about the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from kauldron.utils import status
+
+if TYPE_CHECKING:
+    from kauldron.train.trainer import Trainer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TqdmInfo:
+    """Options of the progress display.
+
+    Attributes:
+      desc: Its label.
+      log_xm: Accepted for older configs; has no effect.
+    """
+
+    desc: str = "train"
+    log_xm: bool = True
+
+
+def _default_cache_dir() -> str:
+    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return str(pathlib.Path(root) / "kauldron" / "jax")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Options of a run that are not about the model.
+
+    Attributes:
+      tags: Words to find the run by; a text is split at commas. Kept in
+        `run_info.json`.
+      note_template: A note, formatted with `cfg`: `"lr={cfg.aux.lr}"`.
+      tqdm_info: Options of the progress display.
+      eval_only: Whether the trainer evaluates an earlier run.
+      preemptable_eval: Whether a standalone evaluation keeps its checkpoint safe from
+        the trainer's clean-up.
+      compilation_cache_dir: Where compiled programs are kept for the next start;
+        `None` turns this off.
+      add_flatboard: Accepted for older configs; has no effect.
+      flatboard_build_context: Accepted for older configs; has no effect.
+    """
+
+    tags: Sequence[str] = ()
+    note_template: str = ""
+    tqdm_info: TqdmInfo = TqdmInfo()
+    eval_only: bool = False
+    preemptable_eval: bool = False
+    compilation_cache_dir: str | None = dataclasses.field(
+        default_factory=_default_cache_dir
+    )
+    add_flatboard: bool = False
+    flatboard_build_context: Any = None
+
+    def __post_init__(self) -> None:
+        tags = self.tags
+        if isinstance(tags, str):
+            tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
+        object.__setattr__(self, "tags", tuple(tags))
+
+    def run(self, trainer: Trainer) -> None:
+        """Check and create the workdir; called at the start of every job."""
+        if not str(trainer.workdir) or str(trainer.workdir) == ".":
+            raise ValueError(
+                "The workdir is not set: set `cfg.workdir = ...` or pass "
+                "`--cfg.workdir=...`."
+            )
+        if status.is_lead_host:
+            trainer.workdir.mkdir(parents=True, exist_ok=True)
+        _use_compilation_cache(self.compilation_cache_dir)
+        _hide_gpus_from_tensorflow()
+
+    def log_status(self, msg: str) -> None:
+        """Log what the run is doing now."""
+        status.log_status(msg)
+
+
+def _use_compilation_cache(folder: str | None) -> None:
+    """Turn on jax's persistent cache, unless the user chose one already."""
+    if folder is not None and jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", folder)
+
+
+def _hide_gpus_from_tensorflow() -> None:
+    """TensorFlow would otherwise take all GPU memory for itself."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None:
+        tensorflow.config.set_visible_devices([], "GPU")

@@ -1,0 +1,148 @@
+"""How a run begins: afresh, or where an earlier start left off."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from kauldron import ckpts
+from kauldron.data import utils as data_utils
+from kauldron.data.iters import NonCheckpointableIterator, PyGrainIterator
+from kauldron.data.iters.iterator import as_iterator, wrap_like
+from kauldron.train import workdir_files
+from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
+from kauldron.train.checkpoint_state import CheckpointState
+from kauldron.utils import chrono as chrono_lib
+from kauldron.utils import status
+
+if TYPE_CHECKING:
+    from kauldron.train.deferred_log import DeferredLog
+    from kauldron.train.feeder import Feeder
+    from kauldron.train.train_state import TrainState
+    from kauldron.train.trainer import Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a run begins.
+
+    Attributes:
+      state: The state, after `step` updates.
+      step: Number of the next update.
+      chrono: The timer, with the time of earlier starts.
+      ds_iter: The data, at the batch of that update.
+      is_resumed: Whether this continues an earlier start.
+      evals_pending: Whether the earlier start left before its evaluations of this step.
+    """
+
+    state: TrainState
+    step: int
+    chrono: chrono_lib.Chrono
+    ds_iter: Any
+    is_resumed: bool
+    evals_pending: bool
+
+    def position_item(self, feeder: Feeder) -> Any:
+        """What to save of the data: the position of what the loop has received."""
+        return wrap_like(self.ds_iter, source=self.ds_iter.source, iterator=feeder)
+
+
+def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
+    """Restore the newest checkpoint, or initialise; write the files of the run."""
+    chrono = chrono_lib.Chrono(
+        name="train",
+        batch_size=trainer.train_ds.batch_size,
+        pause_names=[pause.value for pause in chrono_lib.Pause],
+    )
+    ds_iter = as_iterator(trainer.train_ds)
+    begin = _restore(trainer, chrono, ds_iter)
+    if begin is None:
+        state = trainer.init_state()
+        begin = Start(state, int(state.step), chrono, ds_iter, False, False)
+    if status.is_lead_host:
+        _write_files(trainer, begin, last_step)
+    if begin.is_resumed:
+        _resume_writers(trainer, begin)
+    elif status.is_lead_host:
+        trainer.writer.write_start(trainer=trainer, state=begin.state, step=begin.step)
+        trainer.exporter.export(
+            model=trainer.model,
+            state=begin.state,
+            element_spec=_global_spec(trainer),
+            is_training=True,
+        )
+    return begin
+
+
+def feed_depth(ds_iter: Any) -> int:
+    """How many dispatches may be read ahead without losing the position."""
+    kinds = (PyGrainIterator, NonCheckpointableIterator)
+    return 2 if isinstance(ds_iter, kinds) else 0
+
+
+def is_real(checkpointer: ckpts.BaseCheckpointer) -> bool:
+    """Whether it saves at all."""
+    return not isinstance(checkpointer, ckpts.NoopCheckpointer)
+
+
+def best_metrics(
+    trainer: Trainer, evaluated: dict[str, Any], log: DeferredLog
+) -> dict[str, Any]:
+    """Values by collection, for a checkpointer that keeps the best."""
+    values: dict[str, Any] = {}
+    for name, result in evaluated.items():
+        if isinstance(result, AuxiliariesState):
+            result = result.compute(flatten=False)
+        if isinstance(result, AuxiliariesOutput):
+            values[name] = {**result.metric_values, "losses": result.loss_values}
+    return values
+
+
+def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start | None:
+    """Where the newest checkpoint left off; `None` if there is none."""
+    checkpointer = trainer.checkpointer
+    if checkpointer.latest_step is None:
+        return None
+    found = checkpointer.restore_newest(
+        CheckpointState(trainer.state_specs, chrono, ds_iter)
+    )
+    if found is None:
+        return None
+    restored, step = found
+    state_step = int(restored.train_state.step)
+    if state_step != step:
+        raise ValueError(
+            f"Checkpoint {step} in {trainer.workdir} holds the state of step "
+            f"{state_step}: its folder was renamed, or it is damaged."
+        )
+    trainer.setup.log_status(f"Resuming at step {step}")
+    return Start(
+        state=restored.train_state,
+        step=step,
+        chrono=restored.timer,
+        ds_iter=restored.ds_iter,
+        is_resumed=True,
+        evals_pending=bool(checkpointer.custom_metadata(step).get("evals_pending")),
+    )
+
+
+def _write_files(trainer: Trainer, begin: Start, last_step: int | None) -> None:
+    workdir_files.write_config(trainer, step=begin.step)
+    workdir_files.write_element_spec(trainer, _global_spec(trainer))
+    workdir_files.write_run_info(trainer, step=begin.step)
+    if last_step is None or begin.step < last_step:
+        workdir_files.remove_train_complete(trainer.workdir)
+
+
+def _resume_writers(trainer: Trainer, begin: Start) -> None:
+    """Points of an earlier start that this one writes again are dropped."""
+    trainer.writer.resume(step=begin.step)
+    for evaluator in trainer.evals.values():
+        first = begin.step if begin.evals_pending else begin.step + 1
+        evaluator.writer.resume(step=first)
+
+
+def _global_spec(trainer: Trainer) -> Any:
+    return data_utils.get_global_elem_spec(
+        trainer.train_ds.element_spec, trainer.sharding.batch
+    )

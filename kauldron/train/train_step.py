@@ -1,0 +1,257 @@
+"""Initialisation, and one step of optimisation."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.experimental import checkify
+
+from kauldron import sharding as kd_sharding
+from kauldron.data import utils as data_utils
+from kauldron.konfig.immutabledict import freeze, unfreeze
+from kauldron.train import auxiliaries
+from kauldron.train.context import Context
+from kauldron.train.forward import forward_with_loss
+from kauldron.train.model_with_aux import ModelWithAux
+from kauldron.train.train_state import TrainState
+from kauldron.utils import config_util
+from kauldron.utils.checkify_ignore import checkify_ignore
+
+if TYPE_CHECKING:
+    import flax.linen as nn
+
+    from kauldron import ckpts
+    from kauldron.train.rng_streams import RngStreams
+
+_STEP_FLAGS = (
+    "return_losses",
+    "return_metrics",
+    "return_summaries",
+    "checkify_error_categories",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TrainStep(config_util.UpdateFromRootCfg):
+    """How the state starts, and how a batch changes it.
+
+    To change what a step does, override `_step`. All fields are the trainer's unless
+    given.
+
+    Attributes:
+      model: The flax module.
+      optimizer: The optax transformation; `None` for evaluation only.
+      rng_streams: Where random keys come from.
+      sharding: Where arrays live.
+      init_transform: Changes the initial state, for example by loading weights.
+      aux: Losses, metrics and summaries.
+    """
+
+    model: nn.Module = config_util.ROOT_CFG_REF.model
+    optimizer: optax.GradientTransformation = config_util.ROOT_CFG_REF.optimizer
+    rng_streams: RngStreams = config_util.ROOT_CFG_REF.rng_streams
+    sharding: kd_sharding.ShardingStrategy = config_util.ROOT_CFG_REF.sharding
+    init_transform: ckpts.InitTransform = config_util.ROOT_CFG_REF.init_transform
+    aux: auxiliaries.Auxiliaries = dataclasses.field(
+        default_factory=auxiliaries.Auxiliaries
+    )
+
+    #
+    # Initialisation
+    #
+
+    def init(
+        self,
+        elem_spec: Any,
+        *,
+        model_method: str | None = None,
+        skip_transforms: bool = False,
+        skip_optimizer: bool = False,
+    ) -> TrainState:
+        """The state before the first step.
+
+        Args:
+          elem_spec: Specs of one (process-local) batch.
+          model_method: Method of the model to initialise with, instead of `__call__`.
+          skip_transforms: Whether to leave out `init_transform`.
+          skip_optimizer: Whether to leave `opt_state` as `None`.
+
+        Returns:
+          The state at step 0 (or at the step that a transform loaded).
+        """
+        self._assert_root_cfg_resolved()
+        if self.model is None:
+            raise ValueError("`trainer.model` is not set; set `cfg.model = ...`.")
+        state = self._init_model(freeze(elem_spec), model_method=model_method)
+        if not skip_transforms:
+            state = self._init_transform(state)
+        if self.optimizer is not None and not skip_optimizer:
+            state = self._init_optimizer(state)
+        if not skip_transforms:
+            state = self._init_transform_after_optimizer(state)
+        return state
+
+    @functools.partial(jax.jit, static_argnames=("self", "elem_spec", "model_method"))
+    def _init_model(self, elem_spec: Any, *, model_method: str | None) -> TrainState:
+        elem_spec = data_utils.get_global_elem_spec(
+            unfreeze(elem_spec), self.sharding.batch
+        )
+        batch = data_utils.mock_batch_from_elem_spec(elem_spec, self.sharding.batch)
+        args, kwargs = data_utils.get_model_inputs_from_batch(self.model, batch)
+
+        @checkify_ignore
+        def init(rngs: Any, args: Any, kwargs: Any) -> Any:
+            return self.model.init(
+                rngs,
+                *args,
+                **kwargs,
+                method=model_method,
+                is_training_property=True,
+                capture_intermediates=True,
+            )
+
+        with self.sharding.set_global_mesh():
+            variables = dict(init(self.rng_streams.init_rngs(), args, kwargs))
+        variables.pop("intermediates", None)
+        params = variables.pop("params", {})
+        state = TrainState(
+            step=jnp.zeros((), jnp.int32), params=params, collections=variables
+        )
+        return self._constrain(state)
+
+    def _init_transform(self, state: TrainState) -> TrainState:
+        return self._constrain(self.init_transform.transform(state))
+
+    @functools.partial(jax.jit, static_argnames=("self",), donate_argnames=("state",))
+    def _init_optimizer(self, state: TrainState) -> TrainState:
+        with self.sharding.set_global_mesh():
+            state = state.replace(opt_state=self.optimizer.init(state.params))
+        return self._constrain(state)
+
+    def _init_transform_after_optimizer(self, state: TrainState) -> TrainState:
+        return self._constrain(self.init_transform.transform_after_optimizer(state))
+
+    def _constrain(self, state: TrainState) -> TrainState:
+        return kd_sharding.with_sharding_constraint(state, self.sharding.state)
+
+    #
+    # Steps
+    #
+
+    @functools.partial(
+        jax.jit, static_argnames=("self", *_STEP_FLAGS), donate_argnames=("state",)
+    )
+    def step(
+        self,
+        state: TrainState,
+        batch: Any,
+        *,
+        return_losses: bool = False,
+        return_metrics: bool = False,
+        return_summaries: bool = False,
+        checkify_error_categories: frozenset[Any] = frozenset(),
+    ) -> tuple[TrainState, auxiliaries.AuxiliariesState]:
+        """Apply one update. The state that is passed in is consumed: do not reuse it.
+
+        Args:
+          state: The state before the update; its memory is given to the new one.
+          batch: The batch, on the devices.
+          return_losses: Whether to return the states of the losses.
+          return_metrics: Whether to return the states of the metrics.
+          return_summaries: Whether to return the states of the summaries.
+          checkify_error_categories: Which run-time checks to make.
+
+        Returns:
+          The state after the update, and the states that were asked for.
+        """
+        error = None
+        with self._describe_check_errors(), self.sharding.set_global_mesh():
+            if checkify_error_categories:
+                checked = checkify.checkify(
+                    self._step, errors=checkify_error_categories
+                )
+                error, (state, context) = checked(state, batch)
+            else:
+                state, context = self._step(state, batch)
+        aux = context.get_aux_state(
+            return_losses=return_losses,
+            return_metrics=return_metrics,
+            return_summaries=return_summaries,
+        )
+        aux = kd_sharding.with_sharding_constraint(aux, self.sharding.aux)
+        return self._constrain(state), aux.replace(error=error)
+
+    def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, Context]:
+        """One step inside `jit`: the method to override.
+
+        Args:
+          state: The state before the update.
+          batch: The batch.
+
+        Returns:
+          The state after the update, and the context that keys look into.
+        """
+        context = Context.from_state_and_batch(state=state, batch=batch)
+        (_, context), grads = jax.value_and_grad(
+            self._loss_of_params, has_aux=True, allow_int=True
+        )(state.params, context)
+        updates, opt_state = self._optimizer_update(grads, state)
+        next_state = state.replace(
+            step=state.step + 1,
+            params=optax.apply_updates(state.params, updates),
+            opt_state=opt_state,
+            collections=context.collections,
+        )
+        context = context.replace(
+            grads=grads, updates=updates, opt_state=state.opt_state
+        )
+        return next_state, self.aux.update_context(context)
+
+    def _loss_of_params(
+        self, params: Any, context: Context
+    ) -> tuple[jax.Array, Context]:
+        total, new_context = forward_with_loss(
+            context.replace(params=params),
+            model=self.model,
+            losses=self.aux.losses,
+            rngs=self.rng_streams.train_rngs(context.step),
+            is_training=True,
+        )
+        # Keys read the parameters of this step, not a differentiation tracer.
+        return total, new_context.replace(params=context.params)
+
+    def _optimizer_update(self, grads: Any, state: TrainState) -> tuple[Any, Any]:
+        if self.optimizer is None:
+            raise ValueError(
+                "`trainer.optimizer` is not set; set `cfg.optimizer = ...`."
+            )
+        return self.optimizer.update(grads, state.opt_state, state.params)
+
+    @contextlib.contextmanager
+    def _describe_check_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            if "not functionalized" in str(error):
+                error.add_note(
+                    "The model calls checkify.check: set "
+                    "`cfg.checkify_error_categories` to run its checks."
+                )
+            raise
+
+    @property
+    def model_with_aux(self) -> ModelWithAux:
+        """The model together with what is measured on it."""
+        return ModelWithAux(
+            model=self.model,
+            losses=self.aux.losses,
+            metrics=self.aux.metrics,
+            summaries=self.aux.summaries,
+        )

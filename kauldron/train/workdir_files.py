@@ -1,0 +1,147 @@
+"""Small files that describe a run; each is whole or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import flax
+import jax
+from etils import epath
+
+import kauldron
+from kauldron import konfig
+from kauldron.utils import constants, status
+
+if TYPE_CHECKING:
+    from kauldron.train.trainer import Trainer
+
+TRAIN_COMPLETE_FILENAME = "train_complete.txt"
+RUN_INFO_FILENAME = "run_info.json"
+
+
+def write_atomically(path: epath.PathLike, text: str) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    path = epath.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
+    try:
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            if hasattr(file, "fileno"):
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+def write_config(trainer: Trainer, *, step: int) -> bool:
+    """Write `config.json` if it is new or changed; keep the earlier one.
+
+    Args:
+      trainer: Whose `raw_cfg` to write.
+      step: The step that the run starts from.
+
+    Returns:
+      Whether the file was written.
+    """
+    if trainer.raw_cfg is None:
+        status.log(
+            "The trainer was not built from a config: no config.json is written, and "
+            "reloading the run will need the code that built it."
+        )
+        return False
+    path = trainer.workdir / constants.CONFIG_FILENAME
+    text = trainer.raw_cfg.to_json(indent=2)
+    if path.exists():
+        old_text = path.read_text()
+        if old_text == text:
+            return False
+        changes = konfig.diff(json.loads(old_text), json.loads(text))
+        status.log(f"The config differs from that of the earlier start:\n{changes}")
+        write_atomically(trainer.workdir / f"config.{step}.json", old_text)
+    write_atomically(path, text)
+    return True
+
+
+def write_element_spec(trainer: Trainer, global_spec: Any) -> None:
+    """Write `element_spec.json`: what evaluations need to rebuild the state."""
+    text = json.dumps(konfig.export(global_spec), indent=2)
+    write_atomically(trainer.workdir / constants.ELEMENT_SPEC_FILENAME, text)
+
+
+def write_run_info(trainer: Trainer, *, step: int) -> None:
+    """Add this start to `run_info.json`."""
+    path = trainer.workdir / RUN_INFO_FILENAME
+    starts: list[Any] = []
+    if path.exists():
+        try:
+            starts = json.loads(path.read_text())["starts"]
+        except (ValueError, KeyError, TypeError) as error:
+            status.log(f"{path} cannot be read and starts anew: {error!r}")
+    devices = jax.devices()
+    info = {
+        "python": sys.version.split()[0],
+        "jax": jax.__version__,
+        "flax": flax.__version__,
+        "kauldron": kauldron.__version__,
+        "device_kind": devices[0].device_kind,
+        "device_count": len(devices),
+        "process_count": jax.process_count(),
+        "command": sys.argv,
+        "tags": list(trainer.setup.tags),
+        "note": _note(trainer),
+        "starts": [*starts, {"time": time.time(), "step": step}],
+    }
+    write_atomically(path, json.dumps(info, indent=2))
+
+
+def _note(trainer: Trainer) -> str:
+    template = trainer.setup.note_template
+    if not template:
+        return ""
+    try:
+        return template.format(cfg=trainer.raw_cfg)
+    except Exception as error:
+        status.log(f"setup.note_template {template!r} cannot be filled in: {error!r}")
+        return template
+
+
+#
+# The completion marker
+#
+
+
+def write_train_complete(
+    trainer: Trainer, *, step: int, final_evals: Sequence[str]
+) -> None:
+    """Say that the run is complete; standalone evaluations then stop."""
+    content = {
+        "step": step,
+        "num_train_steps": trainer.num_train_steps,
+        "final_evals": list(final_evals),
+    }
+    write_atomically(
+        trainer.workdir / TRAIN_COMPLETE_FILENAME, json.dumps(content) + "\n"
+    )
+
+
+def read_train_complete(workdir: epath.PathLike) -> dict[str, Any] | None:
+    """The marker's content; `{}` if it is empty, `None` if the run is not complete."""
+    path = epath.Path(workdir) / TRAIN_COMPLETE_FILENAME
+    if not path.exists():
+        return None
+    text = path.read_text().strip()
+    return json.loads(text) if text else {}
+
+
+def remove_train_complete(workdir: epath.PathLike) -> None:
+    """Say that the run goes on."""
+    (epath.Path(workdir) / TRAIN_COMPLETE_FILENAME).unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+"""What a run consists of, as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from kauldron import kontext
+
+
+def describe_config(config: Any) -> str:
+    """The config as it would be written in Python."""
+    return f"```python\n{config!r}\n```"
+
+
+def describe_params(params: Any) -> tuple[str, int]:
+    """A table of the parameters, and their number."""
+    flat = kontext.flatten_with_path(params)
+    statistics = jax.device_get(_mean_and_std(flat))
+    rows = [
+        (
+            path,
+            _shape(value),
+            str(value.dtype),
+            f"{math.prod(value.shape):,}",
+            f"{statistics[path][0]:.3g}",
+            f"{statistics[path][1]:.3g}",
+        )
+        for path, value in flat.items()
+    ]
+    count = sum(math.prod(value.shape) for value in flat.values())
+    table = _table(("path", "shape", "dtype", "size", "mean", "std"), rows)
+    return f"{table}\n\nTotal: {count:,}", count
+
+
+def describe_specs(tree: Any) -> str:
+    """A table of the paths, shapes and dtypes of a tree."""
+    flat = kontext.flatten_with_path(tree)
+    rows = [
+        (path, _shape(leaf), str(getattr(leaf, "dtype", type(leaf).__name__)))
+        for path, leaf in flat.items()
+    ]
+    return _table(("path", "shape", "dtype"), rows)
+
+
+def describe_context(context: Any) -> str:
+    """A table of what keys can name; gradients look like the parameters."""
+    note = "Same structure as `params`."
+    parts = [describe_specs(context.replace(grads=None, updates=None))]
+    parts += [
+        f"`{name}`: {note}"
+        for name in ("grads", "updates")
+        if getattr(context, name) is not None
+    ]
+    return "\n\n".join(parts)
+
+
+@jax.jit
+def _mean_and_std(flat: Mapping[str, jax.Array]) -> dict[str, tuple[Any, Any]]:
+    def statistics(value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        value = value.astype(jnp.float32)
+        return value.mean(), value.std()
+
+    return {path: statistics(value) for path, value in flat.items()}
+
+
+def _shape(leaf: Any) -> str:
+    return "(" + ", ".join(map(str, getattr(leaf, "shape", ()))) + ")"
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [header, tuple("---" for _ in header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

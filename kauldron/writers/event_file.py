@@ -1,0 +1,169 @@
+"""TensorBoard event files, without TensorFlow."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import time
+import wave
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+from tensorboardX import summary as tb_summary
+from tensorboardX.proto import event_pb2, summary_pb2
+from tensorboardX.record_writer import RecordWriter
+
+from kauldron.writers.png import encode_animated_png, encode_png, to_uint8
+
+
+class EventFile:
+    """One event file, opened at the first write."""
+
+    def __init__(self, folder: epath.Path):
+        self._folder = folder
+        self._writer: RecordWriter | None = None
+
+    def restart_at(self, step: int) -> None:
+        """Tell readers to drop points of earlier files from `step` on."""
+        log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._write(event_pb2.Event(wall_time=time.time(), step=step, session_log=log))
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        self._add(
+            step,
+            [
+                summary_pb2.Summary.Value(tag=tag, simple_value=float(value))
+                for tag, value in values.items()
+            ],
+        )
+
+    def texts(self, step: int, texts: Mapping[str, str]) -> None:
+        for tag, text in texts.items():
+            message = tb_summary.text(tag, text)
+            for value in message.value:
+                value.tag = tag
+            self._add(step, message.value)
+
+    def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+        """Pictures `n h w c` by name."""
+        for tag, batch in images.items():
+            pictures = to_uint8(batch)
+            encoded = [encode_png(picture) for picture in pictures]
+            self._add_pictures(step, tag, encoded, *pictures.shape[1:])
+
+    def videos(self, step: int, videos: Mapping[str, np.ndarray]) -> None:
+        """Videos `n t h w c` by name, as animated pictures."""
+        for tag, batch in videos.items():
+            frames = to_uint8(batch)
+            encoded = [encode_animated_png(video) for video in frames]
+            self._add_pictures(step, tag, encoded, *frames.shape[2:])
+
+    def encoded_images(
+        self, step: int, tag: str, encoded: list[bytes], *, shape: tuple[int, int, int]
+    ) -> None:
+        """Pictures that are encoded already, of that `h w c`."""
+        self._add_pictures(step, tag, encoded, *shape)
+
+    def histograms(
+        self, step: int, arrays: Mapping[str, np.ndarray], num_buckets: int
+    ) -> None:
+        for tag, array in arrays.items():
+            values = np.asarray(array, np.float64).ravel()
+            counts, limits = np.histogram(values, bins=num_buckets)
+            message = tb_summary.histogram_raw(
+                tag,
+                min=float(values.min(initial=np.inf)),
+                max=float(values.max(initial=-np.inf)),
+                num=values.size,
+                sum=float(values.sum()),
+                sum_squares=float(np.square(values).sum()),
+                bucket_limits=limits[1:].tolist(),
+                bucket_counts=counts.tolist(),
+            )
+            self._add(step, message.value)
+
+    def point_cloud(
+        self, step: int, tag: str, points: Any, colors: Any, config: Any
+    ) -> None:
+        message = tb_summary.mesh(tag, points, colors, None, config or {})
+        self._add(step, message.value)
+
+    def audios(
+        self, step: int, audios: Mapping[str, np.ndarray], sample_rate: int
+    ) -> None:
+        """Sounds `n t c` in [-1, 1] by name."""
+        for tag, batch in audios.items():
+            values = []
+            for index, sound in enumerate(np.asarray(batch)):
+                audio = summary_pb2.Summary.Audio(
+                    sample_rate=sample_rate,
+                    num_channels=sound.shape[1],
+                    length_frames=sound.shape[0],
+                    encoded_audio_string=_encode_wav(sound, sample_rate),
+                    content_type="audio/wav",
+                )
+                values.append(
+                    summary_pb2.Summary.Value(tag=f"{tag}/audio/{index}", audio=audio)
+                )
+            self._add(step, values)
+
+    def flush(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.flush()
+            self._writer.close()
+            self._writer = None
+
+    def _add_pictures(
+        self, step: int, tag: str, encoded: list[bytes], height: int, width: int, c: int
+    ) -> None:
+        self._add(
+            step,
+            [
+                summary_pb2.Summary.Value(
+                    tag=f"{tag}/{index}" if len(encoded) > 1 else tag,
+                    image=summary_pb2.Summary.Image(
+                        height=height,
+                        width=width,
+                        colorspace=c,
+                        encoded_image_string=png,
+                    ),
+                )
+                for index, png in enumerate(encoded)
+            ],
+        )
+
+    def _add(self, step: int, values: Any) -> None:
+        message = summary_pb2.Summary(value=values)
+        self._write(event_pb2.Event(wall_time=time.time(), step=step, summary=message))
+
+    def _write(self, event: event_pb2.Event) -> None:
+        if self._writer is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            name = (
+                f"events.out.tfevents.{time.time_ns() / 1e9:020.9f}."
+                f"{socket.gethostname()}.{os.getpid()}"
+            )
+            self._writer = RecordWriter(str(self._folder / name))
+            version = event_pb2.Event(
+                wall_time=time.time(), file_version="brain.Event:2"
+            )
+            self._writer.write(version.SerializeToString())
+        self._writer.write(event.SerializeToString())
+
+
+def _encode_wav(sound: np.ndarray, sample_rate: int) -> bytes:
+    samples = (np.clip(sound, -1, 1) * 32767).astype("<i2")
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(sound.shape[1])
+        file.setsampwidth(2)
+        file.setframerate(sample_rate)
+        file.writeframes(samples.tobytes())
+    return buffer.getvalue()

@@ -1,0 +1,152 @@
+"""The default writer: event files, `scalars.jsonl`, log lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from kauldron.utils import status
+from kauldron.writers.background import BackgroundQueue
+from kauldron.writers.event_file import EventFile
+from kauldron.writers.scalars_file import ScalarsFile
+from kauldron.writers.writer import Arrays, WriterBase
+
+_FLUSH_SECONDS = 10.0
+_DEFAULT_BUCKETS = 30
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KDMetricWriter(WriterBase):
+    """Writes `<workdir>/<collection>/`: TensorBoard files and `scalars.jsonl`.
+
+    Files are written by a background thread, and only by the lead host. Numbers are
+    also logged, one line per write.
+
+    Attributes:
+      add_artifacts: Accepted for older configs; has no effect.
+    """
+
+    add_artifacts: bool = True
+
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        texts = [f"{key}={value:.6g}" for key, value in sorted(scalars.items())]
+        status.log(f"[{step}] collection={self.collection} {', '.join(texts)}")
+        self._submit("scalars", step, dict(scalars))
+
+    def write_images(self, step: int, images: Arrays) -> None:
+        self._submit("images", step, dict(images))
+
+    def write_videos(self, step: int, videos: Arrays) -> None:
+        self._submit("videos", step, dict(videos))
+
+    def write_audios(self, step: int, audios: Arrays, *, sample_rate: int) -> None:
+        self._submit("audios", step, dict(audios), sample_rate)
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        self._submit("texts", step, dict(texts))
+
+    def write_histograms(
+        self, step: int, arrays: Arrays, *, num_buckets: int | None = None
+    ) -> None:
+        finite = {name: self._finite(name, array) for name, array in arrays.items()}
+        self._submit("histograms", step, finite, num_buckets or _DEFAULT_BUCKETS)
+
+    def write_pointcloud(
+        self,
+        step: int,
+        point_clouds: Arrays,
+        *,
+        point_colors: Mapping[str, Any] | None = None,
+        configs: Mapping[str, Any] | None = None,
+    ) -> None:
+        for name, points in point_clouds.items():
+            colors = (point_colors or {}).get(name)
+            config = (configs or {}).get(name)
+            self._submit("point_cloud", step, name, points, colors, config)
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        lines = [f"- `{name}`: {value}" for name, value in hparams.items()]
+        self._submit("texts", 0, {"hparams": "\n".join(lines)})
+
+    def resume(self, *, step: int) -> None:
+        if status.is_lead_host:
+            self._files().submit_restart(step)
+
+    def flush(self) -> None:
+        files = self.__dict__.get("_open_files")
+        if files is not None:
+            files.flush()
+
+    def close(self) -> None:
+        files = self.__dict__.pop("_open_files", None)
+        if files is not None:
+            files.close()
+
+    def _submit(self, kind: str, step: int, *args: Any) -> None:
+        if status.is_lead_host:
+            self._files().submit(kind, step, *args)
+
+    def _files(self) -> _CollectionFiles:
+        files = self.__dict__.get("_open_files")
+        if files is None:
+            files = self.__dict__["_open_files"] = _CollectionFiles(self._folder())
+        return files
+
+    def _finite(self, name: str, array: Any) -> np.ndarray:
+        values = np.asarray(array, np.float64).ravel()
+        finite = values[np.isfinite(values)]
+        if finite.size < values.size:
+            self._warn_once(
+                f"Histogram {name!r}: {values.size - finite.size} values are not finite "
+                "and are left out."
+            )
+        return finite
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Open files stay with the process that opened them."""
+        return {k: v for k, v in self.__dict__.items() if k != "_open_files"}
+
+
+class _CollectionFiles:
+    """The files of one collection, written by one thread."""
+
+    def __init__(self, folder: epath.Path):
+        self._events = EventFile(folder)
+        self._scalars = ScalarsFile(folder)
+        self._queue = BackgroundQueue(f"kauldron-writer-{folder.name}")
+        self._last_flush = time.monotonic()
+
+    def submit(self, kind: str, step: int, *args: Any) -> None:
+        self._queue.submit(self._write, kind, step, *args)
+
+    def submit_restart(self, step: int) -> None:
+        self._queue.submit(self._scalars.restart_at, step)
+        self._queue.submit(self._events.restart_at, step)
+
+    def flush(self) -> None:
+        self._queue.submit(self._flush_files)
+        self._queue.wait()
+
+    def close(self) -> None:
+        try:
+            self._queue.close()
+        finally:
+            self._scalars.close()
+            self._events.close()
+
+    def _write(self, kind: str, step: int, *args: Any) -> None:
+        getattr(self._events, kind)(step, *args)
+        if kind == "scalars":
+            self._scalars.append(step, *args)
+        if time.monotonic() - self._last_flush > _FLUSH_SECONDS:
+            self._flush_files()
+
+    def _flush_files(self) -> None:
+        self._last_flush = time.monotonic()
+        self._scalars.flush()
+        self._events.flush()

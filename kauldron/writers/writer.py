@@ -1,0 +1,275 @@
+"""What every writer offers."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+import jax
+import numpy as np
+from etils import epath
+
+from kauldron import kontext
+from kauldron.utils import config_util, status
+from kauldron.writers import descriptions
+from kauldron.writers.routing import Routed, route
+
+COLLECTION_NOT_SET = "$not_set$"
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
+    """Takes the values of a run. Only `write_scalars` must be written by a subclass.
+
+    Attributes:
+      workdir: The trainer's, unless set.
+      collection: Which values these are: `"train"`, or the name of an evaluator. Set
+        by the trainer.
+    """
+
+    workdir: epath.Path = config_util.ROOT_CFG_REF.workdir
+    collection: str = COLLECTION_NOT_SET
+
+    def replace(self, **changes: Any) -> Self:
+        """A changed copy, which opens files of its own."""
+        return dataclasses.replace(self, **changes)
+
+    #
+    # What the training loop and the evaluators call
+    #
+
+    def write_step_metrics(
+        self,
+        *,
+        step: int,
+        aux: Any,
+        schedules: Mapping[str, Any],
+        log_summaries: bool,
+        timer: Any = None,
+        flush: bool = True,
+    ) -> None:
+        """Compute and write the values of a step.
+
+        Args:
+          step: The step.
+          aux: `AuxiliariesState`, or `AuxiliariesOutput` with flat names.
+          schedules: Schedules to write the value of.
+          log_summaries: Whether to write the summaries.
+          timer: A `Chrono`, whose statistics are written (and reset).
+          flush: Whether everything must be on disk before this returns.
+        """
+        output = aux.compute(flatten=True) if hasattr(aux, "compute") else aux
+        perf_stats = timer.flush_metrics() if timer is not None else {}
+        if status.is_lead_host:
+            self.write_values(
+                step,
+                output,
+                schedules=schedule_values(schedules, step),
+                perf_stats=perf_stats,
+                log_summaries=log_summaries,
+            )
+            if flush:
+                self.flush()
+
+    def write_values(
+        self,
+        step: int,
+        output: Any,
+        *,
+        schedules: Mapping[str, float],
+        perf_stats: Mapping[str, float],
+        log_summaries: bool,
+    ) -> None:
+        """Write values that are computed already; called on the lead host only.
+
+        Args:
+          step: The step.
+          output: `AuxiliariesOutput` with flat names.
+          schedules: Values of the schedules.
+          perf_stats: Time statistics.
+          log_summaries: Whether to write the summaries.
+        """
+        scalars = {
+            **output.loss_values,
+            **output.metric_values,
+            **{f"schedules/{name}": value for name, value in schedules.items()},
+            **{f"perf_stats/{name}": value for name, value in perf_stats.items()},
+        }
+        summaries = output.summary_values if log_summaries else {}
+        self.write_routed(step, route(scalars, summaries, warn=self._warn_once))
+
+    def write_routed(self, step: int, routed: Routed) -> None:
+        """Call the `write_...` method of each kind that there is."""
+        if routed.scalars:
+            self.write_scalars(step, routed.scalars)
+        if routed.images:
+            self.write_images(step, routed.images)
+        if routed.videos:
+            self.write_videos(step, routed.videos)
+        if routed.texts:
+            self.write_texts(step, routed.texts)
+        for name, histogram in routed.histograms.items():
+            self.write_histograms(
+                step, {name: histogram.tensor}, num_buckets=histogram.n_buckets
+            )
+        for name, cloud in routed.point_clouds.items():
+            self.write_pointcloud(
+                step,
+                {name: cloud.point_clouds},
+                point_colors={name: cloud.point_colors},
+                configs={name: cloud.configs},
+            )
+
+    def write_start(self, *, trainer: Any, state: Any, step: int) -> None:
+        """Describe a run that begins: its config, parameters, data and context."""
+        self.write_config(trainer.raw_cfg)
+        self.write_param_overview(step, state.params)
+        self.write_element_spec(step, trainer.train_ds.element_spec)
+        self.write_context_structure(step, trainer)
+
+    def resume(self, *, step: int) -> None:
+        """Values of `step` and later will be written again: drop earlier ones."""
+        del step
+
+    #
+    # Kinds of values
+    #
+
+    @abc.abstractmethod
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Write numbers."""
+
+    def write_summaries(
+        self, step: int, values: Arrays, *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write raw tensors."""
+        self._unsupported("tensors", values)
+
+    def write_images(self, step: int, images: Arrays) -> None:
+        """Write pictures `n h w c`: floats in [0, 1] or bytes."""
+        self._unsupported("images", images)
+
+    def write_histograms(
+        self, step: int, arrays: Arrays, *, num_buckets: int | None = None
+    ) -> None:
+        """Write histograms of all values of each array."""
+        self._unsupported("histograms", arrays)
+
+    def write_pointcloud(
+        self,
+        step: int,
+        point_clouds: Arrays,
+        *,
+        point_colors: Mapping[str, Any] | None = None,
+        configs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write point clouds `n p 3`."""
+        self._unsupported("point clouds", point_clouds)
+
+    def write_videos(self, step: int, videos: Arrays) -> None:
+        """Write videos `n t h w c`."""
+        self._unsupported("videos", videos)
+
+    def write_audios(self, step: int, audios: Arrays, *, sample_rate: int) -> None:
+        """Write sounds `n t c`."""
+        self._unsupported("audio", audios)
+
+    def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        """Write texts (Markdown)."""
+        self._unsupported("texts", texts)
+
+    def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        """Write hyper-parameters."""
+        self._unsupported("hyper-parameters", hparams)
+
+    #
+    # Descriptions of the run
+    #
+
+    def write_config(self, config: Any) -> None:
+        """Write the config as a text; nothing for `None`."""
+        if config is not None:
+            self.write_texts(0, {"config": descriptions.describe_config(config)})
+
+    def write_param_overview(self, step: int, params: Any) -> None:
+        """Write a table of the parameters, and how many there are."""
+        table, count = descriptions.describe_params(params)
+        self.write_texts(step, {"parameters": table})
+        self.write_scalars(step, {"num_params": count})
+
+    def write_element_spec(self, step: int, element_spec: Any) -> None:
+        """Write what a batch looks like."""
+        text = descriptions.describe_specs(element_spec)
+        self.write_texts(step, {"element_spec": text})
+
+    def write_context_structure(self, step: int, trainer: Any) -> None:
+        """Write what keys can name in a step."""
+        text = descriptions.describe_context(trainer.context_specs)
+        self.write_texts(step, {"context_spec": text})
+
+    def flush(self) -> None:
+        """Bring everything to disk; raises what went wrong in the background."""
+
+    def close(self) -> None:
+        """Flush and release what is open; a later write opens it anew."""
+
+    #
+    # Details
+    #
+
+    def _folder(self) -> epath.Path:
+        if self.collection == COLLECTION_NOT_SET:
+            raise ValueError(
+                f"{type(self).__name__}.collection is not set: use the writer inside a "
+                "trainer or an evaluator, or call `writer.replace(collection=...)`."
+            )
+        self._assert_root_cfg_resolved()
+        return epath.Path(self.workdir) / self.collection
+
+    def _unsupported(self, kind: str, values: Mapping[str, Any]) -> None:
+        self._warn_once(
+            f"{type(self).__name__} does not write {kind}: {', '.join(values)}."
+        )
+
+    def _warn_once(self, message: str) -> None:
+        seen = self.__dict__.setdefault("_warned", set())
+        if message not in seen:
+            seen.add(message)
+            status.warn(message, stacklevel=3)
+
+
+def with_collection(writer: WriterBase, collection: str) -> WriterBase:
+    """The writer for a collection; itself if it is that already."""
+    if writer.collection == collection:
+        return writer
+    return writer.replace(collection=collection)
+
+
+def schedule_values(schedules: Mapping[str, Any], step: int) -> dict[str, float]:
+    """Value of each schedule at `step`, computed on the host."""
+    flat = kontext.flatten_with_path(schedules, separator="/")
+    with (
+        jax.transfer_guard("allow"),
+        jax.default_device(jax.local_devices(backend="cpu")[0]),
+    ):
+        return {name: np.asarray(_jitted(fn)(step)) for name, fn in flat.items()}
+
+
+_JITTED: dict[int, tuple[Any, Any]] = {}
+
+
+def _jitted(schedule: Any) -> Any:
+    """The compiled schedule; Python-only ones are called as they are."""
+    known = _JITTED.get(id(schedule))
+    if known is None or known[0] is not schedule:
+        compiled = jax.jit(schedule)
+        try:
+            jax.eval_shape(schedule, np.int32(0))
+        except Exception:
+            compiled = schedule
+        known = _JITTED[id(schedule)] = (schedule, compiled)
+    return known[1]
