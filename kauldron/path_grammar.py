@@ -186,9 +186,7 @@ def _raise_bad_step(text: str, position: int) -> NoReturn:
 
 
 def _skip_blanks(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t":
-        position += 1
-    return position
+    return len(text) - len(text[position:].lstrip(" \t"))
 
 
 def _bracket_error(text: str, start: int) -> PathSyntaxError:
@@ -234,7 +232,7 @@ class _NotConstant(Exception):
 def _parse_subscript(text: str, start: int, item: str) -> Part:
     try:
         expression = ast.parse("_" + item, mode="eval").body
-        assert isinstance(expression, ast.Subscript)
+        assert isinstance(expression, ast.Subscript)  # by the shape of the text
         return _index(expression.slice)
     except _NotConstant as error:
         # ast counts UTF-8 bytes, and one character more for the "_".
@@ -242,22 +240,15 @@ def _parse_subscript(text: str, start: int, item: str) -> Part:
         column, reason, hint = len(before) - 1, error.reason, _hint_for_node(error.node)
     except SyntaxError as error:
         column, reason, hint = (error.offset or 2) - 2, f"{error.msg}.", ""
-    except (
-        ValueError,
-        OverflowError,
-        RecursionError,
-        MemoryError,
-        AssertionError,
-    ) as e:
-        column, reason, hint = 1, f"not a Python constant: {e}.", ""
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+        column, reason, hint = 1, f"not a Python constant: {error}.", ""
     column = start + min(max(column, 1), len(item) - 1)
     raise PathSyntaxError(text, column, reason, hint)
 
 
 def _hint_for_node(node: ast.expr) -> str:
-    if isinstance(node, (ast.Name, ast.Attribute)):
-        return f'A key is written in quotes: ["{ast.unparse(node)}"]'
-    return ""
+    is_name = isinstance(node, (ast.Name, ast.Attribute))
+    return f'A key is written in quotes: ["{ast.unparse(node)}"]' if is_name else ""
 
 
 def _index(node: ast.expr) -> Part:
@@ -370,7 +361,7 @@ def matches(parts: Sequence[Part], pattern: Sequence[Part]) -> bool:
     >>> matches(parse("enc.layers[0].bias"), parse("enc.**.bias"))
     True
     """
-    # rows[j]: the parts seen so far match the first j parts of the pattern.
+    # row[j]: the parts seen so far match the first j parts of the pattern.
     row = _after_double_stars([True] + [False] * len(pattern), pattern)
     for part in parts:
         new = [False] * len(row)

@@ -99,9 +99,9 @@ def _find_targets(
 ) -> Iterator[tuple[Part, ...]]:
     def fail(at: tuple[Part, ...], node: Any, part: Part) -> None:
         if nodes.is_leaf(node):
-            place = format_path(at) or "the root"
+            place = f"'{format_path(at)}'" if at else "at the root"
             raise ValueError(
-                f"{_prefix(parts)}Cannot mutate leaf '{place}' ({describe(node)})."
+                f"{_prefix(parts)}Cannot mutate leaf {place} ({describe(node)})."
             )
         prefix = _prefix(parts)
         raise missing_child(format_path(parts), at, node, part, prefix=prefix)

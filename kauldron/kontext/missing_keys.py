@@ -10,7 +10,7 @@ from kauldron.kontext import nodes
 from kauldron.kontext.describe import closest, list_names, names_in
 from kauldron.kontext.errors import MissingKeysError
 from kauldron.kontext.paths import explain_miss
-from kauldron.path_grammar import Part, format_path
+from kauldron.path_grammar import Part, format_part, format_path
 
 _MAX_SUGGESTIONS = 3
 _MAX_VISITED = 500
@@ -73,7 +73,8 @@ def _explain(
         return
     if key.reached == 0:
         names = list_names(names_in(context), with_types=False)
-        yield f"The context has no `{first}`. Paths start with one of: {names}"
+        asked = first if isinstance(first, str) else format_part(first)
+        yield f"The context has no `{asked}`. Paths start with one of: {names}"
     else:
         yield from explain_miss(key.parts, key.reached, key.value).splitlines()
     suggestions = _suggestions(context, key)

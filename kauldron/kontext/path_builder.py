@@ -65,10 +65,11 @@ class DynamicPathBuilder:
         object.__setattr__(self, "_DynamicPathBuilder__type", hint)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__") and name != "__call__":
-            # Otherwise numpy, copy and pickle find their protocols everywhere.
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}.")
-        _check_name(self.__type, name)
+        if name != "__call__":  # as flax calls the output of a module
+            if name.startswith("__") and name.endswith("__"):
+                # Otherwise numpy, copy and pickle find their protocols everywhere.
+                raise AttributeError(f"{type(self).__name__} has no {name!r}.")
+            _check_name(self.__type, name)
         following = type_of_name(self.__type, name)
         text = self.__text + format_part(name)
         return _builder(text if self.__text else text.removeprefix("."), following)
@@ -80,7 +81,7 @@ class DynamicPathBuilder:
         following = type_of_item(self.__type, key)
         if isinstance(key, str):
             _check_name(self.__type, key)
-            return _builder(f"{self.__text}[{key!r}]", following)
+            return _builder(f"{self.__text}[{str.__repr__(key)}]", following)
         return _builder(self.__text + format_part(key), following)
 
     # Item access alone would make iteration endless.

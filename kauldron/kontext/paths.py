@@ -123,7 +123,6 @@ def explain_miss(parts: tuple[Part, ...], reached: int, value: Any) -> str:
     failed = parts[reached]
     missing = repr(failed) if isinstance(failed, str) else format_part(failed)
     text = f"{where} ({describe(value)}) has no {missing}."
-    names = names_in(value)
-    if not nodes.is_sequence(value) or nodes.is_named_tuple(value):
-        text += f"\nAvailable: {list_names(names)}"
-    return text
+    if _is_indexed(value) and not nodes.is_named_tuple(value):
+        return text  # the length, or the shape, says it all
+    return f"{text}\nAvailable: {list_names(names_in(value))}"

@@ -97,6 +97,7 @@ def batch() -> Any:
         (lambda b: b.anything[np.int64(3)], "batch.anything[3]"),
         (lambda b: b.anything["*"], "batch.anything['*']"),
         (lambda b: b.anything.module.__call__[0], "batch.anything.module.__call__[0]"),
+        (lambda b: b.main.__call__[0], "batch.main.__call__[0]"),
         (lambda b: getattr(b.anything, "odd name"), "batch.anything['odd name']"),
     ],
 )
