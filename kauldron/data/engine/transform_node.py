@@ -51,7 +51,8 @@ class TransformNode(StreamNode):
         leaf_seeds = parent.leaf_seeds
         for entry in entries:
             leaf_seeds = deeper(leaf_seeds)
-            self._steps.append(_Step(entry, leaf_seeds))
+            if entry.kind is not Kind.SLICE:  # done at the source, but counted
+                self._steps.append(_Step(entry, leaf_seeds))
         self.leaf_seeds = leaf_seeds
         self._stack_before = len(self._steps)
 

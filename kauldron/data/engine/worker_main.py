@@ -36,7 +36,7 @@ def main(shared_fd: int) -> None:
         return
     setup = pickle.loads(first)
     try:
-        job = _load_job(setup)
+        job = pickle.loads(setup["recipe"]).job()
     except Exception as error:
         frames.write_frame(replies_out, pickle.dumps(("cannot start", _shown(error))))
         return
@@ -68,11 +68,6 @@ def dump_error(error: BaseException) -> bytes:
     except Exception:
         pickled = None
     return pickle.dumps(("error", (pickled, cls.__name__, text)))
-
-
-def _load_job(setup: dict[str, Any]) -> Any:
-    recipe = pickle.loads(setup["recipe"])
-    return recipe.job(setup["start"])
 
 
 def _serve(

@@ -39,8 +39,8 @@ class CannotStartError(Exception):
 class JobRecipe(Protocol):
     """Something that can be pickled and then gives the job."""
 
-    def job(self, start: int) -> BatchJob:
-        """The job whose first unit begins at a stream position."""
+    def job(self) -> BatchJob:
+        """The job, made in the process that is to run it."""
         ...
 
 
@@ -54,8 +54,6 @@ class WorkerExecutor(Executor):
     def __init__(
         self,
         recipe: JobRecipe,
-        position: int,
-        start: int,
         stop: int | None,
         *,
         num_workers: int,
@@ -64,14 +62,12 @@ class WorkerExecutor(Executor):
         profile: bool = False,
         describe: Callable[[int], str],
     ):
-        super().__init__(start, stop)
-        self._first = start
+        super().__init__(0, stop)
         self._ahead = ahead
         self._describe = describe
         setup = {
             "recipe": _pickled(recipe, "the pipeline"),
             "init_fn": init_fn and _pickled(init_fn, "worker_init_fn"),
-            "start": position,
             "num_workers": num_workers,
         }
         self._workers: list[_Worker] = []
@@ -110,7 +106,7 @@ class WorkerExecutor(Executor):
         return sum(len(worker.pending) for worker in self._workers)
 
     def _worker_of(self, unit: int) -> _Worker:
-        return self._workers[(unit - self._first) % len(self._workers)]
+        return self._workers[unit % len(self._workers)]
 
     def _request(self) -> None:
         if self._has(self._next):

@@ -1,0 +1,76 @@
+"""Data: from records to batches (`kd.data`).
+
+`kd.data.py` has the pipelines, `kd.data.tf` those on TensorFlow, and here is what both
+share. Everything is imported when it is first used: neither jax nor grain nor
+TensorFlow is needed to look at a pipeline.
+"""
+
+from typing import TYPE_CHECKING
+
+from kauldron.lazy_namespace import lazy_namespace
+
+if TYPE_CHECKING:
+    # Pipelines.
+    from kauldron.data import py as py
+    from kauldron.data import tf as tf
+    from kauldron.data.pipeline import Pipeline as Pipeline
+    from kauldron.data.iterable_dataset import IterableDataset as IterableDataset
+    from kauldron.data.in_memory import InMemoryPipeline as InMemoryPipeline
+    from kauldron.data.element_spec_dataset import (
+        ElementSpecDataset as ElementSpecDataset,
+    )
+    from kauldron.data.array_spec import ArraySpec as ArraySpec
+    from kauldron.data.processes import BatchSize as BatchSize
+    from kauldron.data.device_records import DeviceRecords as DeviceRecords
+    from kauldron.data import iters as iters
+    from kauldron.data import utils as utils
+
+    # Transforms.
+    from kauldron.data.transforms import MapTransform as MapTransform
+    from kauldron.data.transforms import FilterTransform as FilterTransform
+    from kauldron.data.transforms import RandomMapTransform as RandomMapTransform
+    from kauldron.data.transforms import ElementWiseTransform as ElementWiseTransform
+    from kauldron.data.transforms import Elements as Elements
+    from kauldron.data.transforms import AddConstants as AddConstants
+    from kauldron.data.transforms import TreeFlattenWithPath as TreeFlattenWithPath
+    from kauldron.data.transforms import Cast as Cast
+    from kauldron.data.transforms import ValueRange as ValueRange
+    from kauldron.data.transforms import Rearrange as Rearrange
+    from kauldron.data.transforms import Gather as Gather
+    from kauldron.data.transforms import Resize as Resize
+    from kauldron.data.transforms import CenterCrop as CenterCrop
+
+_HERE = "kauldron.data"
+_TRANSFORMS = (
+    "MapTransform",
+    "FilterTransform",
+    "RandomMapTransform",
+    "ElementWiseTransform",
+    "Elements",
+    "AddConstants",
+    "TreeFlattenWithPath",
+    "Cast",
+    "ValueRange",
+    "Rearrange",
+    "Gather",
+    "Resize",
+    "CenterCrop",
+)
+
+__getattr__, __dir__ = lazy_namespace(
+    __name__,
+    {
+        "py": f"{_HERE}.py",
+        "tf": f"{_HERE}.tf",
+        "iters": f"{_HERE}.iters",
+        "utils": f"{_HERE}.utils",
+        "Pipeline": f"{_HERE}.pipeline:Pipeline",
+        "IterableDataset": f"{_HERE}.iterable_dataset:IterableDataset",
+        "InMemoryPipeline": f"{_HERE}.in_memory:InMemoryPipeline",
+        "ElementSpecDataset": f"{_HERE}.element_spec_dataset:ElementSpecDataset",
+        "ArraySpec": f"{_HERE}.array_spec:ArraySpec",
+        "BatchSize": f"{_HERE}.processes:BatchSize",
+        "DeviceRecords": f"{_HERE}.device_records:DeviceRecords",
+        **{name: f"{_HERE}.transforms:{name}" for name in _TRANSFORMS},
+    },
+)

@@ -1,0 +1,95 @@
+"""Records that are rows of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kauldron.data.engine import record_tree, stacking
+
+
+class ColumnSource:
+    """Random access to the rows of a tree of arrays, whole batches at once.
+
+    The arrays are used as they are: no copy of the data is made. What comes out is.
+
+    Args:
+      columns: A tree of arrays, or of lists, that agree in their first dimension.
+      name: Of the data, for messages.
+
+    Example:
+      >>> source = ColumnSource({"x": np.arange(6) * 10})
+      >>> source.get_batch(np.array([1, 3]))
+      {'x': array([10, 30])}
+    """
+
+    gives_fresh_records = True
+    is_in_memory = True
+
+    def __init__(self, columns: Any, *, name: str = "data"):
+        self.columns = as_columns(columns, name=name)
+        self._length = _common_length(self.columns, name)
+        self._flat = (
+            tuple(self.columns.items())
+            if isinstance(self.columns, dict)
+            and all(isinstance(c, np.ndarray) for c in self.columns.values())
+            else None
+        )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return record_tree.map_leaves(lambda column: column[index].copy(), self.columns)
+
+    def get_batch(self, indices: np.ndarray) -> Any:
+        if self._flat is not None:
+            return {name: column.take(indices, axis=0) for name, column in self._flat}
+        return stacking.take_rows(self.columns, indices)
+
+
+def as_columns(columns: Any, *, name: str) -> Any:
+    """A tree of arrays: lists of numbers or texts become arrays, arrays stay."""
+    if isinstance(columns, Mapping):
+        return {
+            key: as_columns(value, name=record_tree.join(name, key))
+            for key, value in columns.items()
+        }
+    if isinstance(columns, list) and columns and _is_leaf_list(columns):
+        return np.asarray(columns)
+    if isinstance(columns, list | tuple):
+        values = [as_columns(v, name=f"{name}[{i}]") for i, v in enumerate(columns)]
+        return record_tree.rebuild_sequence(columns, values)
+    if columns is None:
+        raise ValueError(f"{name} is None; expected an array.")
+    column = np.asarray(columns)
+    if column.ndim == 0:
+        raise ValueError(
+            f"{name} is a {type(columns).__name__} without dimensions"
+            f" ({columns!r}); expected an array whose first dimension counts records."
+        )
+    return column
+
+
+def _is_leaf_list(values: list) -> bool:
+    """Whether a list holds the rows of one column, rather than several columns."""
+    return not isinstance(values[0], np.ndarray | Mapping) and not hasattr(
+        values[0], "__array__"
+    )
+
+
+def _common_length(columns: Any, name: str) -> int:
+    lengths = {
+        path: len(column) for path, column in record_tree.leaves_with_paths(columns)
+    }
+    if not lengths:
+        raise ValueError(f"{name} holds no array: {columns!r}.")
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{path or 'data'}: {n}" for path, n in lengths.items())
+        raise ValueError(
+            f"The arrays of {name} differ in their first dimension, which counts"
+            f" records: {listed}."
+        )
+    return next(iter(lengths.values()))

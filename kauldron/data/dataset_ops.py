@@ -1,0 +1,168 @@
+"""Data sets made of other data sets: map, take, cache, prefetch, device_put."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from kauldron.data import op_iterators
+from kauldron.data.array_spec import specs_of
+from kauldron.data.iterable_dataset import IterableDataset
+from kauldron.data.iters.iterator import Iterator, as_iterator, wrap_like
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DatasetOp(IterableDataset):
+    """Something done to the batches of a parent.
+
+    Attributes:
+      parent: The data set it starts from; it is left as it is.
+    """
+
+    parent: IterableDataset
+
+    @property
+    def element_spec(self) -> Any:
+        return self.parent.element_spec
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def __iter__(self) -> Iterator:
+        parent = as_iterator(self.parent)
+        return wrap_like(parent, source=self, iterator=self._wrap(parent))
+
+    @abc.abstractmethod
+    def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
+        """The iterator of this operation over one of the parent."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MapDataset(DatasetOp):
+    """A function applied to each batch.
+
+    Attributes:
+      parent: The data set.
+      map_fn: From batch to batch.
+    """
+
+    map_fn: Callable[[Any], Any]
+
+    @functools.cached_property
+    def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return specs_of(self.first())
+
+    def first(self) -> Any:
+        return self.map_fn(self.parent.first())
+
+    def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
+        return op_iterators.MapIterator(iterator, self.map_fn)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TakeDataset(DatasetOp):
+    """The first batches.
+
+    Attributes:
+      parent: The data set.
+      num_examples: Number of batches.
+    """
+
+    num_examples: int
+
+    def __post_init__(self) -> None:
+        if self.num_examples < 0:
+            raise ValueError(f"take({self.num_examples}): the number is negative.")
+
+    def __len__(self) -> int:
+        try:
+            return min(self.num_examples, len(self.parent))
+        except TypeError:
+            return self.num_examples
+
+    def first(self) -> Any:
+        if not self.num_examples:
+            raise ValueError("take(0) has no batch.")
+        return self.parent.first()
+
+    def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
+        return op_iterators.TakeIterator(iterator, self.num_examples)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CacheDataset(DatasetOp):
+    """Batches that are kept in memory once all of them were read.
+
+    Attributes:
+      parent: The data set. It must have a length.
+    """
+
+    _kept: op_iterators.KeptBatches = dataclasses.field(
+        default_factory=op_iterators.KeptBatches, init=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        try:
+            len(self.parent)
+        except TypeError as error:
+            raise TypeError(
+                "cache() needs data with a known length: use `.take(n)` before"
+                f" `.cache()`. ({error})"
+            ) from None
+
+    def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
+        return op_iterators.CacheIterator(iterator, self._kept)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PrefetchDataset(DatasetOp):
+    """Batches that a background thread gets ready.
+
+    Attributes:
+      parent: The data set.
+      buffer_size: How many are kept ready.
+    """
+
+    buffer_size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.buffer_size < 0:
+            raise ValueError(f"prefetch({self.buffer_size}): the size is negative.")
+
+    def first(self) -> Any:
+        return self.parent.first()
+
+    def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
+        if not self.buffer_size:
+            return op_iterators.OpIterator(iterator)
+        return op_iterators.PrefetchIterator(iterator, self.buffer_size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DevicePutDataset(DatasetOp):
+    """Batches as `jax.Array`s.
+
+    Attributes:
+      parent: The data set.
+      sharding: Where the arrays go; `None` for `kd.sharding.FIRST_DIM`.
+    """
+
+    sharding: Any = None
+
+    def first(self) -> Any:
+        return self._put(self.parent.first())
+
+    def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
+        return op_iterators.MapIterator(iterator, self._put)
+
+    def _put(self, batch: Any) -> Any:
+        import jax
+
+        from kauldron.sharding.placement import device_put
+
+        # The train loop forbids transfers that nobody asked for; this one is wanted.
+        with jax.transfer_guard("allow"):
+            return device_put(batch, self.sharding)

@@ -1,0 +1,154 @@
+"""The base of every pipeline: what the trainer knows of its data."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import logging
+import operator
+from typing import Any
+
+from kauldron.data.array_spec import specs_of
+from kauldron.data.engine import stacking
+from kauldron.data.iterable_dataset import IterableDataset
+from kauldron.data.processes import BatchSize
+from kauldron.utils.config_util import ROOT_CFG_REF, RootCfgRef, UpdateFromRootCfg
+
+_log = logging.getLogger(__name__)
+
+_STANDALONE_SEED = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Pipeline(IterableDataset, UpdateFromRootCfg):
+    """Yields batches of this process. Sub-classes batch, shuffle and shard.
+
+    A sub-class implements `__iter__` (a generator will do; what it returns can be saved
+    in checkpoints if it has `get_state` and `set_state`) and `__len__` if the number of
+    batches is known.
+
+    Attributes:
+      batch_size: Over all processes. `None` or 0: no batches, single records.
+      seed: Of shuffling and random transforms. By default that of the trainer; 0 where
+        the pipeline is used on its own.
+    """
+
+    batch_size: int | None = None
+    seed: int | None = ROOT_CFG_REF.seed
+
+    def __post_init__(self) -> None:
+        if hasattr(super(), "__post_init__"):
+            super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue]
+        batch_size = _as_integer(self, "batch_size")
+        if batch_size is not None and batch_size < 0:
+            name = type(self).__name__
+            raise ValueError(f"{name}(batch_size={batch_size}): it is negative.")
+        object.__setattr__(self, "batch_size", batch_size)
+        if not isinstance(self.seed, RootCfgRef):
+            object.__setattr__(self, "seed", _as_integer(self, "seed"))
+
+    @property
+    def host_batch_size(self) -> int | None:
+        """Records of each batch on this process, `None` without batches.
+
+        Raises:
+          ValueError: The number of processes does not divide the batch size.
+        """
+        return BatchSize(self.batch_size).per_process if self.batch_size else None
+
+    @property
+    def effective_seed(self) -> int:
+        """The seed in use: that of the pipeline or trainer, or 0 where there is none."""
+        if isinstance(self.seed, int):
+            return self.seed
+        if "_has_reported_seed" not in self.__dict__:
+            self.__dict__["_has_reported_seed"] = True
+            _log.info(
+                "%s has no seed and belongs to no trainer; its seed is %d.",
+                type(self).__name__,
+                _STANDALONE_SEED,
+            )
+        return _STANDALONE_SEED
+
+    def _assert_root_cfg_resolved(self) -> None:
+        """A pipeline may be used without a trainer: `effective_seed` knows what to do."""
+
+    @functools.cached_property
+    def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The tree of one batch of this process, with `ArraySpec` in place of arrays."""
+        return specs_of(self.first())
+
+    def batches(self, start: int, count: int) -> Any:
+        """Some batches stacked on a new leading axis.
+
+        Args:
+          start: Number of the first one.
+          count: How many. Fewer come at the end of the data.
+
+        Raises:
+          IndexError: There is no batch `start`.
+        """
+        batches = list(itertools.islice(iter(self), start, start + count))
+        if not batches:
+            raise IndexError(f"{type(self).__name__} has no batch {start}.")
+        try:
+            return stacking.stack(batches)
+        except stacking.RecordMismatchError as error:
+            raise ValueError(error.described("one batch", "another")) from None
+
+    # ------------------------------------------------------------------------
+    # Equality and copies
+    # ------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return _comparable(self) == _comparable(other)
+
+    def __hash__(self) -> int:
+        return hash(_comparable(self))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or pickle carries along: not what was opened, read or computed."""
+        return {k: v for k, v in self.__dict__.items() if not _is_cache(type(self), k)}
+
+
+def _as_integer(pipeline: Pipeline, name: str) -> int | None:
+    value = getattr(pipeline, name)
+    if value is None:
+        return None
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{type(pipeline).__name__}({name}={value!r}): expected an integer, got"
+            f" {type(value).__name__}."
+        ) from None
+
+
+def _comparable(pipeline: Any) -> tuple[Any, ...]:
+    fields = dataclasses.fields(pipeline)
+    values = (getattr(pipeline, field.name) for field in fields if field.compare)
+    return (type(pipeline), *map(_token, values))
+
+
+def _token(value: Any) -> Any:
+    """What stands for a field's value: itself, or its identity where it has no hash.
+
+    A list of records is thus only equal to itself, and never compared record by record.
+    """
+    if isinstance(value, dict):
+        return (dict, *((key, _token(item)) for key, item in value.items()))
+    try:
+        hash(value)
+    except TypeError:
+        return ("id", id(value))
+    return (type(value), value)
+
+
+def _is_cache(cls: type, name: str) -> bool:
+    is_property = isinstance(getattr(cls, name, None), functools.cached_property)
+    return is_property or name == "_has_reported_seed"

@@ -1,0 +1,219 @@
+"""Pipelines that are a stream cut into batches: what they all can do."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import operator
+import warnings
+from typing import Any
+
+from kauldron.data.array_spec import ArraySpec, specs_of
+from kauldron.data.drop_remainder import DropRemainder
+from kauldron.data.engine import record_tree
+from kauldron.data.engine.batch_iterator import BatchIterator
+from kauldron.data.engine.batch_job import BatchJob
+from kauldron.data.engine.chunk import Chunk
+from kauldron.data.engine.executors import Executor, InlineExecutor
+from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
+from kauldron.data.iters.py_grain_iterator import PyGrainIterator
+from kauldron.data.pipeline import Pipeline
+from kauldron.data.processes import current_share
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class StreamPipeline(Pipeline):
+    """A pipeline whose batches are a function of their number.
+
+    Hence iteration can be resumed anywhere, and single batches can be read.
+    """
+
+    @abc.abstractmethod
+    def _make_job(self, share: Share) -> BatchJob:
+        """What to build on a process, from the beginning."""
+
+    def _make_executor(self, job: BatchJob) -> Executor:
+        """Who builds it."""
+        return InlineExecutor(job.build, 0, job.plan.num_units)
+
+    @property
+    def _name(self) -> str:
+        """How messages call the data."""
+        return type(self).__name__
+
+    def __iter__(self) -> PyGrainIterator:
+        job = self._make_job(current_share())
+        self._check(job)
+        return PyGrainIterator(source=self, iter=self._iterate(job))
+
+    def __len__(self) -> int:
+        plan = self._job.plan
+        if isinstance(plan, SparsePlan):
+            dropping = ", ".join(self._job.node.filter_names())
+            raise TypeError(
+                f"The number of batches of {self._name} is unknown: how many records"
+                f" are left is only known after {dropping or 'reading them'}."
+            )
+        if plan.num_units is None:
+            raise TypeError(f"{self._name} has no end (num_epochs=None).")
+        return plan.num_units
+
+    def __getitem__(self, index: Any) -> Any:
+        """A batch (or record) by its number, or a list of them by a slice."""
+        job = self._job
+        if isinstance(job.plan, SparsePlan):
+            raise TypeError(
+                f"{self._name} has no random access: which record comes when depends on"
+                f" {', '.join(job.node.filter_names())}."
+            )
+        if isinstance(index, slice):
+            return [self[i] for i in _indices(index, job.plan.num_units)]
+        number, count = operator.index(index), job.plan.num_units
+        if count is not None and number < 0:
+            number += count
+        if number < 0 or (count is not None and number >= count):
+            last = "no end" if count is None else f"{count} batches"
+            raise IndexError(f"{self._name}[{index}]: there is {last}.")
+        piece = job.build(number)
+        if piece.survivors is not None:
+            where = job.node.locate(job.plan.positions(number)[0])
+            raise TypeError(
+                f"{self._name}[{index}]: a transform returned None for some record from"
+                f" {where} on; filtered data has no random access."
+            )
+        return piece.value
+
+    def batches(self, start: int, count: int) -> Any:
+        job = self._job
+        if isinstance(job.plan, SparsePlan):
+            return super().batches(start, count)
+        iterator = self._iterate(job.starting_at(job.plan.position_after(start)))
+        try:
+            return iterator.next_batches(count)
+        except StopIteration:
+            raise IndexError(f"{self._name} has no batch {start}.") from None
+
+    def first(self) -> Any:
+        """The first batch, built by the caller: no thread or process is started."""
+        job = self._make_job(current_share())
+        executor = functools.partial(_inline_executor)
+        iterator = BatchIterator(
+            job, executor, name=self._name, max_skipped=self._max_skipped
+        )
+        for batch in iterator:
+            return batch
+        raise ValueError(f"{self._name} has no batch.")
+
+    @functools.cached_property
+    def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Spec of a batch of this process. Reads one record, starts nothing."""
+        job = self._job
+        chunk, position = self._first_record(job)
+        if job.plan.batch_size is None:
+            return specs_of(chunk.own_records()[0])
+        columns = job.columns(chunk, range(position, position + 1))
+        size, plan = job.plan.local_batch_size, job.plan
+        if plan.remainder is DropRemainder.KEEP and plan.total is not None:
+            size = min(size, plan.total)
+        if job.mask_key:
+            columns = job.with_mask(columns, 1, 1)
+        return record_tree.map_leaves(
+            lambda c: ArraySpec((size, *c.shape[1:]), c.dtype), columns
+        )
+
+    # ------------------------------------------------------------------------
+
+    @property
+    def _max_skipped(self) -> int:
+        return 0
+
+    @property
+    def _job(self) -> BatchJob:
+        """The job of this process, made once: for what needs no iterator."""
+        share = current_share()
+        if share not in self._jobs:
+            self._jobs[share] = self._make_job(share)
+        return self._jobs[share]
+
+    @functools.cached_property
+    def _jobs(self) -> dict[Share, BatchJob]:
+        return {}
+
+    def _iterate(self, job: BatchJob) -> BatchIterator:
+        return BatchIterator(
+            job, self._make_executor, name=self._name, max_skipped=self._max_skipped
+        )
+
+    def _first_record(self, job: BatchJob) -> tuple[Chunk, int]:
+        if not job.node.length:
+            raise ValueError(f"{self._name} has no records.")
+        for position in range(job.node.length):
+            chunk = job.node.fetch(range(position, position + 1))
+            if chunk.size:
+                return chunk, position
+        passed = ", ".join(job.node.filter_names())
+        raise ValueError(f"{self._name} has no records that pass {passed}.")
+
+    def _check(self, job: BatchJob) -> None:
+        """Refuse what could only hang or end in nothing."""
+        plan, batch_size = job.plan, job.plan.batch_size
+        count, total = plan.share.count, plan.total
+        if not plan.length and total is None:
+            raise ValueError(
+                f"{self._name} has no records, so it cannot be repeated without end"
+                " (num_epochs=None)."
+            )
+        if isinstance(plan, SparsePlan):
+            if count > 1 and (total is not None or job.cut_epochs):
+                raise ValueError(
+                    f"{self._name} drops records ({', '.join(job.node.filter_names())})"
+                    f" and ends, so its {count} processes would end at different times"
+                    " and wait for each other. Use num_epochs=None, or filter the data"
+                    " beforehand."
+                )
+            return
+        if not batch_size:
+            return
+        needed = total if total is not None else plan.length
+        is_cut = plan.remainder is DropRemainder.DROP
+        if plan.remainder is DropRemainder.KEEP and count > 1:
+            self._check_equal_batches(job)
+        if is_cut and isinstance(plan, EpochPlan) and plan.length < batch_size:
+            self._report_too_few(plan.length, batch_size, endless=total is None)
+        elif is_cut and total is not None and needed < batch_size:
+            self._report_too_few(needed, batch_size, endless=False)
+
+    def _check_equal_batches(self, job: BatchJob) -> None:
+        plan = job.plan
+        assert plan.batch_size is not None
+        records = plan.length if isinstance(plan, EpochPlan) else plan.total
+        if records is not None and records % plan.batch_size:
+            raise ValueError(
+                f"{self._name}: {records} records do not fill batches of"
+                f" {plan.batch_size}, and a smaller last batch cannot be shared by"
+                f" {plan.share.count} processes; use batch_drop_remainder='pad'."
+            )
+
+    def _report_too_few(self, records: int, batch_size: int, *, endless: bool) -> None:
+        message = (
+            f"{self._name} has {records} records, fewer than one batch of {batch_size},"
+            " so there is no batch at all; use a smaller batch, or 'pad' or 'keep' for"
+            " the remainder."
+        )
+        if endless:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=4)
+
+
+def _inline_executor(job: BatchJob) -> Executor:
+    return InlineExecutor(job.build, 0, job.plan.num_units)
+
+
+def _indices(chosen: slice, count: int | None) -> range:
+    if count is not None:
+        return range(*chosen.indices(count))
+    start, stop, step = chosen.start or 0, chosen.stop, chosen.step or 1
+    if stop is None or start < 0 or stop < 0 or step < 0:
+        raise ValueError(f"{chosen} of endless data: give a stop, and no negative number.")
+    return range(start, stop, step)
