@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -122,10 +123,9 @@ def _breadth_first(tree: Any) -> Iterator[tuple[tuple[Part, ...], Any]]:
             return
         place, node = queue.popleft()
         yield place, node
-        for part, child in (nodes.children(node) or {}).items():
-            if len(queue) >= _MAX_VISITED:
-                break
-            if not nodes.is_leaf(child):
+        children = (nodes.children(node) or {}).items()
+        for part, child in itertools.islice(children, _MAX_VISITED):
+            if len(queue) < _MAX_VISITED and not nodes.is_leaf(child):
                 queue.append(((*place, part), child))
 
 

@@ -57,9 +57,10 @@ def is_sequence(node: Any) -> bool:
 
 def children(node: Any) -> dict[Any, Any] | None:
     """The children of a node by the part that leads to them; None for a leaf."""
-    if is_mapping(node):
-        skip = _CONFIG_MARKERS if is_config_dict(node) else ()
-        return {key: _value(node, key) for key in node if key not in skip}
+    if is_config_dict(node):
+        return {key: _value(node, key) for key in node if key not in _CONFIG_MARKERS}
+    if isinstance(node, Mapping):
+        return {key: node[key] for key in node}
     if is_named_tuple(node):
         return dict(zip(type(node)._fields, node))
     if is_sequence(node):
