@@ -11,7 +11,7 @@ import jax
 import optax
 
 from kauldron import kontext
-from kauldron.contrib.train.multi_optimizer import MultiGradientTransformation
+from kauldron.contrib.train.loss_optimizers import MultiGradientTransformation
 from kauldron.losses import compute_losses
 from kauldron.train.context import Context
 from kauldron.train.forward import forward

@@ -1,0 +1,16 @@
+"""Useful extras, each imported when it is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kauldron.lazy_namespace import lazy_namespace
+
+if TYPE_CHECKING:
+    from kauldron.contrib import train as train
+
+_PACKAGES = ("train",)
+
+__getattr__, __dir__ = lazy_namespace(
+    __name__, {name: f"{__name__}.{name}" for name in _PACKAGES}
+)

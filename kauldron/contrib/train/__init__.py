@@ -1,0 +1,23 @@
+"""Other ways to train; imported when first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kauldron.lazy_namespace import lazy_namespace
+
+if TYPE_CHECKING:
+    from kauldron.contrib.train.loss_optimizers import (
+        multi_optimizer as multi_optimizer,
+    )
+    from kauldron.contrib.train.multi_train_step import MultiTrainStep as MultiTrainStep
+
+# A file must not have the name of a member: importing it would hide the member.
+_MEMBERS = {
+    "multi_optimizer": "loss_optimizers",
+    "MultiTrainStep": "multi_train_step",
+}
+
+__getattr__, __dir__ = lazy_namespace(
+    __name__, {name: f"{__name__}.{file}:{name}" for name, file in _MEMBERS.items()}
+)
