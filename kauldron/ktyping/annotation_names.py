@@ -1,0 +1,140 @@
+"""Annotations as written, and what the names in their strings mean."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_log = logging.getLogger("kauldron.ktyping")
+
+
+def read_annotations(obj: Any) -> dict[str, Any]:
+    """The annotations of a function or class itself, strings left as they are."""
+    if sys.version_info >= (3, 14):
+        import annotationlib  # pyright: ignore[reportMissingImports]
+
+        return annotationlib.get_annotations(
+            obj, format=annotationlib.Format.FORWARDREF
+        )
+    return inspect.get_annotations(obj)
+
+
+def evaluated_annotations(obj: Any) -> dict[str, Any]:
+    """Those annotations that are objects already, without evaluating anything."""
+    if sys.version_info >= (3, 14):  # evaluated lazily, names may not exist yet
+        return {}
+    return {k: v for k, v in inspect.get_annotations(obj).items() if not _is_text(v)}
+
+
+def _is_text(annotation: Any) -> bool:
+    return isinstance(annotation, str)
+
+
+def read_signature(function: Any) -> inspect.Signature:
+    """The signature of a function, annotations left as they are."""
+    if sys.version_info >= (3, 14):
+        import annotationlib  # pyright: ignore[reportMissingImports]
+
+        unevaluated = {"annotation_format": annotationlib.Format.FORWARDREF}
+        return inspect.signature(function, **unevaluated)
+    return inspect.signature(function)
+
+
+class Names:
+    """Resolves string annotations; each that cannot be resolved is logged once.
+
+    Args:
+      global_names: The module's globals.
+      local_names: Makes the names that go before them (closure, class body).
+      owner: Whom to name in the log; '' to say nothing.
+    """
+
+    def __init__(
+        self,
+        global_names: Mapping[str, Any],
+        local_names: Callable[[], Mapping[str, Any]] = dict,
+        owner: str = "",
+    ):
+        self._globals = global_names
+        self._locals = local_names
+        self._owner = owner
+        self._reported: set[str] = set()
+
+    def resolve(self, text: str, module: str | None = None) -> Any:
+        """The object that a string annotation stands for, `Any` if that is unknown.
+
+        Args:
+          text: The annotation.
+          module: Where it was written, if that is known to be elsewhere.
+        """
+        # A leading `*` (from `*args: *Ts`) is only valid inside a tuple.
+        source = f"({text},)[0]" if text.startswith("*") else f"({text})"
+        names = {**vars(sys.modules[module])} if module in sys.modules else {}
+        try:
+            return eval(source, {**self._globals, **names, **self._locals()})
+        except Exception as error:
+            if self._owner and text not in self._reported:
+                self._reported.add(text)
+                _log.warning(
+                    "Annotation %r of %s cannot be resolved and is not checked: %s: %s",
+                    text,
+                    self._owner,
+                    type(error).__name__,
+                    error,
+                )
+            return Any
+
+
+def names_of_function(function: types.FunctionType, owner: str) -> Names:
+    """The names that the string annotations of a function can use."""
+
+    def local_names() -> dict[str, Any]:
+        type_parameters = getattr(function, "__type_params__", ())
+        return {
+            **_class_namespace(function),
+            **{parameter.__name__: parameter for parameter in type_parameters},
+            **closure_variables(function),
+        }
+
+    return Names(function.__globals__, local_names, owner)
+
+
+def names_of_class(cls: type, owner: str) -> Names:
+    """The names that the string annotations of a class body can use."""
+    module = sys.modules.get(cls.__module__)
+
+    def local_names() -> dict[str, Any]:
+        type_parameters = getattr(cls, "__type_params__", ())
+        return {
+            **{parameter.__name__: parameter for parameter in type_parameters},
+            **vars(cls),
+            cls.__name__: cls,
+        }
+
+    return Names(vars(module) if module else {}, local_names, owner)
+
+
+def closure_variables(function: types.FunctionType) -> dict[str, Any]:
+    """The variables of enclosing functions that a function uses."""
+    values: dict[str, Any] = {}
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells):
+        try:
+            values[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return values
+
+
+def _class_namespace(function: types.FunctionType) -> Mapping[str, Any]:
+    """The body of the class that a method belongs to, if it can be found by name."""
+    found: Any = None
+    for part in function.__qualname__.split(".")[:-1]:
+        found = (function.__globals__ if found is None else vars(found)).get(part)
+        if not isinstance(found, type):
+            return {}
+    return {} if found is None else vars(found)

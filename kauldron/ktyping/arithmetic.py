@@ -1,0 +1,348 @@
+"""Dims that are computed: their values, and what they say about an unknown name.
+
+`solve(dim, size, dims)` is the heart: all ways to extend an assignment so that an
+expression equals the size of an axis. A name that occurs once can be found (`2*a+1` on
+an axis of 7 gives `a = 3`); where two are missing the expression is put aside.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kauldron.ktyping import shape_spec as s
+from kauldron.ktyping.shape_spec_errors import ShapeError
+from kauldron.ktyping.sizes import (
+    UNKNOWN_DIM,
+    Size,
+    UnknownDim,
+    broadcast_refine,
+    compatible,
+    is_symbolic,
+    open_if_one,
+    provably_negative,
+    refine_all,
+)
+
+Dims = Mapping[str, Any]  # from name to sizes; names that start with `$` are structures
+
+# No axis is that long; without a limit `9**9**9` would never end.
+_MAX_BITS = 128
+_MAX_ALTERNATIVES = 1000
+
+_ANYTHING = object()  # every value solves the equation
+
+# --------------------------------------------------------------------------------------
+# Choices inside an expression: `(a|b)+1` means `(a+1)|(b+1)`
+# --------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1024)
+def alternatives(dim: s.Dim) -> tuple[s.Dim, ...]:
+    """The expressions without choices that `dim` stands for.
+
+    >>> from kauldron.ktyping.shape_spec_parser import parse
+    >>> alternatives(parse("(a|b)*(2|3)").dims[0])
+    (a*2, a*3, b*2, b*3)
+    """
+    if isinstance(dim, s.ChoiceDim):
+        return alternatives(dim.left) + alternatives(dim.right)
+    parts = [alternatives(child) for child in dim.children()]
+    if math.prod(map(len, parts)) > _MAX_ALTERNATIVES:
+        raise ShapeError(f"{dim!r} is too ambiguous; name or fix some dims")
+    rows = itertools.product(*parts)
+    if isinstance(dim, s.BinaryOpDim):
+        return tuple(s.BinaryOpDim(dim.op, *row) for row in rows)
+    if isinstance(dim, s.NegatedDim):
+        return tuple(s.NegatedDim(*row) for row in rows)
+    if isinstance(dim, s.FunctionDim):
+        return tuple(s.FunctionDim(dim.name, row) for row in rows)
+    return (dim,)
+
+
+# --------------------------------------------------------------------------------------
+# Known values
+# --------------------------------------------------------------------------------------
+
+
+def possible_values(dim: s.Dim, dims: Dims) -> list[Size] | None:
+    """The sizes that `dim` may have under `dims`, `None` if a name in it is unknown."""
+    if isinstance(dim, s.IntDim):
+        return [dim.value, 1] if dim.broadcastable else [dim.value]
+    if isinstance(dim, s.NamedDims):
+        return _named_values(dim, dims)
+    if isinstance(dim, s.NegatedDim):
+        values = possible_values(dim.child, dims)
+        return None if values is None else [-value for value in values]
+    if isinstance(dim, s.BinaryOpDim):
+        left, right = possible_values(dim.left, dims), possible_values(dim.right, dims)
+        if left is None or right is None:
+            return None
+        return _combine(functools.partial(apply, dim.op), left, right)
+    if isinstance(dim, s.FunctionDim):
+        return _function_values(dim, dims)
+    return None  # anonymous
+
+
+def _named_values(dim: s.NamedDims, dims: Dims) -> list[Size] | None:
+    sizes = dims.get(dim.name)
+    if sizes is None:
+        return None
+    if len(sizes) != 1:
+        return []  # several axes are not a number
+    return [sizes[0], 1] if dim.broadcastable else [sizes[0]]
+
+
+def _function_values(dim: s.FunctionDim, dims: Dims) -> list[Size] | None:
+    options: list[list[Size]] = []
+    for argument in dim.arguments:
+        if isinstance(argument, s.NamedDims):
+            sizes = dims.get(argument.name)
+            if sizes is None:
+                return None
+            if not argument.accepts(len(sizes)):
+                return []
+            options += [[x, 1] if argument.broadcastable else [x] for x in sizes]
+        else:
+            values = possible_values(argument, dims)
+            if values is None:
+                return None
+            options.append(values)
+    return call(dim.name, options)
+
+
+def call(function: str, options: list[list[Size]]) -> list[Size]:
+    """The possible results of `min`, `max`, `sum` or `prod`.
+
+    Args:
+      function: Its name.
+      options: For each argument the sizes that it may have.
+    """
+    if function in _NEUTRAL:
+        op, start = _NEUTRAL[function]
+        return functools.reduce(
+            functools.partial(_combine, functools.partial(apply, op)), options, [start]
+        )
+    if not options:
+        return []
+    pick = functools.partial(_extreme, function)
+    return functools.reduce(functools.partial(_combine, pick), options)
+
+
+_NEUTRAL = {"sum": ("+", 0), "prod": ("*", 1)}
+
+
+def _combine(function: Any, left: list[Size], right: list[Size]) -> list[Size]:
+    """The distinct results of a function of two sizes, without the undefined ones."""
+    results = dict.fromkeys(function(a, b) for a in left for b in right)
+    results.pop(None, None)
+    if len(results) > _MAX_ALTERNATIVES:
+        raise ShapeError("an expression is too ambiguous; name or fix some dims")
+    return list(results)
+
+
+_OPERATIONS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+}
+
+
+def apply(op: str, left: Size, right: Size) -> Size | None:
+    """The result of an operation, `None` if it has none that is an integer."""
+    if op in ("/", "//", "%") and isinstance(right, int) and right == 0:
+        return None
+    if op == "/":
+        quotient = apply("//", left, right)
+        return quotient if compatible(quotient * right, left) else None
+    if op == "**" and isinstance(right, int) and _is_no_size(left, right):
+        return None
+    return _attempt(_OPERATIONS[op], left, right)
+
+
+def _is_no_size(base: Size, exponent: int) -> bool:
+    """Whether a power is a fraction, or larger than any axis."""
+    if exponent < 0 or not isinstance(base, int):
+        return exponent < 0
+    return abs(base) > 1 and exponent * base.bit_length() > _MAX_BITS
+
+
+def _extreme(function: str, left: Size, right: Size) -> Size:
+    for size in (left, right):
+        if isinstance(size, UnknownDim):
+            return size
+    if is_symbolic(left) or is_symbolic(right):
+        import jax  # symbolic sizes come from there, so it is loaded
+
+        pick = jax.core.min_dim if function == "min" else jax.core.max_dim
+        return _attempt(pick, left, right)
+    return min(left, right) if function == "min" else max(left, right)
+
+
+def _attempt(function: Any, *args: Any) -> Any:
+    """JAX refuses some operations on symbolic sizes: their result is not known."""
+    try:
+        return function(*args)
+    except ArithmeticError:
+        return None
+    except Exception:
+        return UNKNOWN_DIM
+
+
+# --------------------------------------------------------------------------------------
+# Solving
+# --------------------------------------------------------------------------------------
+
+
+def solve(dim: s.Dim, size: Size, dims: Dims, pending: list[s.Dim]) -> Iterator[Dims]:
+    """All extensions of `dims` under which the expression `dim` equals `size`.
+
+    Args:
+      dim: An expression without choices.
+      size: The size of the axis.
+      dims: What is known so far.
+      pending: Gets the parts that cannot be determined yet.
+    """
+    if isinstance(dim, s.NamedDims):
+        yield from _solve_name(dim, size, dims)
+    elif isinstance(dim, s.NegatedDim):
+        yield from solve(dim.child, -size, dims, pending)
+    elif isinstance(dim, s.AnonDims):
+        if not provably_negative(size):
+            yield dims
+    else:
+        values = possible_values(dim, dims)
+        if values is not None:
+            if any(compatible(value, size) for value in values):
+                yield dims
+        elif isinstance(size, UnknownDim):
+            yield dims
+        elif isinstance(dim, s.BinaryOpDim):
+            yield from _solve_operation(dim, size, dims, pending)
+        else:
+            pending.append(dim)
+
+
+def _solve_name(dim: s.NamedDims, size: Size, dims: Dims) -> Iterator[Dims]:
+    if provably_negative(size):
+        return
+    bound = bind(dim, (size,), dims)
+    if bound is not None:
+        yield bound
+
+
+def bind(dim: s.NamedDims, sizes: tuple[Size, ...], dims: Dims) -> Dims | None:
+    """`dims` after seeing `sizes` for the name, `None` if they disagree."""
+    known = dims.get(dim.name)
+    if known is None:
+        if dim.broadcastable:
+            sizes = tuple(map(open_if_one, sizes))
+        return {**dims, dim.name: sizes}
+    if known == sizes:
+        return dims
+    if not dim.broadcastable:
+        refined = refine_all(known, sizes)
+    elif len(known) != len(sizes):
+        return None
+    else:
+        refined = tuple(map(broadcast_refine, known, sizes))
+        refined = None if any(size is None for size in refined) else refined
+    if refined is None or all(map(operator.is_, refined, known)):
+        return None if refined is None else dims
+    return {**dims, dim.name: refined}
+
+
+def _solve_operation(
+    dim: s.BinaryOpDim, size: Size, dims: Dims, pending: list[s.Dim]
+) -> Iterator[Dims]:
+    left, right = possible_values(dim.left, dims), possible_values(dim.right, dims)
+    if dim.op == "%" or (left is None and right is None):
+        pending.append(dim)
+        return
+    if left is None:
+        assert right is not None
+        unknown, known, solutions = dim.left, right, _left_solutions
+    else:
+        unknown, known, solutions = dim.right, left, _right_solutions
+    for value in known:
+        for solution in solutions(dim.op, size, value):
+            if solution is _ANYTHING or isinstance(solution, UnknownDim):
+                yield dims
+            else:
+                yield from solve(unknown, solution, dims, pending)
+
+
+def _left_solutions(op: str, size: Size, right: Size) -> Iterator[Any]:
+    """Every `x` with `x op right == size`."""
+    if op == "+":
+        yield size - right
+    elif op == "-":
+        yield size + right
+    elif op == "*":
+        yield from _factors(size, right)
+    elif op in ("/", "//"):
+        if right != 0:
+            yield size * right  # of `//` only the exact multiple
+    elif isinstance(size, int) and isinstance(right, int):
+        yield from _roots(size, right)
+    else:
+        yield _ANYTHING
+
+
+def _right_solutions(op: str, size: Size, left: Size) -> Iterator[Any]:
+    """Every `x` with `left op x == size`."""
+    if op == "+":
+        yield size - left
+    elif op == "-":
+        yield left - size
+    elif op == "*":
+        yield from _factors(size, left)
+    elif op in ("/", "//"):
+        quotient = apply("//", left, size)
+        result = None if quotient is None else apply(op, left, quotient)
+        if result is not None and compatible(result, size):
+            yield quotient
+    elif isinstance(size, int) and isinstance(left, int):
+        yield from _logarithms(size, left)
+    else:
+        yield _ANYTHING
+
+
+def _factors(size: Size, known: Size) -> Iterator[Any]:
+    if isinstance(known, int) and known == 0:
+        if compatible(size, 0):
+            yield _ANYTHING
+        return
+    quotient = apply("/", size, known)
+    if quotient is not None:
+        yield quotient
+
+
+def _roots(size: int, exponent: int) -> Iterator[Any]:
+    if exponent == 0 and size == 1:
+        yield _ANYTHING
+    elif size in (0, 1) and exponent > 0:
+        yield size
+    elif 0 < exponent <= _MAX_BITS and 0 < size.bit_length() <= _MAX_BITS:
+        root = round(size ** (1 / exponent))
+        yield from (x for x in range(root - 1, root + 2) if x**exponent == size)
+
+
+def _logarithms(size: int, base: int) -> Iterator[Any]:
+    if base == size and base in (0, 1):
+        yield _ANYTHING
+    elif base == 0 and size == 1:
+        yield 0
+    elif base > 1 and 0 < size.bit_length() <= _MAX_BITS:
+        exponent = size.bit_length() // base.bit_length()
+        while base**exponent < size:
+            exponent += 1
+        if base**exponent == size:
+            yield exponent

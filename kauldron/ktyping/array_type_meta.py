@@ -1,0 +1,300 @@
+"""Array types are classes: `Float["*b n"]` is one, so `isinstance` and `|` work on it.
+
+A type is a list of alternatives (array classes with dtypes) that share a shape spec.
+`Float` has one alternative, `Float | TfInt` has two.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import sys
+from typing import Any, NamedTuple
+
+from kauldron.ktyping.array_classes import DEFAULT_CLASSES
+from kauldron.ktyping.dtypes import as_dtype
+from kauldron.ktyping.missing import MISSING
+
+
+class Alternative(NamedTuple):
+    """Arrays of these classes with this dtype; `MISSING` is the default, or any."""
+
+    array_types: Any
+    dtype: Any
+
+    @property
+    def classes(self) -> tuple[type, ...]:
+        return DEFAULT_CLASSES if self.array_types is MISSING else self.array_types
+
+
+class ArrayTypeMeta(type):
+    """The class of array types.
+
+    Args:
+      name: Of the type without its subscript.
+      array_types: Classes or markers (`NpArray`, ...); numpy and jax when missing.
+      dtype: A `DType`; any dtype when missing.
+      shape_spec: Text of the spec; any shape when missing.
+      alternatives: Instead of `array_types` and `dtype`, several of them.
+      binds: Whether the built-in `isinstance` binds dims in the active scope.
+      text: How the type is printed, with its subscript.
+      module: Where the type can be imported from; the caller's module by default.
+    """
+
+    _alternatives: tuple[Alternative, ...]
+    shape_spec: Any
+    _base_name: str
+    _binds: bool
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...] = (),
+        namespace: dict[str, Any] | None = None,
+        *,
+        array_types: Any = MISSING,
+        dtype: Any = MISSING,
+        shape_spec: Any = MISSING,
+        alternatives: tuple[Alternative, ...] | None = None,
+        binds: bool = False,
+        text: str | None = None,
+        module: str | None = None,
+    ):
+        alternatives = alternatives or (Alternative(array_types, dtype),)
+        if text is None:
+            text = name if shape_spec is MISSING else f"{name}[{shape_spec!r}]"
+        # A type that cloudpickle rebuilds brings its attributes in `namespace`, or has
+        # them set afterwards.
+        attributes = {
+            "_alternatives": alternatives,
+            "shape_spec": shape_spec,
+            "_base_name": name,
+            "_binds": binds,
+            "__qualname__": text,
+            "__module__": module or sys._getframe(1).f_globals.get("__name__"),
+            "__doc__": None,
+            **(namespace or {}),
+        }
+        return super().__new__(mcs, text, bases, attributes)
+
+    def __init__(cls, name: str, bases: Any = (), namespace: Any = None, **_: Any):
+        super().__init__(name, bases, namespace or {})
+
+    @property
+    def array_types(cls) -> tuple[type, ...]:
+        """The array classes of all alternatives."""
+        classes = (c for alternative in cls._alternatives for c in alternative.classes)
+        return tuple(dict.fromkeys(classes))
+
+    @property
+    def dtype(cls) -> Any:
+        """The dtypes of all alternatives, `MISSING` if any will do."""
+        dtypes = [alternative.dtype for alternative in cls._alternatives]
+        if MISSING in dtypes:
+            return MISSING
+        union = dtypes[0]
+        for dtype in dtypes[1:]:
+            union = union | dtype
+        return union
+
+    # Checks of one value, without compiling anything.
+
+    def array_types_match(cls, obj: Any) -> bool:
+        """Whether `obj` is an array of one of the classes."""
+        return _checker(cls).class_matches(obj)
+
+    def dtype_matches(cls, obj: Any) -> bool:
+        """Whether the dtype of `obj` is accepted."""
+        return cls.dtype is MISSING or cls.dtype.matches(obj)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        from kauldron.ktyping.checking import is_instance_of_array_type
+
+        return is_instance_of_array_type(instance, cls)
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        if cls is subclass:
+            return True
+        raise TypeError(f"issubclass() is not supported for {cls.__name__}")
+
+    # Making types from types.
+
+    def __getitem__(cls, item: Any) -> Any:
+        try:
+            return _interned[cls, item]
+        except KeyError:
+            made = _interned[cls, item] = _subscripted(cls, item)
+            return made
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        text = ", ".join(map(repr, args))
+        raise RuntimeError(
+            f"{cls.__name__} cannot be instantiated. "
+            f"Did you mean to write {cls.__name__}[{text}]?"
+        )
+
+    def __or__(cls, other: Any) -> Any:
+        if is_array_type(other) and cls.shape_spec is MISSING is other.shape_spec:
+            return _united(cls, other)
+        return type.__or__(cls, other)
+
+    def __ror__(cls, other: Any) -> Any:
+        return type.__ror__(cls, other)
+
+    def __eq__(cls, other: object) -> bool:
+        if cls is other:
+            return True
+        return (
+            isinstance(other, ArrayTypeMeta)
+            and cls.__name__ == other.__name__
+            and cls._alternatives == other._alternatives
+            and cls.shape_spec == other.shape_spec
+            and cls._binds == other._binds
+        )
+
+    def __hash__(cls) -> int:
+        return hash(cls.__name__)
+
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+
+_interned: dict[tuple[ArrayTypeMeta, Any], ArrayTypeMeta] = {}
+
+
+def is_array_type(obj: Any) -> bool:
+    """Whether `obj` is one of the array annotation types, such as `Float["a"]`."""
+    return isinstance(obj, ArrayTypeMeta)
+
+
+def _checker(cls: ArrayTypeMeta) -> Any:
+    from kauldron.ktyping.checkers.array_checker import array_checker_for
+
+    return array_checker_for(cls)
+
+
+def _subscripted(cls: ArrayTypeMeta, item: Any) -> ArrayTypeMeta:
+    classes, spec, dtype = _subscript_parts(cls, item)
+    if cls.shape_spec is not MISSING:
+        raise TypeError(f"Trying to redefine the shape of {cls.__name__} as {spec!r}.")
+    alternatives = tuple(
+        _narrowed(cls, alternative, classes, dtype) for alternative in cls._alternatives
+    )
+    names = [] if classes is MISSING else [c.__name__ for c in classes]
+    prefix = (
+        f"({', '.join(names)}), "
+        if len(names) > 1
+        else f"{names[0]}, "
+        if names
+        else ""
+    )
+    return _rebuild(
+        cls._base_name,
+        f"{cls._base_name}[{prefix}{spec!r}]",
+        cls.__module__,
+        alternatives,
+        spec,
+        cls._binds,
+    )
+
+
+def _narrowed(
+    cls: ArrayTypeMeta, alternative: Alternative, classes: Any, dtype: Any
+) -> Alternative:
+    if classes is not MISSING:
+        if alternative.array_types is not MISSING:
+            raise TypeError(f"Trying to redefine the array classes of {cls.__name__}.")
+        alternative = alternative._replace(array_types=classes)
+    if dtype is not MISSING:
+        if alternative.dtype is not MISSING:
+            raise TypeError(f"Trying to redefine the dtype of {cls.__name__}.")
+        alternative = alternative._replace(dtype=as_dtype(dtype))
+    return alternative
+
+
+def _subscript_parts(cls: ArrayTypeMeta, item: Any) -> tuple[Any, str, Any]:
+    """Split `"spec"`, `cls, "spec"` or `cls, "spec", dtype`."""
+    if isinstance(item, str):
+        return MISSING, item, MISSING
+    if isinstance(item, tuple) and len(item) in (2, 3) and isinstance(item[1], str):
+        classes = item[0] if isinstance(item[0], tuple) else (item[0],)
+        if classes and all(isinstance(c, type) for c in classes):
+            return classes, item[1], item[2] if len(item) == 3 else MISSING
+    name = cls.__name__
+    raise TypeError(
+        f"Cannot subscript {name} with {item!r}. Expected one of "
+        f"{name}['spec'], {name}[cls, 'spec'] (or a tuple of classes), "
+        f"{name}[cls, 'spec', dtype]."
+    )
+
+
+def _united(left: ArrayTypeMeta, right: ArrayTypeMeta) -> ArrayTypeMeta:
+    """`left | right` for two types without a shape."""
+    if left == right:
+        return left
+    merged: dict[frozenset[type], Alternative] = {}
+    for alternative in left._alternatives + right._alternatives:
+        classes = frozenset(alternative.classes)
+        earlier = merged.setdefault(classes, alternative)
+        dtype = _united_dtype(earlier.dtype, alternative.dtype)
+        merged[classes] = earlier._replace(dtype=dtype)
+    alternatives = tuple(merged.values())
+    name = f"({left._base_name.strip('()')}|{right._base_name.strip('()')})"
+    return _rebuild(
+        name,
+        name,
+        left.__module__,
+        _legacy_refinement(alternatives) or alternatives,
+        MISSING,
+        left._binds or right._binds,
+    )
+
+
+def _united_dtype(left: Any, right: Any) -> Any:
+    return MISSING if left is MISSING or right is MISSING else left | right
+
+
+def _legacy_refinement(
+    alternatives: tuple[Alternative, ...],
+) -> tuple[Alternative, ...] | None:
+    """A dtype-less numpy-only (or jax-only) type narrows the classes of the other."""
+    if len(alternatives) != 2:
+        return None
+    for narrow, other in (alternatives, alternatives[::-1]):
+        narrows = narrow.dtype is MISSING and set(narrow.classes) < set(DEFAULT_CLASSES)
+        if narrows and set(other.classes) == set(DEFAULT_CLASSES):
+            return (Alternative(narrow.array_types, other.dtype),)
+    return None
+
+
+def _rebuild(
+    name: str,
+    text: str,
+    module: str,
+    alternatives: tuple[Alternative, ...],
+    shape_spec: Any,
+    binds: bool,
+) -> ArrayTypeMeta:
+    return ArrayTypeMeta(
+        name,
+        text=text,
+        module=module,
+        alternatives=alternatives,
+        shape_spec=shape_spec,
+        binds=binds,
+    )
+
+
+def _reduce(cls: ArrayTypeMeta) -> Any:
+    if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls:
+        return cls.__name__  # `Float` itself, found by name
+    return _rebuild, (
+        cls._base_name,
+        cls.__name__,
+        cls.__module__,
+        cls._alternatives,
+        cls.shape_spec,
+        cls._binds,
+    )
+
+
+copyreg.pickle(ArrayTypeMeta, _reduce)  # pyright: ignore[reportArgumentType]

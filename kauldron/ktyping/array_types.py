@@ -1,0 +1,72 @@
+"""The array types. Each is subscripted with a shape spec: `Float["*b n"]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kauldron.ktyping import array_classes as ac
+from kauldron.ktyping import dtypes
+from kauldron.ktyping.array_type_meta import ArrayTypeMeta
+from kauldron.ktyping.missing import MISSING
+from kauldron.ktyping.pytree_type import PyTree as PyTree
+from kauldron.ktyping.shape_type import Shape as Shape
+
+_DTYPES: dict[str, Any] = {
+    "Array": MISSING,
+    "Num": dtypes.number,
+    "Bool": dtypes.bool_,
+    "Int": dtypes.integer,
+    "SInt": dtypes.signedinteger,
+    "UInt": dtypes.unsignedinteger,
+    "IntOrBool": dtypes.integer | dtypes.bool_,
+    "Int8": dtypes.int8,
+    "Int16": dtypes.int16,
+    "Int32": dtypes.int32,
+    "Int64": dtypes.int64,
+    "UInt8": dtypes.uint8,
+    "UInt16": dtypes.uint16,
+    "UInt32": dtypes.uint32,
+    "UInt64": dtypes.uint64,
+    "Float": dtypes.floating,
+    "Float16": dtypes.float16,
+    "Float32": dtypes.float32,
+    "Float64": dtypes.float64,
+    "BFloat16": dtypes.bfloat16,
+    "Complex": dtypes.complex64 | dtypes.complex128,
+    "Complex64": dtypes.complex64,
+    "Complex128": dtypes.complex128,
+}
+
+# The array classes of each prefix: numpy and jax, TensorFlow, any library.
+_CLASSES: dict[str, Any] = {"": MISSING, "Tf": (ac.TfArray,), "X": ac.ALL_LIBRARIES}
+
+for _prefix, _classes in _CLASSES.items():
+    for _name, _dtype in _DTYPES.items():
+        globals()[_prefix + _name] = ArrayTypeMeta(
+            _prefix + _name, array_types=_classes, dtype=_dtype, module=__name__
+        )
+
+
+def _scalar(name: str, dtype: dtypes.DType) -> Any:
+    """A Python number or an array without axes."""
+    return ArrayTypeMeta(
+        name, text=name, array_types=(ac.ScalarLike,), dtype=dtype, shape_spec=""
+    )
+
+
+Scalar = _scalar("Scalar", dtypes.scalar_like)
+ScalarBool = _scalar("ScalarBool", dtypes.bool_like)
+ScalarInt = _scalar("ScalarInt", dtypes.int_like)
+ScalarFloat = _scalar("ScalarFloat", dtypes.float_like)
+ScalarComplex = _scalar("ScalarComplex", dtypes.complex_like)
+
+Fry: Any = ArrayTypeMeta("Fry", array_types=(ac.JaxArray,), dtype=dtypes.prng_key)
+_UInt32: Any = globals()["UInt32"]
+PRNGKey = Fry[""] | _UInt32["2"]
+PRNGKeyArray = Fry["..."] | _UInt32["... 2"]
+PRNGKeyLike = PRNGKey | ScalarInt | Sequence[int]
+
+ArraySpec: Any = ArrayTypeMeta("ArraySpec", array_types=(ac.ArraySpecLike,))
+ElementSpec = PyTree[ArraySpec]
+Axes = int | Sequence[int]

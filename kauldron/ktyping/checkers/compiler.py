@@ -1,0 +1,250 @@
+"""From an annotation to its checker: done once, never looked at again."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import dataclasses
+import inspect
+import types
+import typing
+from typing import Any
+
+from kauldron.ktyping.annotation_names import Names, names_of_class, read_annotations
+from kauldron.ktyping.array_type_meta import is_array_type
+from kauldron.ktyping.checkers import checker as c
+from kauldron.ktyping.checkers import class_checkers as classes
+from kauldron.ktyping.checkers import container_checkers as containers
+from kauldron.ktyping.checkers import record_checkers as records
+from kauldron.ktyping.checkers.array_checker import array_checker_for
+from kauldron.ktyping.checkers.pytree_checker import PyTreeChecker
+from kauldron.ktyping.checkers.shape_checker import ShapeChecker
+from kauldron.ktyping.checkers.union_checker import UnionChecker
+from kauldron.ktyping.contents import contains_array_type, is_checked_dataclass
+from kauldron.ktyping.missing import MISSING
+from kauldron.ktyping.pytree_type import is_pytree_type
+from kauldron.ktyping.rules import Rules
+from kauldron.ktyping.shape_type import is_shape_type
+
+_ALWAYS = (Any, object, inspect.Parameter.empty, MISSING, ...)
+_NEVER = tuple(
+    getattr(typing, name) for name in ("Never", "NoReturn") if hasattr(typing, name)
+)
+_WRAPPERS = tuple(
+    getattr(typing, name)
+    for name in (
+        "Annotated",
+        "Required",
+        "NotRequired",
+        "ReadOnly",
+        "Final",
+        "ClassVar",
+    )
+    if hasattr(typing, name)
+)
+# Numbers convert up, and some classes stand for several.
+_WIDER = {
+    float: (float, int),
+    complex: (complex, float, int),
+    bytes: (bytes, bytearray, memoryview),
+}
+
+
+class Compiler:
+    """Makes checkers.
+
+    Args:
+      rules: How.
+      names: What names in string annotations mean.
+    """
+
+    def __init__(self, rules: Rules, names: Names):
+        self.rules = rules
+        self.names = names
+
+    def compile(self, annotation: Any) -> c.Checker:
+        """The checker of an annotation."""
+        if _is_one_of(annotation, _ALWAYS):
+            return c.AnyChecker(annotation)
+        if annotation is None:
+            return c.ClassChecker(None, (type(None),))
+        if isinstance(annotation, str):
+            return self.compile(self.names.resolve(annotation))
+        if isinstance(annotation, type) and not isinstance(
+            annotation, types.GenericAlias
+        ):
+            return self._compile_class(annotation)
+        if isinstance(annotation, tuple):  # as in isinstance(x, (A, B))
+            return UnionChecker(annotation, [self.compile(x) for x in annotation])
+        forward = getattr(annotation, "__forward_arg__", None)
+        if forward is not None:
+            module = getattr(annotation, "__forward_module__", None)
+            return self.compile(self.names.resolve(forward, module))
+        if typing.get_origin(annotation) is not None:
+            return self._compile_generic(annotation)
+        return self._compile_special(annotation)
+
+    # ----------------------------------------------------------------------------------
+    # Classes
+    # ----------------------------------------------------------------------------------
+
+    def _compile_class(self, cls: Any) -> c.Checker:
+        if is_array_type(cls):
+            return array_checker_for(cls)
+        if is_shape_type(cls):
+            return ShapeChecker(cls)
+        if is_pytree_type(cls):
+            leaf = c.AnyChecker(Any)
+            if cls.leaf_type is not MISSING:
+                leaf = self.compile(cls.leaf_type)
+            return PyTreeChecker(cls, leaf)
+        if typing.is_typeddict(cls):
+            return self._compile_typed_dict(cls)
+        if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+            compile_fields = self._fields_of(cls, lambda: cls._fields)
+            return records.NamedTupleChecker(cls, compile_fields, isolated=False)
+        if dataclasses.is_dataclass(cls) and self._checks_fields_of(cls):
+            return self.compile_dataclass(cls)
+        if getattr(cls, "_is_protocol", False):
+            return classes.ProtocolChecker(cls)
+        return c.ClassChecker(cls, _WIDER.get(cls, (cls,)))
+
+    def _checks_fields_of(self, cls: type) -> bool:
+        if is_checked_dataclass(cls):
+            return True
+        return self.rules.check_plain_dataclasses and contains_array_type(cls)
+
+    def compile_dataclass(self, cls: Any) -> records.DataclassChecker:
+        """The checker of a dataclass, whether it was decorated or not."""
+
+        def field_names() -> list[str]:
+            return [field.name for field in dataclasses.fields(cls)]
+
+        isolated = not self.rules.share_nested_scopes
+        return records.DataclassChecker(
+            cls, self._fields_of(cls, field_names), isolated
+        )
+
+    def _compile_typed_dict(self, cls: Any) -> c.Checker:
+        isolated = not self.rules.share_nested_scopes and contains_array_type(cls)
+        names = self._fields_of(cls, lambda: cls.__annotations__)
+        return records.TypedDictChecker(cls, names, isolated)
+
+    def _fields_of(self, cls: Any, field_names: Any) -> Any:
+        """A function that compiles the fields; each class of the MRO adds its own."""
+
+        def compile_fields() -> records.Fields:
+            checkers: records.Fields = {}
+            for owner in reversed(cls.__mro__):
+                names = names_of_class(owner, f"class {owner.__name__!r}")
+                compiler = Compiler(self.rules, names)
+                for name, annotation in read_annotations(owner).items():
+                    checkers[name] = compiler.compile(annotation)
+            return {name: checkers[name] for name in field_names() if name in checkers}
+
+        return compile_fields
+
+    # ----------------------------------------------------------------------------------
+    # Subscripted annotations
+    # ----------------------------------------------------------------------------------
+
+    def _compile_generic(self, annotation: Any) -> c.Checker:
+        origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin in (typing.Union, types.UnionType):
+            return UnionChecker(annotation, [self.compile(arg) for arg in args])
+        if _is_one_of(origin, _WRAPPERS):
+            return self.compile(args[0])
+        if origin is typing.Literal:
+            return classes.LiteralChecker(annotation, args)
+        if origin is type:
+            return self._compile_type_of(annotation, args[0])
+        if origin is collections.abc.Callable:
+            return self._compile_callable(annotation, args)
+        if origin is tuple:
+            return self._compile_tuple(annotation, args)
+        if isinstance(origin, type):
+            return self._compile_container(annotation, origin, args)
+        return self.compile(getattr(origin, "__value__", Any))  # `type X[T] = ...`
+
+    def _compile_type_of(self, annotation: Any, target: Any) -> c.Checker:
+        if isinstance(target, str):
+            target = self.names.resolve(target)
+        members = _union_members(target)
+        if all(isinstance(m, type) and not typing.get_args(m) for m in members):
+            return classes.SubclassChecker(annotation, tuple(members))
+        return c.ClassChecker(annotation, (type,))
+
+    def _compile_callable(self, annotation: Any, args: tuple[Any, ...]) -> c.Checker:
+        listed = bool(args) and isinstance(args[0], list)
+        return classes.CallableChecker(annotation, len(args[0]) if listed else None)
+
+    def _compile_tuple(self, annotation: Any, args: tuple[Any, ...]) -> c.Checker:
+        if len(args) == 2 and args[1] is ...:
+            item = self.compile(args[0])
+            return containers.ItemsChecker(
+                annotation, tuple, item, self.rules.all_items
+            )
+        if any(_is_unpacked(arg) for arg in args):
+            return c.ClassChecker(annotation, (tuple,))
+        items = [self.compile(arg) for arg in args if arg != ()]
+        return containers.TupleChecker(annotation, items)
+
+    def _compile_container(
+        self, annotation: Any, origin: type, args: tuple[Any, ...]
+    ) -> c.Checker:
+        all_items = self.rules.all_items
+        if issubclass(origin, collections.abc.Mapping) and len(args) == 2:
+            key, value = self.compile(args[0]), self.compile(args[1])
+            return containers.MappingChecker(annotation, origin, key, value, all_items)
+        if (
+            issubclass(origin, collections.abc.Collection)
+            and origin.__module__ in ("builtins", "collections", "collections.abc")
+            and len(args) == 1
+        ):
+            item = self.compile(args[0])
+            return containers.ItemsChecker(annotation, origin, item, all_items)
+        return self._compile_class(origin)
+
+    # ----------------------------------------------------------------------------------
+    # The rest of `typing`
+    # ----------------------------------------------------------------------------------
+
+    def _compile_special(self, annotation: Any) -> c.Checker:
+        if _is_one_of(annotation, _NEVER):
+            return classes.NeverChecker(annotation)
+        if annotation is typing.Self:
+            return classes.SelfChecker(annotation)
+        if isinstance(annotation, typing.TypeVar):
+            return self._compile_type_variable(annotation)
+        supertype = getattr(annotation, "__supertype__", None)
+        if supertype is not None:  # NewType
+            return self.compile(supertype)
+        if hasattr(annotation, "__value__"):  # `type X = ...`
+            return self.compile(annotation.__value__)
+        if annotation is typing.LiteralString:
+            return c.ClassChecker(str, (str,))
+        return c.AnyChecker(annotation)
+
+    def _compile_type_variable(self, variable: typing.TypeVar) -> c.Checker:
+        if variable.__constraints__:
+            members = [self.compile(x) for x in variable.__constraints__]
+            return UnionChecker(variable, members)
+        bound = variable.__bound__
+        return c.AnyChecker(variable) if bound is None else self.compile(bound)
+
+
+def _is_one_of(annotation: Any, options: tuple[Any, ...]) -> bool:
+    """Identity, because `==` of an annotation may be anything."""
+    return any(annotation is option for option in options)
+
+
+def _union_members(annotation: Any) -> tuple[Any, ...]:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return typing.get_args(annotation)
+    return (annotation,)
+
+
+def _is_unpacked(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is typing.Unpack or isinstance(
+        annotation, typing.TypeVarTuple
+    )

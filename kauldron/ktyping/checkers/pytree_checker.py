@@ -1,0 +1,156 @@
+"""Check the leaves and the structure of a tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kauldron.ktyping.checkers import checker as c
+from kauldron.ktyping.matching import State, merged
+from kauldron.ktyping.missing import MISSING
+from kauldron.ktyping.pytree_type import PyTreeMeta
+
+if TYPE_CHECKING:
+    from kauldron.ktyping.scope import ShapeScope
+
+
+class PyTreeChecker(c.Checker):
+    """`PyTree[T]`, `PyTree[T, "$S"]`"""
+
+    def __init__(self, annotation: PyTreeMeta, leaf: c.Checker):
+        super().__init__(annotation)
+        self.leaf = leaf
+        self.structure = annotation.structure_spec
+        self.leaf_is_any = isinstance(leaf, c.AnyChecker)
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        if self.leaf_is_any and self.structure is MISSING:
+            return state
+        leaves, structure = self._flatten(value, state, scope)
+        if not self.leaf_is_any:
+            after = self._check_leaves(leaves, state, scope)
+            if after is None:
+                return None
+            state = after
+        return self._bind_structure(structure, state)
+
+    def _flatten(
+        self, value: Any, state: State, scope: ShapeScope
+    ) -> tuple[list[Any], Any]:
+        import jax
+
+        return jax.tree.flatten(value, is_leaf=self._leaf_test(state, scope))
+
+    def _leaf_test(self, state: State, scope: ShapeScope) -> Any:
+        """A node that already matches is a leaf; atomic types match no container."""
+        if self.leaf_is_any or self.leaf.is_atomic:
+            return None
+        return lambda node: self.leaf.check(node, state, scope) is not None
+
+    def _check_leaves(
+        self, leaves: list[Any], state: State, scope: ShapeScope
+    ) -> State | None:
+        check = self.leaf.check
+        remembered = self.leaf.memo_kind == c.BY_ARRAY
+        seen: set[Any] = set()  # leaves that leave the present state as it is
+        for index, leaf in enumerate(leaves):
+            if remembered and (key := _array_key(leaf)) is not None:
+                if key in seen:
+                    continue
+            else:
+                key = None
+            scope.undetermined = False
+            after = check(leaf, state, scope)
+            if after is None:
+                if not scope.undetermined:
+                    return None
+                return self._check_with_retry(leaves[index:], state, scope)
+            if after != state:
+                seen.clear()
+                state = after
+            elif key is not None:
+                seen.add(key)
+        return state
+
+    def _check_with_retry(
+        self, leaves: list[Any], state: State, scope: ShapeScope
+    ) -> State | None:
+        parts = [(self.leaf, leaf) for leaf in leaves]
+        state, failed = c.thread(parts, state, scope)
+        return state if failed is None else None
+
+    def _bind_structure(self, structure: Any, state: State) -> State | None:
+        name = self.structure
+        if name is MISSING:
+            return state
+        if len(state) == 1 and state[0].get(name) == structure:
+            return state
+        return merged(
+            {**dims, name: structure}
+            for dims in state
+            if dims.get(name, structure) == structure
+        )
+
+    def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
+        import jax
+
+        paths, structure = jax.tree_util.tree_flatten_with_path(
+            value, is_leaf=self._leaf_test(state, scope)
+        )
+        if not self.leaf_is_any:
+            parts = [(self.leaf, leaf) for _, leaf in paths]
+            state, failed = c.thread(parts, state, scope)
+            if failed is not None:
+                path, leaf = paths[failed]
+                failure = self.leaf.explain(leaf, state, scope)
+                text = jax.tree_util.keystr(path)
+                return failure.inside(f"value of tree leaf at path {text}")
+        reason = (
+            "tree structure does not match previously bound structure for "
+            f"'{self.structure}'"
+        )
+        bound = next(dims[self.structure] for dims in state if self.structure in dims)
+        detail = _first_difference(bound, structure)
+        return c.Failure(reason, detail=detail, state=state, scope=scope)
+
+
+def _array_key(leaf: Any) -> Any:
+    try:
+        key = type(leaf), leaf.dtype, leaf.shape
+        hash(key)
+        return key
+    except Exception:  # not an array: checked each time
+        return None
+
+
+def _first_difference(bound: Any, found: Any) -> str:
+    """Where two structures differ first, as JAX writes key paths."""
+    import jax
+
+    def key_paths(structure: Any) -> list[str]:
+        tree = jax.tree.unflatten(structure, [0] * structure.num_leaves)
+        leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+        return [jax.tree_util.keystr(path) for path, _ in leaves]
+
+    try:
+        before, now = key_paths(bound), key_paths(found)
+    except Exception:  # a node class that refuses these leaves
+        return f"bound: {bound}, found: {found}"
+    for path in [*before, *now]:
+        if path not in before:
+            return f"first difference: {path or 'the root'} is new"
+        if path not in now:
+            return f"first difference: {path or 'the root'} is missing"
+    return f"bound: {bound}, found: {found}"
+
+
+def every_leaf_matches(value: Any, annotation: PyTreeMeta) -> bool:
+    """Built-in `isinstance`: each leaf by itself, the structure ignored."""
+    import jax
+
+    from kauldron.ktyping.checking import is_instance
+
+    if annotation.leaf_type in (MISSING, Any, object):
+        return True
+    test = lambda node: is_instance(node, annotation.leaf_type)  # noqa: E731
+    leaves = jax.tree.leaves(value, is_leaf=test)
+    return all(map(test, leaves))

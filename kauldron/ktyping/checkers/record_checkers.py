@@ -1,0 +1,148 @@
+"""Dataclasses, TypedDicts and named tuples: values with named, typed fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kauldron.ktyping.checkers import checker as c
+from kauldron.ktyping.formatting import format_annotation, format_value
+from kauldron.ktyping.matching import EMPTY_STATE, State
+from kauldron.ktyping.missing import MISSING
+
+if TYPE_CHECKING:
+    from kauldron.ktyping.scope import ShapeScope
+
+Fields = dict[str, c.Checker]
+
+
+class RecordChecker(c.Checker):
+    """A class with typed fields.
+
+    Args:
+      cls: The class.
+      compile_fields: Makes the checkers; called at the first check, because a class
+        may contain itself.
+      isolated: Whether the fields have a scope of their own.
+    """
+
+    kind = "class"
+    step = "value of field {!r}"
+
+    def __init__(self, cls: type, compile_fields: Callable[[], Fields], isolated: bool):
+        super().__init__(cls)
+        self.cls = cls
+        self.isolated = isolated
+        self._compile_fields = compile_fields
+
+    @functools.cached_property
+    def fields(self) -> Fields:
+        return self._compile_fields()
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        if self.wrong_kind(value):
+            return None
+        values = self.values(value)
+        if not self.isolated:
+            after, failed = c.thread(self._parts(values), state, scope)
+            return after if failed is None else None
+        inner = self.open_scope(value, values)
+        _, failed = c.thread(self._parts(values), EMPTY_STATE, inner)
+        return state if failed is None else None
+
+    def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
+        if reason := self.wrong_kind(value):
+            return c.Failure(reason, state=state, scope=scope)
+        values = self.values(value)
+        if self.isolated:
+            scope, state = self.open_scope(value, values), EMPTY_STATE
+        state, failed = c.thread(self._parts(values), state, scope)
+        if failed is None:
+            return super().explain(value, state, scope)
+        name = self.checked_names(values)[failed]
+        failure = self.fields[name].explain(values[name], state, scope)
+        if not failure.fields:
+            failure.fields = self._describe_fields(values, name)
+        return failure.inside(self.step.format(name))
+
+    def open_scope(self, value: Any, values: dict[str, Any]) -> ShapeScope:
+        """A scope for the fields of one value."""
+        from kauldron.ktyping.record_scope import RecordScope
+
+        return RecordScope(self, value, values)
+
+    def checked_names(self, values: Mapping[str, Any]) -> list[str]:
+        return [name for name in self.fields if name in values]
+
+    def _parts(self, values: Mapping[str, Any]) -> list[tuple[c.Checker, Any]]:
+        return [
+            (self.fields[name], values[name]) for name in self.checked_names(values)
+        ]
+
+    def _describe_fields(self, values: Mapping[str, Any], failed: str) -> list[str]:
+        lines = [f"  Fields of {self.kind} {self.cls.__name__!r}:"]
+        for name, checker in self.fields.items():
+            mark = ">" if name == failed else " "
+            annotation = format_annotation(checker.annotation)
+            shown = format_value(values[name]) if name in values else "<not set>"
+            lines.append(f"  {mark} {name}: {annotation} = {shown}")
+        return lines
+
+    def values(self, value: Any) -> dict[str, Any]:
+        """The fields that are set."""
+        found = ((name, getattr(value, name, MISSING)) for name in self.fields)
+        return {name: item for name, item in found if item is not MISSING}
+
+    def wrong_kind(self, value: Any) -> str:
+        """Why `value` is not of this class at all, '' if it is."""
+        if isinstance(value, self.cls):
+            return ""
+        return f"was of type {type(value).__name__} which is not {self.cls.__name__}"
+
+
+class DataclassChecker(RecordChecker):
+    """A dataclass."""
+
+    kind = "dataclass"
+
+    def values(self, value: Any) -> dict[str, Any]:
+        """The fields that are set, also those without a checker, for f-strings."""
+        names = (field.name for field in dataclasses.fields(value))
+        found = ((name, getattr(value, name, MISSING)) for name in names)
+        return {name: item for name, item in found if item is not MISSING}
+
+
+class NamedTupleChecker(RecordChecker):
+    """A `NamedTuple`: its fields belong to the current scope."""
+
+    kind = "NamedTuple"
+    step = "attribute {!r}"
+
+    def wrong_kind(self, value: Any) -> str:
+        if isinstance(value, self.cls):
+            return ""
+        return f"is not an instance of {self.cls.__name__}"
+
+
+class TypedDictChecker(RecordChecker):
+    """A `TypedDict`: a dict with exactly these keys."""
+
+    kind = "TypedDict"
+    step = "value of key {!r}"
+
+    def values(self, value: Any) -> dict[str, Any]:
+        return dict(value)
+
+    def wrong_kind(self, value: Any) -> str:
+        if not isinstance(value, Mapping):
+            return "is not a dict"
+        required = self.cls.__required_keys__  # pyright: ignore[reportAttributeAccessIssue]
+        missing = [name for name in self.fields if name in required - value.keys()]
+        if missing:
+            return f"is missing required key(s): {', '.join(map(repr, missing))}"
+        extra = [key for key in value if key not in self.fields]
+        if extra:
+            return f"has unexpected extra key(s): {', '.join(map(repr, extra))}"
+        return ""

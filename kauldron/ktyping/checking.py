@@ -1,0 +1,149 @@
+"""Check single values: `check_type`, `isinstance`, and the built-in `isinstance`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, TypeVar
+
+from kauldron.ktyping.annotation_names import Names
+from kauldron.ktyping.array_type_meta import ArrayTypeMeta
+from kauldron.ktyping.checkers.array_checker import array_checker_for
+from kauldron.ktyping.checkers.checker import Checker
+from kauldron.ktyping.checkers.compiler import Compiler
+from kauldron.ktyping.config import VERSION, get_config
+from kauldron.ktyping.contents import contains_array_type
+from kauldron.ktyping.error_report import FailedCheck
+from kauldron.ktyping.errors import make_error
+from kauldron.ktyping.rules import STRICT, Rules
+from kauldron.ktyping.scope import ShapeScope
+from kauldron.ktyping.scope_stack import STACK
+from kauldron.ktyping.visibility import require_scope
+
+_T = TypeVar("_T")
+
+
+def check_type(value: _T, expected_type: Any, *, nested_ok: bool = False) -> _T:
+    """Check a value against an annotation in the active scope.
+
+    >>> import numpy as np
+    >>> from kauldron import ktyping as kt
+    >>> with kt.typechecked():
+    ...     _ = kt.check_type([np.ones((2, 3))], list[kt.Float["a b"]])
+    ...     kt.shape("b a")
+    (3, 2)
+
+    Args:
+      value: Anything.
+      expected_type: An annotation, or a tuple of them (one must match).
+      nested_ok: Whether the scope may belong to a function further up. Then no scope at
+        all is fine too, and what is bound is forgotten.
+
+    Returns:
+      The value itself.
+
+    Raises:
+      KTypeCheckError: If it does not match; the dims in scope are then unchanged.
+      NoActiveScopeError: If the caller has no scope.
+    """
+    __tracebackhide__ = True
+    if nested_ok:
+        scope = STACK.get() or ShapeScope()
+    else:
+        scope = require_scope(sys._getframe(1))
+    return check_in_scope(value, expected_type, scope, STRICT)
+
+
+def check_in_scope(
+    value: Any, expected_type: Any, scope: ShapeScope, rules: Rules
+) -> Any:
+    """Check a value in a given scope and bind its dims there."""
+    __tracebackhide__ = True
+    if not getattr(scope, "is_checked", True) or not _is_enabled(scope):
+        return value
+    checker = _compiled(expected_type, rules)
+    state = scope.state
+    scope.undetermined = False
+    after = checker.check(value, state, scope)
+    if after is None:
+        raise make_error(FailedCheck("value", "", value, checker, state, scope))
+    if after is not state:
+        scope.state = after
+    return value
+
+
+def isinstance_(obj: Any, class_or_tuple: Any, /) -> bool:
+    """Like the built-in, for every annotation; never changes the scope.
+
+    >>> from kauldron import ktyping as kt
+    >>> kt.isinstance([1, 2], list[int])
+    True
+
+    Args:
+      obj: Anything.
+      class_or_tuple: An annotation or a tuple of them.
+
+    Raises:
+      NoActiveScopeError: If the annotation contains array types and the caller has no
+        scope.
+    """
+    if _has_arrays(class_or_tuple):
+        scope = require_scope(sys._getframe(1))
+    else:
+        scope = STACK.get() or ShapeScope()
+    return _matches(obj, class_or_tuple, scope)
+
+
+def is_instance(obj: Any, annotation: Any) -> bool:
+    """Whether `obj` matches in the top scope, whoever opened it; binds nothing."""
+    return _matches(obj, annotation, STACK.get() or ShapeScope())
+
+
+def is_instance_of_array_type(obj: Any, cls: ArrayTypeMeta) -> bool:
+    """The built-in `isinstance` for array types."""
+    scope = STACK.get() or ShapeScope()
+    before = scope.undetermined
+    after = array_checker_for(cls).match(obj, scope.state, scope)
+    scope.undetermined = before
+    if after is not None and cls._binds:
+        scope.state = after
+    return after is not None
+
+
+def _matches(obj: Any, annotation: Any, scope: ShapeScope) -> bool:
+    before = scope.undetermined
+    after = _compiled(annotation, STRICT).check(obj, scope.state, scope)
+    scope.undetermined = before
+    return after is not None
+
+
+def _compiled(annotation: Any, rules: Rules) -> Checker:
+    try:
+        return _compiled_once(annotation, rules, VERSION.number)
+    except TypeError:  # not hashable
+        return _compile(annotation, rules)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled_once(annotation: Any, rules: Rules, version: int) -> Checker:
+    return _compile(annotation, rules)
+
+
+def _compile(annotation: Any, rules: Rules) -> Checker:
+    return Compiler(rules, Names({}, owner="a check")).compile(annotation)
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_arrays_once(annotation: Any) -> bool:
+    return contains_array_type(annotation)
+
+
+def _has_arrays(annotation: Any) -> bool:
+    try:
+        return _has_arrays_once(annotation)
+    except TypeError:
+        return contains_array_type(annotation)
+
+
+def _is_enabled(scope: ShapeScope) -> bool:
+    return get_config(scope.source.module_name).typechecking_enabled

@@ -1,0 +1,276 @@
+"""Match a shape against a spec: every way is kept, not only the first.
+
+A state is a tuple of candidates ("one of these is true"), a candidate a dict from name
+to sizes. Neither is ever changed in place: they are shared between calls.
+
+Most specs are simple (numbers, names, at most one variable-length dim): then each
+candidate has at most one extension, found without a search.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator
+
+from kauldron.ktyping import shape_spec as s
+from kauldron.ktyping.arithmetic import Dims, alternatives, bind, solve
+from kauldron.ktyping.shape_spec_errors import ShapeError
+from kauldron.ktyping.shape_spec_parser import parse
+from kauldron.ktyping.sizes import Sizes, compatible
+
+State = tuple[Dims, ...]
+
+EMPTY_STATE: State = ({},)
+
+MAX_CANDIDATES = 10_000
+_MAX_STEPS = 200_000
+
+OnFailure = Callable[[int, s.Dim, Dims], None]
+
+
+class SpecMatcher:
+    """A parsed spec, ready to be matched. Made once per text by `matcher_for`."""
+
+    __slots__ = ("_dims", "_edges", "_extend", "_ranks_after", "spec")
+
+    def __init__(self, spec: s.ShapeSpec):
+        self.spec = spec
+        self._dims = spec.dims
+        self._extend = _simple_extender(spec) if spec.is_simple else None
+        self._edges = _fixed_axes(spec.dims)
+        self._ranks_after = [
+            s.total_lengths(spec.dims[i:]) for i in range(len(spec.dims) + 1)
+        ]
+
+    def match(
+        self, shape: Sizes | None, state: State, pending: list[s.Dim]
+    ) -> State | None:
+        """The candidates under which `shape` fits, `None` if there are none.
+
+        Args:
+          shape: The sizes; `None` (not even the rank is known) fits every spec.
+          state: The candidates so far.
+          pending: Gets the expressions that could not be determined.
+        """
+        if shape is None:
+            return state
+        if self._extend is None:
+            return merged(self._search_all(shape, state, pending))
+        if len(state) == 1:
+            extended = self._extend(shape, state[0])
+            if extended is None:
+                return None
+            return state if extended is state[0] else (extended,)
+        found = (self._extend(shape, dims) for dims in state)
+        return merged(dims for dims in found if dims is not None)
+
+    def failures(self, shape: Sizes, state: State) -> list[tuple[int, s.Dim, Dims]]:
+        """Where each attempt to match got stuck: (axis, dim of the spec, candidate)."""
+        stuck: list[tuple[int, s.Dim, Dims]] = []
+        search = _Search(shape, [], lambda *failure: stuck.append(failure))
+        with contextlib.suppress(ShapeError):  # enough attempts have been seen
+            for dims in state:
+                for _ in self._walk(search, 0, 0, dims):
+                    pass
+        return stuck
+
+    def _search_all(
+        self, shape: Sizes, state: State, pending: list[s.Dim]
+    ) -> Iterator[Dims]:
+        lowest, highest = self._ranks_after[0]
+        if len(shape) < lowest or (highest is not None and len(shape) > highest):
+            return
+        search = _Search(shape, pending, None)
+        for dims in state:
+            if self._edges_fit(shape, dims):
+                yield from self._walk(search, 0, 0, dims)
+
+    def _edges_fit(self, shape: Sizes, dims: Dims) -> bool:
+        """Cheap look at the axes whose dim is certain, before any search."""
+        for axis, dim in self._edges:
+            sizes = dims.get(dim.name) if isinstance(dim, s.NamedDims) else (dim.value,)
+            if sizes is not None and not (
+                len(sizes) == 1 and compatible(sizes[0], shape[axis])
+            ):
+                return False
+        return True
+
+    def _walk(
+        self, search: _Search, index: int, axis: int, dims: Dims
+    ) -> Iterator[Dims]:
+        """Consume `shape[axis:]` with `dims[index:]`, depth first."""
+        search.count_step()
+        if index == len(self._dims):
+            if axis == len(search.shape):
+                yield dims
+            return
+        lowest, highest = self._ranks_after[index + 1]
+        available = len(search.shape) - axis
+        most = available - lowest
+        least = 0 if highest is None else max(0, available - highest)
+        stuck = True
+        for length, extended in search.options(self._dims[index], axis, most, dims):
+            if least <= length <= most:
+                stuck = False
+                yield from self._walk(search, index + 1, axis + length, extended)
+        if stuck and search.on_failure is not None:
+            search.on_failure(axis, self._dims[index], dims)
+
+
+@functools.lru_cache(maxsize=4096)
+def matcher_for(text: str) -> SpecMatcher:
+    """The matcher of a spec without f-string parts.
+
+    >>> matcher_for("*p *q d").match((4, 5, 6), EMPTY_STATE, [])
+    ({'p': (), 'q': (4, 5), 'd': (6,)}, {'p': (4,), 'q': (5,), 'd': (6,)}, {'p': (4, 5), 'q': (), 'd': (6,)})
+    """
+    return SpecMatcher(parse(text))
+
+
+def merged(candidates: Iterable[Dims]) -> State | None:
+    """Candidates in order, each once; `None` if there are none."""
+    distinct: dict[frozenset, Dims] = {}
+    for dims in candidates:
+        distinct.setdefault(frozenset(dims.items()), dims)
+        if len(distinct) > MAX_CANDIDATES:
+            raise _too_ambiguous()
+    return tuple(distinct.values()) or None
+
+
+def _too_ambiguous() -> ShapeError:
+    return ShapeError("a shape is too ambiguous; name or fix some dims")
+
+
+# --------------------------------------------------------------------------------------
+# Simple specs
+# --------------------------------------------------------------------------------------
+
+
+def _simple_extender(spec: s.ShapeSpec) -> Callable[[Sizes, Dims], Dims | None]:
+    """A function that extends one candidate, without a search."""
+    lowest, highest = spec.ranks
+    varying = [i for i, dim in enumerate(spec.dims) if dim.lengths != s.SINGLE]
+    split = varying[0] if varying else len(spec.dims)
+    after = len(spec.dims) - split - 1  # dims behind the variable one
+    numbers: list[tuple[int, int]] = []
+    singles: list[tuple[int, s.NamedDims]] = []
+    for i, dim in enumerate(spec.dims):
+        axis = i if i < split else i - len(spec.dims)
+        if isinstance(dim, s.IntDim):
+            numbers.append((axis, dim.value))
+        elif isinstance(dim, s.NamedDims) and i != split:
+            singles.append((axis, dim))
+    variable = spec.dims[split] if varying else None
+    if not isinstance(variable, s.NamedDims):
+        variable = None
+
+    def extend(shape: Sizes, dims: Dims) -> Dims | None:
+        rank = len(shape)
+        if rank < lowest or (highest is not None and rank > highest):
+            return None
+        for axis, value in numbers:
+            if shape[axis] != value and not compatible(shape[axis], value):
+                return None
+        bound = dims
+        if variable is not None:
+            bound = _extend_one(variable, shape[split : rank - after], dims, dims)
+            if bound is None:
+                return None
+        for axis, dim in singles:
+            bound = _extend_one(dim, (shape[axis],), bound, dims)
+            if bound is None:
+                return None
+        return bound
+
+    return extend
+
+
+def _extend_one(
+    dim: s.NamedDims, sizes: Sizes, dims: Dims, original: Dims
+) -> Dims | None:
+    """Like `bind`, but changes `dims` in place once it is our own copy."""
+    known = dims.get(dim.name)
+    if known is not None:
+        if known == sizes:
+            return dims
+        return bind(dim, sizes, dims)
+    if dims is original:
+        return {**dims, dim.name: sizes}
+    dims[dim.name] = sizes  # pyright: ignore[reportIndexIssue]
+    return dims
+
+
+# --------------------------------------------------------------------------------------
+# The other specs
+# --------------------------------------------------------------------------------------
+
+
+def _fixed_axes(dims: tuple[s.Dim, ...]) -> list[tuple[int, s.IntDim | s.NamedDims]]:
+    """The numbers and single names before the first and behind the last varying dim."""
+    varying = [i for i, dim in enumerate(dims) if dim.lengths != s.SINGLE]
+    first, last = (varying[0], varying[-1]) if varying else (len(dims), -1)
+    edges = [(i, dim) for i, dim in enumerate(dims) if i < first]
+    if varying:
+        edges += [(i - len(dims), dim) for i, dim in enumerate(dims) if i > last]
+    return [
+        (axis, dim)
+        for axis, dim in edges
+        if isinstance(dim, (s.IntDim, s.NamedDims)) and not dim.broadcastable
+    ]
+
+
+class _Search:
+    """One search over the ways to match one shape."""
+
+    __slots__ = ("on_failure", "pending", "shape", "steps")
+
+    def __init__(
+        self, shape: Sizes, pending: list[s.Dim], on_failure: OnFailure | None
+    ):
+        self.shape = shape
+        self.pending = pending
+        self.on_failure = on_failure
+        self.steps = 0
+
+    def count_step(self) -> None:
+        self.steps += 1
+        if self.steps > _MAX_STEPS:
+            raise _too_ambiguous()
+
+    def options(
+        self, dim: s.Dim, axis: int, most: int, dims: Dims
+    ) -> Iterator[tuple[int, Dims]]:
+        """The ways in which `dim` can go on at `axis`: (axes consumed, candidate)."""
+        if isinstance(dim, s.OptionalDim):
+            yield 0, dims
+            yield from self.options(dim.child, axis, most, dims)
+        elif isinstance(dim, s.ChoiceDim):
+            yield from self.options(dim.left, axis, most, dims)
+            yield from self.options(dim.right, axis, most, dims)
+        elif isinstance(dim, s.AnonDims):
+            yield from ((length, dims) for length in _lengths(dim.lengths, most))
+        elif isinstance(dim, s.NamedDims):
+            yield from self._named(dim, axis, most, dims)
+        elif most > 0:
+            for expression in alternatives(dim):
+                size = self.shape[axis]
+                for extended in solve(expression, size, dims, self.pending):
+                    yield 1, extended
+
+    def _named(
+        self, dim: s.NamedDims, axis: int, most: int, dims: Dims
+    ) -> Iterator[tuple[int, Dims]]:
+        known = dims.get(dim.name)
+        lengths = _lengths(dim.lengths, most)
+        if known is not None:
+            lengths = [len(known)] if len(known) in lengths else []
+        for length in lengths:
+            extended = bind(dim, self.shape[axis : axis + length], dims)
+            if extended is not None:
+                yield length, extended
+
+
+def _lengths(allowed: s.Lengths, most: int) -> range:
+    lowest, highest = allowed
+    return range(lowest, (most if highest is None else min(highest, most)) + 1)

@@ -1,0 +1,26 @@
+"""The few points in which `kauldron.ktyping` and `kauldron.typing` differ."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How annotations are compiled.
+
+    Attributes:
+      check_plain_dataclasses: Check the array fields of a dataclass that is not itself
+        decorated.
+      share_nested_scopes: Fields of dataclasses and TypedDicts share the dims of the
+        function, instead of having their own.
+      all_items: Check every item of a list or dict, not only the first.
+    """
+
+    check_plain_dataclasses: bool = False
+    share_nested_scopes: bool = False
+    all_items: bool = False
+
+
+STRICT = Rules()
+OLDER = Rules(check_plain_dataclasses=True, share_nested_scopes=True)

@@ -1,0 +1,153 @@
+"""Sizes of axes: Python ints, JAX symbolic sizes, and sizes that are not known.
+
+Everything the matcher asks about two sizes is answered here, so that no other file
+needs to know that some sizes are not ints.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+Size = Any  # int, a symbolic size of JAX, or an UnknownDim
+Sizes = tuple[Size, ...]
+
+
+class UnknownDim:
+    """The type of `UNKNOWN_DIM`. Arithmetic with an unknown size is unknown."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def __reduce__(self) -> str:
+        return self._name
+
+    def _absorb(self, other: Any) -> UnknownDim:
+        return self
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _absorb
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _absorb
+
+    def __neg__(self) -> UnknownDim:
+        return self
+
+
+UNKNOWN_DIM = UnknownDim("UNKNOWN_DIM")
+"""A broadcastable dim was only seen as 1, so its true size is open."""
+
+UNSIZED_DIM = UnknownDim("UNSIZED_DIM")
+"""The array itself does not know the size of the axis (`None` in its shape)."""
+
+
+def is_symbolic(size: Any) -> bool:
+    """Whether `size` comes from `jax.export.symbolic_shape`."""
+    return hasattr(size, "dimension_as_value")
+
+
+def compatible(left: Size, right: Size) -> bool:
+    """Whether two sizes may be equal: false only if they provably differ."""
+    if left is right:
+        return True
+    if isinstance(left, int) and isinstance(right, int):
+        return left == right
+    if isinstance(left, UnknownDim) or isinstance(right, UnknownDim):
+        return True
+    return not (_provably_less(left, right) or _provably_less(right, left))
+
+
+def provably_negative(size: Size) -> bool:
+    """Whether `size` cannot be the size of an axis."""
+    if isinstance(size, int):
+        return size < 0
+    return not isinstance(size, UnknownDim) and _provably_less(size, 0)
+
+
+def _provably_less(left: Size, right: Size) -> bool:
+    try:
+        return bool(right >= left + 1)
+    except Exception:  # JAX raises where a comparison is inconclusive
+        return False
+
+
+def refine(stored: Size, seen: Size) -> Size:
+    """The more exact one of two compatible sizes, `stored` if they are equally so."""
+    return seen if _vagueness(seen) < _vagueness(stored) else stored
+
+
+def _vagueness(size: Size) -> int:
+    if isinstance(size, int):
+        return 0
+    if size is UNKNOWN_DIM:
+        return 3
+    return 2 if size is UNSIZED_DIM else 1
+
+
+def refine_all(stored: Sizes, seen: Sizes) -> Sizes | None:
+    """`refine` for each axis, or `None` if some axis is incompatible."""
+    if len(stored) != len(seen):
+        return None
+    if all(map(compatible, stored, seen)):
+        return tuple(map(refine, stored, seen))
+    return None
+
+
+def broadcast_refine(stored: Size, seen: Size) -> Size | None:
+    """What is known of a `#` dim after seeing one more axis, `None` on a mismatch."""
+    if seen == 1:
+        return stored
+    return refine(stored, seen) if compatible(stored, seen) else None
+
+
+def open_if_one(seen: Size) -> Size:
+    """What one axis says about a `#` dim that was not known: a 1 says nothing."""
+    return UNKNOWN_DIM if seen == 1 else seen
+
+
+def static_shape(shape: Any) -> Sizes | None:
+    """The sizes of an array's `shape` attribute; `None` if not even the rank is known.
+
+    >>> static_shape((2, None))
+    (2, UNSIZED_DIM)
+    """
+    if type(shape) is tuple:
+        for size in shape:
+            if type(size) is not int:
+                break
+        else:
+            return shape
+    try:
+        return tuple(_static_size(size) for size in shape)
+    except (TypeError, ValueError):  # TensorFlow refuses to iterate an unknown rank
+        return None
+
+
+def _static_size(size: Any) -> Size:
+    if size is None or isinstance(size, UnknownDim):
+        return UNSIZED_DIM if size is None else size
+    if is_symbolic(size):
+        return size
+    if getattr(size, "value", size) is None:  # TensorFlow's Dimension(None)
+        return UNSIZED_DIM
+    try:
+        return operator.index(size)
+    except TypeError:
+        return int(size)
+
+
+def format_size(size: Size) -> str:
+    """`3`, `#` for an unknown size, `&expr` for a symbolic one."""
+    if isinstance(size, UnknownDim):
+        return "#"
+    return f"&{size}" if is_symbolic(size) else str(size)
+
+
+def format_sizes(sizes: Sizes) -> str:
+    """One size as it is, several in parentheses."""
+    if len(sizes) == 1:
+        return format_size(sizes[0])
+    return f"({', '.join(map(format_size, sizes))})"
