@@ -40,11 +40,7 @@ class _Comparison:
         if isinstance(a, Node) or isinstance(b, Node):
             return isinstance(a, Node) and isinstance(b, Node) and self.nodes(a, b)
         if isinstance(a, (list, tuple)):
-            return (
-                type(a) is type(b)
-                and len(a) == len(b)
-                and all(self.equal(x, y) for x, y in zip(a, b))
-            )
+            return type(a) is type(b) and self.sequences(a, b)
         try:
             return bool(a == b)
         except Exception:
@@ -59,11 +55,22 @@ class _Comparison:
                 values.append((type(error).__name__, getattr(error, "name", None)))
         return self.equal(*values)
 
-    def nodes(self, a: Node, b: Node) -> bool:
+    def assume(self, a: Any, b: Any) -> bool:
+        """Whether a pair was met before: equal unless a difference is found elsewhere."""
         pair = (id(a), id(b))
         if pair in self.assumed:
-            return True  # a cycle: equal unless a difference is found elsewhere
+            return True
         self.assumed.add(pair)
+        return False
+
+    def sequences(self, a: Any, b: Any) -> bool:
+        if len(a) != len(b):
+            return False
+        return self.assume(a, b) or all(self.equal(x, y) for x, y in zip(a, b))
+
+    def nodes(self, a: Node, b: Node) -> bool:
+        if self.assume(a, b):
+            return True
         x, y = raw_fields(a), raw_fields(b)
         return (
             a.is_locked == b.is_locked

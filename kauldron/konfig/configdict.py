@@ -6,7 +6,7 @@ import collections.abc
 import copy
 import warnings
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from kauldron.konfig import comparing, copying, json_format, repr_text
 from kauldron.konfig.aliases import display_name
@@ -131,7 +131,7 @@ class ConfigDict(MappingMethods):
         if fields is None or (name not in fields and name[:2] == "__"):
             raise AttributeError(name)
         if name not in fields:
-            raise AttributeError(self._konfig_missing(name), name=name, obj=self)
+            raise AttributeError(self._konfig_missing(name), name=name)
         return self[name]
 
     def _konfig_missing(self, key: Key) -> str:
@@ -291,6 +291,16 @@ class ConfigDict(MappingMethods):
         merged = ConfigDict(other)
         merged._konfig_merge(copy.deepcopy(self), "update")
         return merged
+
+    def _konfig_no_arithmetic(self, other: Any) -> NoReturn:
+        raise TypeError(
+            f"Cannot compute with {short_repr(self)}: it is the config of a call that "
+            "is not executed yet. Compute with values of the config: cfg.ref, "
+            "konfig.ref_fn."
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = _konfig_no_arithmetic
+    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _konfig_no_arithmetic
 
     def copy(self) -> Self:
         """A new node with the same children; lists are copied."""

@@ -121,16 +121,17 @@ def _step_from_parent(node: Node) -> tuple[Node, Parts] | None:
     parent, key = hint[0](), hint[1]
     if parent is None or key not in raw_fields(parent):
         return None
-    below = _find_inside(raw_fields(parent)[key], node)
+    below = find_inside(raw_fields(parent)[key], node)
     return None if below is None else (parent, (path_part(parent, key), *below))
 
 
-def _find_inside(value: Any, node: Node) -> Parts | None:
-    if value is node:
+def find_inside(value: Any, wanted: Any, around: Parts = ()) -> Parts | None:
+    """The indexes that lead from a stored value to something in its lists."""
+    if value is wanted:
         return ()
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and id(value) not in around:
         for index, item in enumerate(value):
-            below = _find_inside(item, node)
+            below = find_inside(item, wanted, (*around, id(value)))
             if below is not None:
                 return (index, *below)
     return None
@@ -166,5 +167,6 @@ def nodes_below(value: Any) -> Iterator[Node]:
                 seen.add(id(value))
                 yield value
                 stack.extend(reversed(raw_fields(value).values()))
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple)) and id(value) not in seen:
+            seen.add(id(value))
             stack.extend(reversed(value))

@@ -214,15 +214,20 @@ def unconfigurable_message(error: Unconfigurable, place: str) -> str:
         "- In a notebook, wrap the assignment in `with konfig.mock_modules():`.",
     ]
     target = value if hasattr(value, "__qualname__") else type(value)
-    if _is_importable(target):
+    module = _module_that_has(target)
+    if module is not None:
         lines.append(
-            f"- If you imported {target.__name__!r} directly: import its module "
-            f"instead, and write `{target.__module__.rpartition('.')[2]}."
-            f"{target.__qualname__}`."
+            f"- If you imported {target.__name__!r} directly, import its module "
+            f"instead: `import {module}`, then `{module}.{target.__name__}`."
         )
     return "\n".join(lines)
 
 
-def _is_importable(target: Any) -> bool:
-    module = sys.modules.get(getattr(target, "__module__", None) or "")
-    return getattr(module, getattr(target, "__name__", ""), None) is target
+def _module_that_has(target: Any) -> str | None:
+    """The outermost module with the symbol: `optax` rather than `optax._src.base`."""
+    names = (getattr(target, "__module__", None) or "").split(".")
+    for count in range(1, len(names) + 1):
+        module = sys.modules.get(".".join(names[:count]))
+        if getattr(module, getattr(target, "__name__", ""), None) is target:
+            return ".".join(names[:count])
+    return None

@@ -11,7 +11,13 @@ from typing import Any, Literal
 
 from kauldron.konfig.errors import RequiredValueError
 from kauldron.konfig.field_types import convert, type_name
-from kauldron.konfig.node import Key, Node, field_expression
+from kauldron.konfig.node import (
+    Key,
+    Node,
+    field_expression,
+    find_inside,
+    raw_fields,
+)
 from kauldron.konfig.references import Reference, is_reference
 
 # When an unset value is an error: never, when it is read, or when it is resolved.
@@ -81,10 +87,12 @@ class Variable(Reference):
         return value
 
     def _konfig_text(self) -> str:
-        holder = self._konfig_holder and self._konfig_holder[0]()
-        if holder is None or self._konfig_holder is None:
+        reference, key = self._konfig_holder or (lambda: None, None)
+        holder = reference()
+        if holder is None or key not in raw_fields(holder):
             return f"<placeholder of {type_name(self._konfig_type)}>"
-        return field_expression(holder, self._konfig_holder[1])
+        inside = find_inside(raw_fields(holder)[key], self) or ()
+        return field_expression(holder, key, *inside)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_konfig_holder": None}

@@ -130,16 +130,15 @@ def _get_attribute(symbol: Any, name: str, qualname: str) -> Any:
             except ModuleNotFoundError as error:
                 if not _is_about(error, submodule):
                     raise
-        raise AttributeError(
-            _missing_attribute(symbol, name, qualname), name=name, obj=symbol
-        ) from None
+        message = _missing_attribute(symbol, name, qualname)
+        raise AttributeError(message, name=name) from None
 
 
 def _missing_attribute(symbol: Any, name: str, qualname: str) -> str:
     if isinstance(symbol, ModuleType):
         what = f"Module {symbol.__name__!r}"
     else:
-        what = f"{getattr(symbol, '__qualname__', None) or type(symbol).__name__!r}"
+        what = repr(getattr(symbol, "__qualname__", None) or type(symbol).__name__)
     message = f"{what} has no attribute {name!r} (needed for {qualname!r})."
     return message + did_you_mean(name, (n for n in dir(symbol) if n[:1] != "_"))
 

@@ -48,9 +48,26 @@ def check_form(fields: dict[Key, Any]) -> None:
             raise ValueError(f"Names of arguments are texts, got: {odd}.")
 
 
-def raise_at_node(error: Exception, node: Node, parts: Sequence[Key]) -> NoReturn:
-    """Raises an error of a node, or of reading one of its fields."""
-    raise _explained(error, node, parts, [], "")
+class Explained:
+    """A block that reads the fields of a node, or finds its symbol.
+
+    Args:
+      node: The node; errors pass unchanged if there is none.
+      parts: The path, as it is when an error occurs.
+    """
+
+    __slots__ = ("node", "parts")
+
+    def __init__(self, node: Node | None, parts: Sequence[Key]) -> None:
+        self.node = node
+        self.parts = parts
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if self.node is not None and isinstance(error, Exception):
+            raise _explained(error, self.node, self.parts, [], "")
 
 
 def raise_at_call(
@@ -71,15 +88,10 @@ def raise_at_call(
 
 
 def _mentioned(error: Exception, node: Node) -> list[Key]:
-    """The arguments that an error names, else those written after the creation."""
-    fields = raw_fields(node)
-    words = set(re.findall(r"\w+", str(error)))
-    named = [key for key in fields if key in words and key != QUALNAME_KEY]
-    return named or [
-        key
-        for key in fields
-        if any(event.kind != "init" for event in field_events(node, key)[-1:])
-    ]
+    """The arguments that an error names, else all of them."""
+    names = [key for key in raw_fields(node) if key != QUALNAME_KEY]
+    words = set(re.findall(r"[a-zA-Z_]\w*", str(error)))
+    return [key for key in names if key in words] or names
 
 
 def _explained(
@@ -105,14 +117,15 @@ def _explained(
 
 
 def _last_writes(node: Node, names: Iterable[Key]) -> list[str]:
+    created = node_origin(node)
     lines = []
-    for name in list(names)[:_MAX_ARGUMENTS]:
+    for name in names:
         events = field_events(node, name)
-        if events and events[-1] != node_origin(node):
-            event = events[-1]
-            where = event.text or _place(event)
-            lines.append(f"    {name!r} was last set by {where}")
-    return lines
+        if events and (created is None or events[-1][2:] != created[2:]):
+            what = f"argument {name}" if str(name).isdecimal() else repr(name)
+            where = events[-1].text or _place(events[-1])
+            lines.append(f"    {what} was last set by {where}")
+    return lines[:_MAX_ARGUMENTS]
 
 
 def _place(event: SetEvent) -> str:

@@ -75,7 +75,8 @@ class _Scanner:
             if id(value) not in self.seen:
                 self.seen.add(id(value))
                 self.visit_fields(value, parts, chain)
-        elif type(value) in (list, tuple):
+        elif type(value) in (list, tuple) and id(value) not in self.seen:
+            self.seen.add(id(value))
             for index in range(len(value)):
                 try:
                     item = self.reader.item(value, index, owner)

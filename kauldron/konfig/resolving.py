@@ -85,7 +85,7 @@ class _Resolver:
         self.excluded: dict[str, frozenset[str]] = {}
         self.hooks: dict[type, Any] = {}
         self.built: dict[int, Any] = {}  # by id of the node
-        self.open: dict[int, int] = {}  # from id of a node being built to path length
+        self.open: dict[int, int] = {}  # from id of what is being built to path length
         self.parts: list[Key] = []
         if isinstance(root, Node):
             self.parts.extend(node_path(root))
@@ -113,29 +113,38 @@ class _Resolver:
         if is_reference(value):
             return self.build(as_stored(value.get()), owner)
         if hasattr(kind, "__konfig_symbol__"):
-            return self.symbol(value.__konfig_symbol__())
+            with self.explained(owner):
+                return self.symbol(value.__konfig_symbol__())
         if hasattr(kind, "__konfig_union__"):
             left, right = value.__konfig_union__()
             return self.build(left, owner) | self.build(right, owner)
         return value
 
     def build_items(self, holder: Any, owner: Node | None) -> list[Any]:
+        self.enter(holder)
         items = []
         for index in range(len(holder)):
             self.parts.append(index)
-            items.append(self.build(self.reader.item(holder, index, owner), owner))
+            with self.explained(owner):
+                item = self.reader.item(holder, index, owner)
+            items.append(self.build(item, owner))
             self.parts.pop()
+        del self.open[id(holder)]
         return items
+
+    def enter(self, container: Any) -> None:
+        """Notes that a node or list is being built, unless it is already."""
+        if id(container) in self.open:
+            start = expression(self.parts[: self.open[id(container)]])
+            raise CycleError(
+                f"The config contains itself: {expression(self.parts)} is {start}."
+            )
+        self.open[id(container)] = len(self.parts)
 
     def build_node(self, node: Node) -> Any:
         if id(node) in self.built:
             return self.built[id(node)]
-        if id(node) in self.open:
-            start = expression(self.parts[: self.open[id(node)]])
-            raise CycleError(
-                f"The config contains itself: {expression(self.parts)} is {start}."
-            )
-        self.open[id(node)] = len(self.parts)
+        self.enter(node)
         fields = raw_fields(node)
         if QUALNAME_KEY in fields or CONST_KEY in fields:
             result = self.build_symbol_node(node, fields)
@@ -147,16 +156,18 @@ class _Resolver:
         del self.open[id(node)]
         return result
 
+    def explained(self, node: Node | None) -> resolve_errors.Explained:
+        """Errors inside the block tell the current path and the node around it."""
+        return resolve_errors.Explained(node, self.parts)
+
     def keys(self, node: Node) -> list[Key]:
         keys = list(raw_fields(node))
         return [k for k in keys if k != NO_FREEZE_KEY] if node is self.root else keys
 
     def field(self, node: Node, key: Key) -> Any:
         self.parts.append(path_part(node, key))
-        try:
+        with self.explained(node):
             value = self.reader.field(node, key)
-        except Exception as error:
-            resolve_errors.raise_at_node(error, node, self.parts)
         value = self.build(value, node)
         self.parts.pop()
         return value
@@ -166,13 +177,11 @@ class _Resolver:
     # --------------------------------------------------------------------------------
 
     def build_symbol_node(self, node: Node, fields: dict[Key, Any]) -> Any:
-        try:
+        with self.explained(node):
             resolve_errors.check_form(fields)
             if CONST_KEY in fields:
                 return self.symbol(fields[CONST_KEY])
             symbol = self.symbol(fields[QUALNAME_KEY])
-        except Exception as error:
-            resolve_errors.raise_at_node(error, node, self.parts)
         args, kwargs = self.arguments(node)
         try:
             result = symbol(*args, **kwargs)
@@ -180,10 +189,8 @@ class _Resolver:
             resolve_errors.raise_at_call(error, node, self.parts, symbol, args, kwargs)
         hook = self.post_hook(type(result))
         if hook is not None:
-            try:
+            with self.explained(node):
                 hook.__get__(result, type(result))(node)
-            except Exception as error:
-                resolve_errors.raise_at_node(error, node, self.parts)
         return result
 
     def arguments(self, node: Node) -> tuple[list[Any], dict[str, Any]]:
