@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kauldron import summaries as summaries
     from kauldron import optim as optim
     from kauldron import sharding as sharding
+    from kauldron import train as train
+    from kauldron import evals as evals
+    from kauldron import ckpts as ckpts
     from kauldron import testing as testing
     from kauldron import utils as utils
     from kauldron import contrib as contrib
@@ -43,6 +46,9 @@ _PACKAGES = (
     "summaries",
     "optim",
     "sharding",
+    "train",
+    "evals",
+    "ckpts",
     "testing",
     "utils",
     "contrib",

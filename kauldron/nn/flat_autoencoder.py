@@ -8,7 +8,7 @@ from typing import Any
 import flax.linen as nn
 
 from kauldron import kontext
-from kauldron.typing import Float, typechecked
+from kauldron.ktyping import Float, typechecked
 
 
 class FlatAutoencoder(nn.Module):

@@ -88,7 +88,9 @@ class EventFile:
     def point_cloud(
         self, step: int, tag: str, points: Any, colors: Any, config: Any
     ) -> None:
-        message = tb_summary.mesh(tag, points, colors, None, config or {})
+        """Points `p 3` (or `n p 3`) with colours of the same shape or none."""
+        points, colors = _with_batch_axis(points), _with_batch_axis(colors)
+        message = tb_summary.mesh(tag, points, colors, None, dict(config or {}))
         self._add(step, message.value)
 
     def audios(
@@ -156,6 +158,12 @@ class EventFile:
             )
             self._writer.write(version.SerializeToString())
         self._writer.write(event.SerializeToString())
+
+
+def _with_batch_axis(array: Any) -> np.ndarray | None:
+    if array is None:
+        return None
+    return np.asarray(array).reshape(-1, *np.shape(array)[-2:])
 
 
 def _encode_wav(sound: np.ndarray, sample_rate: int) -> bytes:

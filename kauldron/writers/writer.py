@@ -114,7 +114,7 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
             self.write_texts(step, routed.texts)
         for name, histogram in routed.histograms.items():
             self.write_histograms(
-                step, {name: histogram.tensor}, num_buckets=histogram.n_buckets
+                step, {name: histogram.tensor}, num_buckets=histogram.num_buckets
             )
         for name, cloud in routed.point_clouds.items():
             self.write_pointcloud(

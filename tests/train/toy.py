@@ -1,0 +1,54 @@
+"""A small real experiment: fit y = x W with a dense layer."""
+
+import flax.linen as nn
+import numpy as np
+import optax
+
+from kauldron import kd, kontext
+
+NUM_RECORDS = 64
+
+
+def make_arrays():
+    """Inputs and targets of a noiseless linear problem."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(NUM_RECORDS, 4)).astype(np.float32)
+    weights = np.arange(8, dtype=np.float32).reshape(4, 2) / 8
+    return {"x": x, "y": x @ weights}
+
+
+class Linear(nn.Module):
+    """One dense layer with dropout, so that it has a training mode."""
+
+    x: kontext.Key = kontext.REQUIRED
+    rate: float = 0.0
+
+    @nn.compact
+    def __call__(self, x):
+        x = kd.nn.Dropout(self.rate)(x)
+        return {"y": nn.Dense(2, name="dense")(x)}
+
+
+def make_ds(**changes):
+    """The data as a pipeline that shuffles and repeats."""
+    kwargs = {"shuffle": True, "num_epochs": None, "batch_size": 16}
+    return kd.data.py.Arrays(make_arrays(), **(kwargs | changes))
+
+
+def make_trainer(workdir, **changes):
+    """A trainer that runs in a moment; `changes` are its fields."""
+    kwargs = {
+        "seed": 0,
+        "workdir": str(workdir),
+        "train_ds": make_ds(),
+        "model": Linear(x="batch.x"),
+        "num_train_steps": 10,
+        "log_metrics_every": 5,
+        "log_summaries_every": None,
+        "train_losses": {"l2": kd.losses.L2(preds="preds.y", targets="batch.y")},
+        "train_metrics": {"norm": kd.metrics.Norm(tensor="params.dense.kernel")},
+        "optimizer": optax.adam(1e-2),
+        "profiler": None,
+        "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=4),
+    }
+    return kd.train.Trainer(**(kwargs | changes))
