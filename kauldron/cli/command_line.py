@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from kauldron.cli.commands import BAD_INPUT, COMMANDS, DEFAULT_COMMAND, OK, Command
 from kauldron.cli.usage_errors import UsageError, tell
+from kauldron.cli.wrong_arguments import explain
 
 _DESCRIPTION = """\
 usage: kauldron <command> --cfg=config.py [--cfg.path=value ...] [options]
@@ -75,10 +77,13 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()
         return OK
-    sources = {}
+    sources, others = {}, rest
     for name in command.configs:
-        sources[name], rest = source_from_arguments(rest, name)
-    args = parser.parse_args(rest, argparse.Namespace(**sources))
+        sources[name], others = source_from_arguments(others, name)
+    args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
+    if unknown:
+        options = re.findall(r"--[\w-]+", parser.format_help())
+        parser.error(explain(unknown, rest, command.configs, options))
     for name, source in sources.items():
         if source.file is None:
             parser.error(f"--{name}=path/to/config.py is missing.")
@@ -110,20 +115,28 @@ def take_command(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
     groups = {words[0] for words in COMMANDS}
     first = next((i for i, a in enumerate(arguments) if a in groups), None)
     if first is None:
+        words = _words(arguments)
         has_config = any(a.split("=")[0] in ("--cfg", "-cfg") for a in arguments)
-        if has_config and DEFAULT_COMMAND in COMMANDS:
+        if has_config and not words and DEFAULT_COMMAND in COMMANDS:
             return DEFAULT_COMMAND, arguments
-        words = [a for a in arguments if not a.startswith("-")]
-        return tuple(words[:1]), arguments
+        return tuple(words[:2]), arguments
     group = arguments[first]
     if (group,) in COMMANDS:
         return (group,), arguments[:first] + arguments[first + 1 :]
-    for second in range(first + 1, len(arguments)):
-        if not arguments[second].startswith("-"):
-            words = (group, arguments[second])
-            rest = [a for i, a in enumerate(arguments) if i not in (first, second)]
-            return words, rest
-    return (group,), arguments[:first] + arguments[first + 1 :]
+    later = range(first + 1, len(arguments))
+    known = (i for i in later if (group, arguments[i]) in COMMANDS)
+    second = next(known, None) or next(
+        (i for i in later if arguments[i][:1] != "-"), first
+    )
+    words = (group,) if second == first else (group, arguments[second])
+    return words, [a for i, a in enumerate(arguments) if i not in (first, second)]
+
+
+def _words(arguments: list[str]) -> list[str]:
+    """The arguments that are neither flags nor could be the value of one."""
+    before = ["=", *arguments]
+    pairs = zip(before, arguments)
+    return [a for b, a in pairs if a[:1] != "-" and (b[:1] != "-" or "=" in b)]
 
 
 def _help_or_complain(words: tuple[str, ...], rest: list[str]) -> int:
@@ -137,11 +150,19 @@ def _help_or_complain(words: tuple[str, ...], rest: list[str]) -> int:
         )
     if len(words) == 1 and group:
         raise UsageError(f"which {group} command?\n\n{usage(group)}".rstrip())
-    name = " ".join(words)
-    known = [" ".join(w) for w in COMMANDS]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UsageError(f"there is no command {name!r}.{hint}\n\n{usage(group)}".rstrip())
+    raise UsageError(
+        f"there is no command {' '.join(words)!r}.{_did_you_mean(words)} "
+        "`kauldron --help` lists the commands."
+    )
+
+
+def _did_you_mean(words: tuple[str, ...]) -> str:
+    close = [" ".join(w) for w in COMMANDS if w[-1] == words[0]]
+    if not close:
+        known = [" ".join(w) for w in COMMANDS]
+        tries = (" ".join(words), words[0])
+        close = [c for t in tries for c in difflib.get_close_matches(t, known, 1)][:1]
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def usage(group: str | None = None) -> str:

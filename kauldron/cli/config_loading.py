@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from kauldron import konfig
-from kauldron.cli.usage_errors import UsageError, describe
+from kauldron.cli.error_descriptions import describe
+from kauldron.cli.usage_errors import UsageError
 from kauldron.konfig.config_files import split_argument
 from kauldron.konfig.config_sources import ConfigSource, take_overrides
 

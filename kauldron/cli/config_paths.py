@@ -10,8 +10,12 @@ from kauldron.cli.config_loading import load_config
 from kauldron.cli.terminal import print_json, print_table
 from kauldron.cli.usage_errors import UsageError
 from kauldron.konfig.flattening import iter_leaves
-from kauldron.konfig.set_events import short_repr
+from kauldron.konfig.pathing import Parts, raw_child
+from kauldron.konfig.placeholders import is_unset_required
+from kauldron.konfig.repr_text import format_value
 from kauldron.konfig.text_listing import describe_origin
+
+_WIDTH = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     except (path_grammar.PathSyntaxError, konfig.CycleError) as error:
         raise UsageError(str(error)) from error
     paths = {
-        path_grammar.format_path(parts): short_repr(leaf, 60)
+        path_grammar.format_path(parts): _value(cfg, parts, leaf)
         for parts, leaf in leaves
         if not patterns or any(path_grammar.matches(parts, p) for p in patterns)
     }
@@ -43,6 +47,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_table(rows, ("Path", "Value", "Origin"))
     return OK
+
+
+def _value(cfg: konfig.ConfigDict, parts: Parts, leaf: object) -> str:
+    raw = raw_child(konfig.get_by_path(cfg, parts[:-1]), parts[-1])
+    text = format_value(raw if is_unset_required(raw) else leaf)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def _origin(cfg: konfig.ConfigDict, path: str) -> str:

@@ -7,7 +7,7 @@ import pathlib
 
 from kauldron import konfig
 from kauldron.cli.commands import OK
-from kauldron.cli.config_loading import load_config
+from kauldron.cli.config_loading import bad_input, load_config
 from kauldron.cli.terminal import print_python
 from kauldron.cli.usage_errors import UsageError
 
@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     cfg = load_config(args.cfg, import_nothing=True)
     if args.json:
-        print(cfg.to_json(indent=2))
+        with bad_input(args.cfg):
+            text = cfg.to_json(indent=2)
+        print(text)
         return OK
     if args.html:
         return _write_page(cfg, pathlib.Path(args.html))

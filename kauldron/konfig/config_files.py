@@ -15,6 +15,7 @@ from typing import Any
 from kauldron.konfig.configdict import ConfigDict
 from kauldron.konfig.configdict_proxy import ConfigDictProxyObject
 from kauldron.konfig.error_prefix import error_prefix
+from kauldron.konfig.file_names import short_file
 from kauldron.konfig.qualnames import did_you_mean
 
 ENTRY_POINTS = ("get_config", "config")
@@ -50,6 +51,8 @@ def load_saved_config(file: str) -> ConfigDict:
       ValueError: It is not the JSON form of a config.
     """
     path = os.path.join(file, "config.json") if os.path.isdir(file) else file
+    if not os.path.isfile(path):
+        raise FileNotFoundError(_missing_file_message(path))
     with open(path, encoding="utf-8") as stream:
         text = stream.read()
     with error_prefix(f"{path}: "):
@@ -114,7 +117,8 @@ def _missing_file_message(file: str) -> str:
     message = f"There is no config file {file!r}"
     if not os.path.isdir(folder):
         return f"{message}: there is no folder {folder!r} (in {os.getcwd()})."
-    names = [name for name in os.listdir(folder) if name.endswith(".py")]
+    ending = os.path.splitext(file)[1]
+    names = [name for name in os.listdir(folder) if name.endswith(ending)]
     suggestion = did_you_mean(os.path.basename(file), names)
     return f"{message} (in {os.getcwd()}).{suggestion}"
 
@@ -139,4 +143,5 @@ def entry_point(module: ModuleType) -> Callable[..., Any]:
 
 def file_of(module: ModuleType) -> str:
     """How messages call a config module: its file."""
-    return getattr(module, "__file__", None) or module.__name__
+    file = getattr(module, "__file__", None)
+    return short_file(file) if file else module.__name__

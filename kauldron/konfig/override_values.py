@@ -80,7 +80,7 @@ def parse_value(text: str, target: Any) -> Any:
         return literal
     if bool in targets and type(literal) is int and literal in (0, 1):
         return literal if int in targets else bool(literal)
-    takes_text = any(issubclass(t, (str, os.PathLike)) for t in targets)
+    takes_text = any(issubclass(t, str) or hasattr(t, "__fspath__") for t in targets)
     if takes_text and not isinstance(literal, tuple(targets)):
         return text
     return literal

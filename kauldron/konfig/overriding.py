@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -11,13 +12,15 @@ from typing import Any, NoReturn
 from kauldron import path_grammar
 from kauldron.konfig import path_setting, pathing
 from kauldron.konfig.error_prefix import error_prefix
-from kauldron.konfig.node import Node
+from kauldron.konfig.node import Node, is_call, is_const
 from kauldron.konfig.override_values import format_value, parse_literal, parse_value
 from kauldron.konfig.py_expressions import PREFIX, parse_py
 from kauldron.konfig.references import is_reference
-from kauldron.konfig.set_events import Kind, recording
+from kauldron.konfig.set_events import Kind, recording, short_repr
 
 ARGS_KEY = "__args__"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,7 +184,9 @@ def _value_for(cfg: Node, target: tuple[Any, ...], override: Override) -> Any:
         _check_takes_bare_flag(cfg, target, override)
         return override.value
     if override.is_text:
-        return parse_value(override.value, _type_of(cfg, target))
+        value = parse_value(override.value, _type_of(cfg, target))
+        _warn_of_forgotten_prefix(cfg, target, value, override)
+        return value
     if isinstance(override.value, str) and override.value.startswith(PREFIX):
         return parse_py(override.value)
     return override.value
@@ -197,6 +202,30 @@ def _type_of(cfg: Node, target: tuple[Any, ...]) -> Any:
     if value is None or is_reference(value):
         return raw.get_type() if is_reference(raw) else object
     return type(value)
+
+
+def _warn_of_forgotten_prefix(
+    cfg: Node, target: tuple[Any, ...], value: Any, override: Override
+) -> None:
+    """Tells of a text that takes the place of a call and looks like one."""
+    if not isinstance(value, str) or not re.fullmatch(r"\w+(\.\w+)+(\(.*\))?", value):
+        return
+    parent = pathing.get_by_path(cfg, target[:-1])
+    if not pathing.has_child(parent, target[-1]):
+        return
+    old = pathing.readable_child(parent, target[-1])
+    if isinstance(old, Node) and (is_call(old) or is_const(old)):
+        call = value if value.endswith(")") or is_const(old) else f"{value}(...)"
+        flag = override.flag.split("=")[0]
+        _log.warning(
+            "%s: the field held %s and now holds a text. For a call or a name write "
+            "%s='%s%s'.",
+            override.flag,
+            short_repr(old),
+            flag,
+            PREFIX,
+            call,
+        )
 
 
 def _check_takes_bare_flag(

@@ -109,6 +109,7 @@ def assign(cfg: Any, parts: Parts, value: Any) -> None:
 def _holder(cfg: Any, parts: Parts) -> tuple[Node, tuple[Any, ...]]:
     """The innermost node above a place, and the keys that lead from it to the place."""
     value, node, keys = cfg, cfg, ()
+    part: Any
     for part in parts:
         if isinstance(value, Node):
             node, keys = value, (key_of(value, part),)

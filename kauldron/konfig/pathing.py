@@ -83,8 +83,9 @@ def has_child(container: Any, part: Part) -> bool:
         key = key_of(container, part)
         return not isinstance(key, (slice, tuple)) and key in raw_fields(container)
     if isinstance(container, (list, tuple)):
-        is_index = isinstance(part, int) and not isinstance(part, bool)
-        return is_index and -len(container) <= part < len(container)
+        if not isinstance(part, int) or isinstance(part, bool):
+            return False
+        return -len(container) <= part < len(container)
     return False
 
 

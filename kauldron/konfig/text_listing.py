@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
+from kauldron.konfig.file_names import short_file
 from kauldron.konfig.flattening import as_config
 from kauldron.konfig.outline import Entry, outline
 from kauldron.konfig.set_events import SetEvent
@@ -85,9 +85,3 @@ def describe_origin(event: SetEvent) -> str:
     if event.file is None:
         return "set at an unknown place"
     return f"set at {short_file(event.file)}:{event.line}"
-
-
-def short_file(file: str) -> str:
-    """A path relative to the working directory if it is below it."""
-    relative = os.path.relpath(file) if os.path.isabs(file) else file
-    return file if relative.startswith("..") else relative

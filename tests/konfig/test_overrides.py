@@ -232,6 +232,18 @@ def test_expression_builds_a_node():
     assert konfig.resolve(cfg.call) == konfig.resolve(fractions.Fraction(1, 2))
 
 
+@pytest.mark.parametrize("text", ["decimal.Decimal", "decimal.Decimal(3)"])
+def test_text_in_place_of_a_call_is_told(text, caplog):
+    cfg = override(make_config(), f"--cfg.call={text}")
+    assert cfg.call == text
+    assert "--cfg.call='py::decimal.Decimal(" in caplog.text
+
+
+def test_plain_text_in_place_of_a_call_is_not_told(caplog):
+    override(make_config(), "--cfg.call=adam", "--cfg.name=a.b", "--cfg.new=a.b")
+    assert not caplog.text
+
+
 @pytest.mark.parametrize(
     "flag", ["--cfg.seed", "--cfg.name", "--cfg.sizes", "--cfg.call"]
 )

@@ -1,0 +1,136 @@
+"""Mistakes that people make on the command line, and the words that help."""
+
+import pytest
+
+SHOW = ("config", "show")
+GOOD = (*SHOW, "--cfg=good.py")
+
+MISTAKES = {
+    "no command": ((), ["name of a command is missing", "config show"]),
+    "command misspelt": (("config", "shwo"), ["'config shwo'", "'config show'"]),
+    "group misspelt": (("confg", "show", "--cfg=good.py"), ["'config show'"]),
+    "group forgotten": (("paths", "--cfg=good.py"), ["'config paths'"]),
+    "half a command": (("config",), ["which config command", "config diff"]),
+    "no config": (SHOW, ["--cfg=path/to/config.py is missing"]),
+    "no value for --cfg": ((*SHOW, "--cfg"), ["--cfg", "missing"]),
+    "file misspelt": ((*SHOW, "--cfg=god.py"), ["'god.py'", "'good.py'"]),
+    "ending forgotten": ((*SHOW, "--cfg=good"), ["good.py"]),
+    "folder misspelt": ((*SHOW, "--cfg=confgs/good.py"), ["no folder 'confgs'"]),
+    "folder without a config": ((*SHOW, "--cfg=."), ["config.json"]),
+    "json misspelt": ((*SHOW, "--cfg=brokn.json"), ["'broken.json'"]),
+    "not json": ((*SHOW, "--cfg=broken.json"), ["broken.json", "line 1 column 2"]),
+    "json of something else": ((*SHOW, "--cfg=list.json"), ["list.json", "object"]),
+    "module misspelt": ((*SHOW, "--cfg=my_configs.good"), ["my_configs"]),
+    "flag misspelt": ((*GOOD, "--cgf.seed=1"), ["'--cgf.seed=1'", "--cfg.seed=1?"]),
+    "dashes forgotten": ((*GOOD, "cfg.seed=1"), ["--cfg.seed=1?"]),
+    "option misspelt": ((*GOOD, "--jsn"), ["--json?"]),
+    "option without its value": (
+        (*GOOD, "--html"),
+        ["--html", "expected one argument"],
+    ),
+    "options that exclude each other": (
+        (*GOOD, "--json", "--history"),
+        ["not allowed"],
+    ),
+    "parent misspelt": (
+        (*GOOD, "--cfg.nestd.n=1"),
+        ["--cfg.nestd.n=1: ", "cfg has no nestd", "'nested'", "Available: seed"],
+    ),
+    "below a value": ((*GOOD, "--cfg.seed.n=1"), ["cfg.seed is of type int"]),
+    "space instead of =": ((*GOOD, "--cfg.seed", "5"), ["write --cfg.seed=5"]),
+    "value forgotten": ((*GOOD, "--cfg.seed"), ["needs a value", "--cfg.seed=..."]),
+    "empty value": ((*GOOD, "--cfg.seed="), ["--cfg.seed=: ", "int expected"]),
+    "text for a number": ((*GOOD, "--cfg.seed=abc"), ["cfg.seed", "int", "'abc'"]),
+    "fraction for an integer": ((*GOOD, "--cfg.seed=1.5"), ["int", "float"]),
+    "number for a list": ((*GOOD, "--cfg.sizes=3"), ["cfg.sizes", "list", "int"]),
+    "words for a list": ((*GOOD, "--cfg.sizes=a,b"), ["cfg.sizes", "list"]),
+    "value for a dict": ((*GOOD, "--cfg.nested=3"), ["cfg.nested", "dict"]),
+    "no- on a number": ((*GOOD, "--nocfg.seed"), ["True or False"]),
+    "no- with a value": ((*GOOD, "--nocfg.debug=1"), ["--nocfg.debug=1", "no value"]),
+    "index out of range": ((*GOOD, "--cfg.sizes[2]=1"), ["length 2", "-2 to 1"]),
+    "name for an index": ((*GOOD, "--cfg.sizes.n=1"), ["cfg.sizes", "length 2"]),
+    "bracket not closed": ((*GOOD, "--cfg.sizes[0=1"), ["--cfg.sizes[0=1", "closed"]),
+    "dash in a name": ((*GOOD, "--cfg.my-key=1"), ['["my-key"]']),
+    "two dots": ((*GOOD, "--cfg.nested..n=1"), ["empty segment"]),
+    "nothing after the dot": ((*GOOD, "--cfg.=1"), ["name of a field is missing"]),
+    "wildcard without a match": ((*GOOD, "--cfg.**.m=1"), ["Nothing matches '**.m'"]),
+    "wildcard at the end": ((*GOOD, "--cfg.nested.*=1"), ["last part"]),
+    "expression without module": (
+        (*GOOD, "--cfg.ratio=py::Fraction(1)"),
+        ["'py::Fraction(1)'", "position 1", "module.Fraction"],
+    ),
+    "expression not closed": (
+        (*GOOD, "--cfg.ratio=py::fractions.Fraction(1"),
+        ["'(' was never closed"],
+    ),
+    "expression that computes": ((*GOOD, "--cfg.seed=py::1+1"), ["arithmetic"]),
+    "parent after child": (
+        (*GOOD, "--cfg.nested.n=2", "--cfg.nested={}"),
+        ["--cfg.nested={}", "--cfg.nested.n=2", "first"],
+    ),
+    "text after a file without arguments": (
+        (*SHOW, "--cfg=good.py:fast"),
+        ["good.py", "'fast'"],
+    ),
+    "argument of a file without arguments": (
+        (*GOOD, "--cfg.__args__.layers=3"),
+        ["--cfg.__args__.layers=3: ", "ConfigArgs"],
+    ),
+    "argument misspelt": (
+        (*SHOW, "--cfg=args.py", "--cfg.__args__.layrs=3"),
+        ["'layrs'", "'layers'"],
+    ),
+    "argument of a wrong type": (
+        (*SHOW, "--cfg=args.py:layers=many"),
+        ["layers", "expected int", "'many'"],
+    ),
+    "argument without a name": ((*SHOW, "--cfg=args.py:3"), ["name=value"]),
+    "syntax error": ((*SHOW, "--cfg=syntax_error.py"), ["syntax_error.py:1", "^"]),
+    "entry point misspelt": (
+        (*SHOW, "--cfg=no_entry.py"),
+        ["no_entry.py", "get_config()", "'get_confg'"],
+    ),
+    "nothing returned": ((*SHOW, "--cfg=no_return.py"), ["no_return.py", "return cfg"]),
+    "undefined name in the file": (
+        (*SHOW, "--cfg=name_error.py"),
+        ["name_error.py:2", "undefined_name", "NameError"],
+    ),
+    "real object in the config": (
+        (*SHOW, "--cfg=real_object.py"),
+        ["cfg.a.ratio", "konfig.imports()", "real_object.py:7"],
+    ),
+    "missing package": (
+        ("config", "resolve", "--cfg=missing_module.py"),
+        ["no_such_package_at_all", "missing_module.py:5"],
+    ),
+    "required value not set": (
+        ("config", "resolve", "--cfg=required.py"),
+        ["cfg.a.n", "--cfg.a.n="],
+    ),
+    "second config forgotten": (
+        ("config", "diff", "--cfg=good.py"),
+        ["--other=path/to/config.py is missing"],
+    ),
+    "second config missing": (
+        ("config", "diff", "--cfg=good.py", "--other=bad.py"),
+        ["'bad.py'"],
+    ),
+    "override of the second config": (
+        ("config", "diff", "--cfg=good.py", "--other=good.py", "--other.sed.x=1"),
+        ["--other.sed.x=1: ", "'seed'"],
+    ),
+    "malformed pattern": (("config", "paths", "--cfg=good.py", "a..b"), ["a..b"]),
+    "page that cannot be written": ((*GOOD, "--html=no/page.html"), ["no/page.html"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_is_explained_and_exits_2(kauldron, mistake):
+    arguments, words = MISTAKES[mistake]
+    code, out, err = kauldron(*arguments)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
