@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from kauldron.ktyping.decorator import typechecked as typechecked
 from kauldron.ktyping.checking import check_type as check_type
 from kauldron.ktyping.checking import isinstance_ as isinstance
-from kauldron.ktyping.dim_view import dim as dim
-from kauldron.ktyping.shape_tools import shape as shape
+from kauldron.ktyping.scopes.dim_view import dim as dim
+from kauldron.ktyping.scopes.reading import shape as shape
 
 # Arrays of numpy and jax.
 from kauldron.ktyping.array_types import (
@@ -118,11 +118,11 @@ from kauldron.ktyping.array_types import (
 )
 
 # Scopes by hand, and types of one's own.
-from kauldron.ktyping.scope import ShapeScope as ShapeScope
-from kauldron.ktyping.shape_tools import get_current_scope as get_current_scope
+from kauldron.ktyping.scopes.scope import ShapeScope as ShapeScope
+from kauldron.ktyping.scopes.reading import get_current_scope as get_current_scope
 from kauldron.ktyping.array_type_meta import is_array_type as is_array_type
 from kauldron.ktyping import dtypes as dtypes
-from kauldron.ktyping.sizes import UNKNOWN_DIM as UNKNOWN_DIM
+from kauldron.ktyping.shapes.sizes import UNKNOWN_DIM as UNKNOWN_DIM
 
 # Configuration.
 from kauldron.ktyping import config as config
@@ -135,11 +135,11 @@ from kauldron.ktyping.config import remove_config_override as remove_config_over
 from kauldron.ktyping.errors import AmbiguousDimensionError as AmbiguousDimensionError
 from kauldron.ktyping.errors import KTypeCheckError as KTypeCheckError
 from kauldron.ktyping.errors import TypeCheckError as TypeCheckError
-from kauldron.ktyping.shape_spec_errors import ShapeError as ShapeError
-from kauldron.ktyping.shape_spec_errors import (
+from kauldron.ktyping.shapes.spec_errors import ShapeError as ShapeError
+from kauldron.ktyping.shapes.spec_errors import (
     ShapeSpecSyntaxError as ShapeSpecSyntaxError,
 )
-from kauldron.ktyping.visibility import NoActiveScopeError as NoActiveScopeError
+from kauldron.ktyping.scopes.visibility import NoActiveScopeError as NoActiveScopeError
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike as DType

@@ -16,9 +16,9 @@ from kauldron.ktyping.contents import contains_array_type
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
 from kauldron.ktyping.rules import STRICT, Rules
-from kauldron.ktyping.scope import ShapeScope
-from kauldron.ktyping.scope_stack import STACK
-from kauldron.ktyping.visibility import require_scope
+from kauldron.ktyping.scopes.scope import ShapeScope
+from kauldron.ktyping.scopes.stack import STACK
+from kauldron.ktyping.scopes.visibility import require_scope
 
 _T = TypeVar("_T")
 
@@ -61,7 +61,7 @@ def check_in_scope(
     __tracebackhide__ = True
     if not getattr(scope, "is_checked", True) or not _is_enabled(scope):
         return value
-    checker = _compiled(expected_type, rules)
+    checker = compiled(expected_type, rules)
     state = scope.state
     scope.undetermined = False
     after = checker.check(value, state, scope)
@@ -112,12 +112,13 @@ def is_instance_of_array_type(obj: Any, cls: ArrayTypeMeta) -> bool:
 
 def _matches(obj: Any, annotation: Any, scope: ShapeScope) -> bool:
     before = scope.undetermined
-    after = _compiled(annotation, STRICT).check(obj, scope.state, scope)
+    after = compiled(annotation, STRICT).check(obj, scope.state, scope)
     scope.undetermined = before
     return after is not None
 
 
-def _compiled(annotation: Any, rules: Rules) -> Checker:
+def compiled(annotation: Any, rules: Rules) -> Checker:
+    """The checker of an annotation; made once."""
     try:
         return _compiled_once(annotation, rules, VERSION.number)
     except TypeError:  # not hashable

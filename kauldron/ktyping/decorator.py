@@ -9,15 +9,15 @@ import sys
 import types
 from typing import Any, TypeVar, overload
 
-from kauldron.ktyping.checked_dataclass import check_dataclass
-from kauldron.ktyping.function_checkers import validate_specs
-from kauldron.ktyping.function_plan import FunctionPlan
-from kauldron.ktyping.function_wrapper import wrap_function
+from kauldron.ktyping.calls.checked_dataclass import check_dataclass
+from kauldron.ktyping.calls.function_checkers import validate_specs
+from kauldron.ktyping.calls.function_plan import FunctionPlan
+from kauldron.ktyping.calls.function_wrapper import wrap_function
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.rules import OLDER, STRICT, Rules
-from kauldron.ktyping.scope import ShapeScope, TransparentScope
-from kauldron.ktyping.scope_stack import STACK
-from kauldron.ktyping.visibility import NoActiveScopeError
+from kauldron.ktyping.rules import STRICT, Rules
+from kauldron.ktyping.scopes.scope import ShapeScope, TransparentScope
+from kauldron.ktyping.scopes.stack import STACK
+from kauldron.ktyping.scopes.visibility import NoActiveScopeError
 
 _T = TypeVar("_T")
 
@@ -58,21 +58,22 @@ def typechecked(fn: Any = MISSING, *, new_scope: bool = True) -> Any:
       TypeError: If `fn` is something else.
     """
     if fn is MISSING:
-        return TypecheckedBlock(new_scope)
+        return TypecheckedBlock(new_scope, STRICT)
     return decorate(fn, new_scope, STRICT)
 
 
 class TypecheckedBlock:
     """`typechecked()` without a function: a context manager, or a decorator."""
 
-    __slots__ = ("_new_scope", "_scopes")
+    __slots__ = ("_new_scope", "_rules", "_scopes")
 
-    def __init__(self, new_scope: bool):
+    def __init__(self, new_scope: bool, rules: Rules):
         self._new_scope = new_scope
+        self._rules = rules
         self._scopes: list[ShapeScope] = []
 
     def __call__(self, fn: _T) -> _T:
-        return decorate(fn, self._new_scope, STRICT)
+        return decorate(fn, self._new_scope, self._rules)
 
     def __enter__(self) -> None:
         if self._new_scope:
@@ -126,7 +127,7 @@ def _decorate_function(fn: Any, *, kind: str, new_scope: bool, rules: Rules) -> 
         raise TypeError(_refusal(fn))
     validate_specs(innermost, innermost.__name__)
     plan = FunctionPlan(fn, kind, new_scope, rules)
-    return wrap_function(plan, switchable=rules == OLDER)
+    return wrap_function(plan, switchable=rules.switchable)
 
 
 def _is_jitted(fn: Any) -> bool:

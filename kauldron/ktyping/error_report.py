@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from kauldron.ktyping.checkers.checker import Checker, Failure
-from kauldron.ktyping.dim_values import DimValues, format_dims
 from kauldron.ktyping.formatting import format_annotation, format_value
-from kauldron.ktyping.matching import State
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.scope import ShapeScope
+from kauldron.ktyping.scopes.dim_values import DimValues, format_dims
+from kauldron.ktyping.scopes.scope import ShapeScope
+from kauldron.ktyping.shapes.matching import State
 
 _MAX_CANDIDATES = 10
 

@@ -18,7 +18,7 @@ from kauldron.ktyping.array_classes import (
     library_marker,
 )
 from kauldron.ktyping.dtypes import dtype_name
-from kauldron.ktyping.sizes import UnknownDim, static_shape
+from kauldron.ktyping.shapes.sizes import UnknownDim, static_shape
 
 _LIBRARY_NAMES = {NpArray: "np", JaxArray: "jax", TfArray: "tf", TorchArray: "torch"}
 _MAX_WIDTH = 40

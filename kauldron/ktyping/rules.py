@@ -14,13 +14,15 @@ class Rules:
         decorated.
       share_nested_scopes: Fields of dataclasses and TypedDicts share the dims of the
         function, instead of having their own.
+      switchable: The wrapper takes `_typecheck=False`.
       all_items: Check every item of a list or dict, not only the first.
     """
 
     check_plain_dataclasses: bool = False
     share_nested_scopes: bool = False
+    switchable: bool = False
     all_items: bool = False
 
 
 STRICT = Rules()
-OLDER = Rules(check_plain_dataclasses=True, share_nested_scopes=True)
+OLDER = Rules(check_plain_dataclasses=True, share_nested_scopes=True, switchable=True)

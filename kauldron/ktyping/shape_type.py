@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.sizes import is_symbolic
+from kauldron.ktyping.shapes.sizes import is_symbolic
 
 
 class ShapeMeta(type):

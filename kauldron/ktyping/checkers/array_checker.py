@@ -11,14 +11,14 @@ from kauldron.ktyping.array_type_meta import ArrayTypeMeta
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.dtypes import dtype_name
 from kauldron.ktyping.formatting import class_name
-from kauldron.ktyping.matching import SpecMatcher, State, matcher_for
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.shape_explanation import explain_mismatch, format_shape
-from kauldron.ktyping.sizes import Sizes, static_shape
-from kauldron.ktyping.spec_templates import SpecTemplate, parse_template
+from kauldron.ktyping.shapes.explanation import explain_mismatch, format_shape
+from kauldron.ktyping.shapes.matching import SpecMatcher, State, matcher_for
+from kauldron.ktyping.shapes.sizes import Sizes, static_shape
+from kauldron.ktyping.shapes.templates import SpecTemplate, parse_template
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 
 class SpecSource:

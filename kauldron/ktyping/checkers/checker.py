@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.formatting import class_name, format_annotation, is_mock
-from kauldron.ktyping.matching import State
+from kauldron.ktyping.shapes.matching import State
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 
 @dataclasses.dataclass
@@ -93,7 +93,7 @@ class ClassChecker(Checker):
 
     def __init__(self, annotation: Any, classes: tuple[type, ...]):
         super().__init__(annotation)
-        self.classes = classes if len(classes) > 1 else classes[0]
+        self.classes: Any = classes if len(classes) > 1 else next(iter(classes))
         if all(cls.__module__ == "builtins" for cls in classes):
             self.memo_kind = BY_CLASS
             self.is_atomic = not any(cls in (list, tuple, dict) for cls in classes)

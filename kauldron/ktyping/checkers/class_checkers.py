@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.formatting import format_annotation
-from kauldron.ktyping.matching import State
+from kauldron.ktyping.shapes.matching import State
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 
 class LiteralChecker(c.Checker):

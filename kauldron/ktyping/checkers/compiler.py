@@ -101,7 +101,7 @@ class Compiler:
         if typing.is_typeddict(cls):
             return self._compile_typed_dict(cls)
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-            compile_fields = self._fields_of(cls, lambda: cls._fields)
+            compile_fields = self._fields_of(cls, lambda: getattr(cls, "_fields", ()))
             return records.NamedTupleChecker(cls, compile_fields, isolated=False)
         if dataclasses.is_dataclass(cls) and self._checks_fields_of(cls):
             return self.compile_dataclass(cls)

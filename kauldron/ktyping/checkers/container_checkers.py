@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from kauldron.ktyping.array_classes import library_marker
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.formatting import format_value
-from kauldron.ktyping.matching import State
+from kauldron.ktyping.shapes.matching import State
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 # A value inside a container: what must hold for it, what it is, and where it is (words
 # and a key, made into text only for a message).

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.checkers import checker as c
-from kauldron.ktyping.matching import State, merged
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.pytree_type import PyTreeMeta
+from kauldron.ktyping.shapes.matching import State, merged
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 
 class PyTreeChecker(c.Checker):

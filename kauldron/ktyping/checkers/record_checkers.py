@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.formatting import format_annotation, format_value
-from kauldron.ktyping.matching import EMPTY_STATE, State
 from kauldron.ktyping.missing import MISSING
+from kauldron.ktyping.shapes.matching import EMPTY_STATE, State
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 Fields = dict[str, c.Checker]
 
@@ -69,7 +69,7 @@ class RecordChecker(c.Checker):
 
     def open_scope(self, value: Any, values: dict[str, Any]) -> ShapeScope:
         """A scope for the fields of one value."""
-        from kauldron.ktyping.record_scope import RecordScope
+        from kauldron.ktyping.scopes.record_scope import RecordScope
 
         return RecordScope(self, value, values)
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.array_checker import SpecSource
 from kauldron.ktyping.formatting import format_value
-from kauldron.ktyping.matching import State
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.shape_explanation import explain_mismatch, format_shape
 from kauldron.ktyping.shape_type import ShapeMeta, is_shape_value
-from kauldron.ktyping.sizes import static_shape
+from kauldron.ktyping.shapes.explanation import explain_mismatch, format_shape
+from kauldron.ktyping.shapes.matching import State
+from kauldron.ktyping.shapes.sizes import static_shape
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 
 class ShapeChecker(c.Checker):

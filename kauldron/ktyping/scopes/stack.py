@@ -6,7 +6,7 @@ import contextvars
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 # Holds the top scope; its token remembers the one below.
 STACK: contextvars.ContextVar[ShapeScope | None] = contextvars.ContextVar(

@@ -7,12 +7,13 @@ import sys
 from types import FrameType
 from typing import Any
 
-from kauldron.ktyping import jaxtyping_policy
 from kauldron.ktyping.annotation_names import (
     evaluated_annotations,
     names_of_class,
     read_annotations,
 )
+from kauldron.ktyping.calls import jaxtyping_policy
+from kauldron.ktyping.calls.function_checkers import validate_annotation
 from kauldron.ktyping.checkers.checker import thread
 from kauldron.ktyping.checkers.compiler import Compiler
 from kauldron.ktyping.checkers.record_checkers import DataclassChecker
@@ -20,11 +21,10 @@ from kauldron.ktyping.code_location import locate_class
 from kauldron.ktyping.config import VERSION, get_config
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
-from kauldron.ktyping.function_checkers import validate_annotation
-from kauldron.ktyping.record_scope import RecordScope, TransparentRecordScope
 from kauldron.ktyping.rules import Rules
-from kauldron.ktyping.scope_stack import STACK
-from kauldron.ktyping.visibility import NoActiveScopeError
+from kauldron.ktyping.scopes.record_scope import RecordScope, TransparentRecordScope
+from kauldron.ktyping.scopes.stack import STACK
+from kauldron.ktyping.scopes.visibility import NoActiveScopeError
 
 _TREE_LIBRARIES = {"jax", "jaxlib", "optree"}
 
@@ -49,7 +49,7 @@ def check_dataclass(cls: Any, new_scope: bool, rules: Rules) -> Any:
             plan = plans[made] = _DataclassPlan(made, new_scope, rules)
         plan.check(self)
 
-    __init__.__ktyping_checks_fields__ = True  # pyright: ignore[reportFunctionMemberAccess]
+    vars(__init__)["__ktyping_checks_fields__"] = True
     cls.__init__ = __init__
     cls.__ktyping_wrapped__ = True
     return cls

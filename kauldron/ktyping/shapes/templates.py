@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any
 
-from kauldron.ktyping.shape_spec_errors import ShapeError, ShapeSpecSyntaxError
+from kauldron.ktyping.shapes.spec_errors import ShapeError, ShapeSpecSyntaxError
 
 Lookup = Callable[[str], Any]  # raises KeyError for a name that is not visible
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kauldron.ktyping.checkers import checker as c
-from kauldron.ktyping.matching import State
+from kauldron.ktyping.shapes.matching import State
 
 _MAX_ENTRIES = 128
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kauldron.ktyping.arithmetic import Dims
-from kauldron.ktyping.matching import EMPTY_STATE, State, merged
-from kauldron.ktyping.sizes import format_sizes
+from kauldron.ktyping.shapes.arithmetic import Dims
+from kauldron.ktyping.shapes.matching import EMPTY_STATE, State, merged
+from kauldron.ktyping.shapes.sizes import format_sizes
 
 
 class DimValues(Mapping[str, Any]):

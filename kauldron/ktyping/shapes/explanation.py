@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kauldron.ktyping import shape_spec as s
-from kauldron.ktyping.arithmetic import Dims, possible_values
-from kauldron.ktyping.matching import SpecMatcher, State
-from kauldron.ktyping.sizes import Sizes, UnknownDim, format_size, format_sizes
+from kauldron.ktyping.shapes import spec as s
+from kauldron.ktyping.shapes.arithmetic import Dims, possible_values
+from kauldron.ktyping.shapes.matching import SpecMatcher, State
+from kauldron.ktyping.shapes.sizes import Sizes, UnknownDim, format_size, format_sizes
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scope import ShapeScope
+    from kauldron.ktyping.scopes.scope import ShapeScope
 
 
 def format_shape(shape: Sizes) -> str:

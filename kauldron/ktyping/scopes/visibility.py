@@ -10,8 +10,8 @@ import functools
 import sys
 from types import CodeType, FrameType
 
-from kauldron.ktyping.scope import ShapeScope
-from kauldron.ktyping.scope_stack import STACK
+from kauldron.ktyping.scopes.scope import ShapeScope
+from kauldron.ktyping.scopes.stack import STACK
 
 _INLINE = {"<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 

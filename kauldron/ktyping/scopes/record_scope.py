@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.code_location import CodeLocation, locate_class
-from kauldron.ktyping.matching import EMPTY_STATE
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.scope import ShapeScope, Transparent
+from kauldron.ktyping.scopes.scope import ShapeScope, Transparent
+from kauldron.ktyping.shapes.matching import EMPTY_STATE
 
 if TYPE_CHECKING:
     from kauldron.ktyping.checkers.checker import Checker

@@ -11,8 +11,8 @@ import inspect
 import types
 from typing import Any
 
-from kauldron.ktyping.function_plan import FunctionPlan
-from kauldron.ktyping.resumption import (
+from kauldron.ktyping.calls.function_plan import FunctionPlan
+from kauldron.ktyping.calls.resumption import (
     Resumption,
     drive_async_generator,
     drive_generator,

@@ -17,9 +17,9 @@ import functools
 import re
 from typing import NoReturn
 
-from kauldron.ktyping import shape_spec as s
-from kauldron.ktyping.shape_spec_errors import ShapeSpecSyntaxError
-from kauldron.ktyping.syntax_diagnosis import diagnose
+from kauldron.ktyping.shapes import spec as s
+from kauldron.ktyping.shapes.diagnosis import diagnose
+from kauldron.ktyping.shapes.spec_errors import ShapeSpecSyntaxError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _INT = re.compile(r"[0-9]+")

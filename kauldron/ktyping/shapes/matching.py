@@ -13,11 +13,11 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
 
-from kauldron.ktyping import shape_spec as s
-from kauldron.ktyping.arithmetic import Dims, alternatives, bind, solve
-from kauldron.ktyping.shape_spec_errors import ShapeError
-from kauldron.ktyping.shape_spec_parser import parse
-from kauldron.ktyping.sizes import Sizes, compatible
+from kauldron.ktyping.shapes import spec as s
+from kauldron.ktyping.shapes.arithmetic import Dims, alternatives, bind, solve
+from kauldron.ktyping.shapes.parsing import parse
+from kauldron.ktyping.shapes.sizes import Sizes, compatible
+from kauldron.ktyping.shapes.spec_errors import ShapeError
 
 State = tuple[Dims, ...]
 

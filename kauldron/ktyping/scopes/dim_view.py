@@ -8,13 +8,19 @@ import sys
 from collections.abc import ItemsView, Iterator, KeysView, Sequence
 from typing import Any
 
-from kauldron.ktyping.dim_values import starred
 from kauldron.ktyping.errors import AmbiguousDimensionError
-from kauldron.ktyping.matching import State
-from kauldron.ktyping.scope import ShapeScope
-from kauldron.ktyping.sizes import UNKNOWN_DIM as _UNKNOWN
-from kauldron.ktyping.sizes import Size, Sizes, UnknownDim, format_sizes, is_symbolic
-from kauldron.ktyping.visibility import require_scope
+from kauldron.ktyping.scopes.dim_values import starred
+from kauldron.ktyping.scopes.scope import ShapeScope
+from kauldron.ktyping.scopes.visibility import require_scope
+from kauldron.ktyping.shapes.matching import State
+from kauldron.ktyping.shapes.sizes import UNKNOWN_DIM as _UNKNOWN
+from kauldron.ktyping.shapes.sizes import (
+    Size,
+    Sizes,
+    UnknownDim,
+    format_sizes,
+    is_symbolic,
+)
 
 _NAME = re.compile(r"([*+]?)([A-Za-z][A-Za-z0-9_]*)")
 _UNSET = object()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.call_scope import CallScope
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
-from kauldron.ktyping.scope_stack import STACK
+from kauldron.ktyping.scopes.call_scope import CallScope
+from kauldron.ktyping.scopes.stack import STACK
 
 if TYPE_CHECKING:
     from kauldron.ktyping.checkers.checker import Checker

@@ -6,10 +6,10 @@ import functools
 import sys
 
 from kauldron.ktyping.checkers.array_checker import SpecSource
-from kauldron.ktyping.evaluation import evaluate
-from kauldron.ktyping.scope import ShapeScope
-from kauldron.ktyping.sizes import Sizes
-from kauldron.ktyping.visibility import require_scope
+from kauldron.ktyping.scopes.scope import ShapeScope
+from kauldron.ktyping.scopes.visibility import require_scope
+from kauldron.ktyping.shapes.evaluation import evaluate
+from kauldron.ktyping.shapes.sizes import Sizes
 
 
 def shape(spec: str, *, nested_ok: bool = False) -> Sizes:

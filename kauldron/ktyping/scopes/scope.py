@@ -13,14 +13,14 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.code_location import CodeLocation, locate_frame
-from kauldron.ktyping.dim_values import DimValues, as_state
-from kauldron.ktyping.matching import EMPTY_STATE, State
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.scope_stack import STACK
+from kauldron.ktyping.scopes.dim_values import DimValues, as_state
+from kauldron.ktyping.scopes.stack import STACK
+from kauldron.ktyping.shapes.matching import EMPTY_STATE, State
 
 if TYPE_CHECKING:
     from kauldron.ktyping.checkers.checker import Checker
-    from kauldron.ktyping.dim_view import DimView
+    from kauldron.ktyping.scopes.dim_view import DimView
 
 
 class ShapeScope:
@@ -110,7 +110,7 @@ class ShapeScope:
     @property
     def dim(self) -> DimView:
         """The dims of this scope, also after it was closed."""
-        from kauldron.ktyping.dim_view import DimView
+        from kauldron.ktyping.scopes.dim_view import DimView
 
         return DimView(self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kauldron.ktyping import shape_spec_errors as errors
+from kauldron.ktyping.shapes import spec_errors as errors
 
 _MODIFIERS_BEFORE = re.compile(r"[*#]*$")
 _MODIFIERS_AFTER = re.compile(r"[*#]*")

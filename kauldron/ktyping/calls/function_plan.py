@@ -12,32 +12,33 @@ import inspect
 import types
 from typing import Any
 
-from kauldron.ktyping import call_memo, jaxtyping_policy
 from kauldron.ktyping.annotation_names import (
     closure_variables,
     names_of_function,
     read_annotations,
     read_signature,
 )
-from kauldron.ktyping.call_scope import (
-    CallScope,
-    TransparentCallScope,
-    UncheckedCallScope,
-)
+from kauldron.ktyping.calls import jaxtyping_policy
+from kauldron.ktyping.calls import memo as call_memo
+from kauldron.ktyping.calls.function_checkers import FunctionCheckers, compile_function
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.class_checkers import NeverChecker
 from kauldron.ktyping.code_location import CodeLocation, locate_code
 from kauldron.ktyping.config import VERSION, get_config
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
-from kauldron.ktyping.function_checkers import FunctionCheckers, compile_function
-from kauldron.ktyping.matching import EMPTY_STATE
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.rules import Rules
-from kauldron.ktyping.scope import ShapeScope
-from kauldron.ktyping.scope_stack import STACK
-from kauldron.ktyping.shape_spec_errors import ShapeError
-from kauldron.ktyping.visibility import NoActiveScopeError
+from kauldron.ktyping.scopes.call_scope import (
+    CallScope,
+    TransparentCallScope,
+    UncheckedCallScope,
+)
+from kauldron.ktyping.scopes.scope import ShapeScope
+from kauldron.ktyping.scopes.stack import STACK
+from kauldron.ktyping.scopes.visibility import NoActiveScopeError
+from kauldron.ktyping.shapes.matching import EMPTY_STATE
+from kauldron.ktyping.shapes.spec_errors import ShapeError
 
 _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 

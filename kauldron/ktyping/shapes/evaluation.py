@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from kauldron.ktyping import arithmetic
-from kauldron.ktyping import shape_spec as s
-from kauldron.ktyping.arithmetic import Dims
-from kauldron.ktyping.matching import State
-from kauldron.ktyping.shape_spec_errors import ShapeError
-from kauldron.ktyping.sizes import UNKNOWN_DIM, UNSIZED_DIM, Size, Sizes, is_symbolic
+from kauldron.ktyping.shapes import arithmetic
+from kauldron.ktyping.shapes import spec as s
+from kauldron.ktyping.shapes.arithmetic import Dims
+from kauldron.ktyping.shapes.matching import State
+from kauldron.ktyping.shapes.sizes import (
+    UNKNOWN_DIM,
+    UNSIZED_DIM,
+    Size,
+    Sizes,
+    is_symbolic,
+)
+from kauldron.ktyping.shapes.spec_errors import ShapeError
 
 
 def evaluate(spec: s.ShapeSpec, state: State, *, take_first: bool = False) -> Sizes:

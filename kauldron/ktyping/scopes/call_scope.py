@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.checkers.checker import Checker, thread
 from kauldron.ktyping.code_location import CodeLocation
-from kauldron.ktyping.matching import EMPTY_STATE, State
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.scope import ShapeScope, Transparent
+from kauldron.ktyping.scopes.scope import ShapeScope, Transparent
+from kauldron.ktyping.shapes.matching import EMPTY_STATE, State
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.call_memo import MemoEntry
-    from kauldron.ktyping.function_plan import FunctionPlan
+    from kauldron.ktyping.calls.function_plan import FunctionPlan
+    from kauldron.ktyping.calls.memo import MemoEntry
 
 
 class CallScope(ShapeScope):

@@ -8,20 +8,20 @@ import inspect
 import typing
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping import call_memo
 from kauldron.ktyping.annotation_names import Names, evaluated_annotations
 from kauldron.ktyping.array_type_meta import is_array_type
+from kauldron.ktyping.calls import memo as call_memo
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.array_checker import SpecSource
 from kauldron.ktyping.checkers.compiler import Compiler
 from kauldron.ktyping.checkers.container_checkers import ExtraArgumentsChecker
 from kauldron.ktyping.contents import contains_array_type, walk_annotation
 from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.shape_spec_errors import ShapeSpecSyntaxError
 from kauldron.ktyping.shape_type import is_shape_type
+from kauldron.ktyping.shapes.spec_errors import ShapeSpecSyntaxError
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.function_plan import FunctionPlan
+    from kauldron.ktyping.calls.function_plan import FunctionPlan
 
 _GENERATORS = (
     collections.abc.Generator,

@@ -14,9 +14,8 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kauldron.ktyping import shape_spec as s
-from kauldron.ktyping.shape_spec_errors import ShapeError
-from kauldron.ktyping.sizes import (
+from kauldron.ktyping.shapes import spec as s
+from kauldron.ktyping.shapes.sizes import (
     UNKNOWN_DIM,
     Size,
     UnknownDim,
@@ -27,6 +26,7 @@ from kauldron.ktyping.sizes import (
     provably_negative,
     refine_all,
 )
+from kauldron.ktyping.shapes.spec_errors import ShapeError
 
 Dims = Mapping[str, Any]  # from name to sizes; names that start with `$` are structures
 
@@ -45,7 +45,7 @@ _ANYTHING = object()  # every value solves the equation
 def alternatives(dim: s.Dim) -> tuple[s.Dim, ...]:
     """The expressions without choices that `dim` stands for.
 
-    >>> from kauldron.ktyping.shape_spec_parser import parse
+    >>> from kauldron.ktyping.shapes.parsing import parse
     >>> alternatives(parse("(a|b)*(2|3)").dims[0])
     (a*2, a*3, b*2, b*3)
     """
@@ -161,7 +161,8 @@ def apply(op: str, left: Size, right: Size) -> Size | None:
         return None
     if op == "/":
         quotient = apply("//", left, right)
-        return quotient if compatible(quotient * right, left) else None
+        exact = quotient is not None and compatible(quotient * right, left)
+        return quotient if exact else None
     if op == "**" and isinstance(right, int) and _is_no_size(left, right):
         return None
     return _attempt(_OPERATIONS[op], left, right)

@@ -1,0 +1,1 @@
+"""Checked functions and dataclasses: what happens on each call."""

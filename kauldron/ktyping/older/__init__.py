@@ -1,0 +1,1 @@
+"""The flavour of `kauldron.typing`: older names and slightly different rules."""

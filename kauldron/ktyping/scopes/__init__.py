@@ -1,0 +1,1 @@
+"""Which dims are known, and who may ask for them."""

@@ -1,0 +1,1 @@
+"""The shape language: parse a spec, match a shape, evaluate to sizes."""
