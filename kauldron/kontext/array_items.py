@@ -7,21 +7,29 @@ from typing import Any
 
 from kauldron.path_grammar import Part
 
-_SHAPE_ATTRIBUTES = ("T", "mT")
+SHAPE_ATTRIBUTES = ("T", "mT")
+"""Attributes of arrays that are arrays too, and that specs lack."""
+
+
+def shape_and_dtype(value: Any) -> tuple[tuple[Any, ...], Any] | None:
+    """What describes an array or a spec of one; None for everything else."""
+    try:
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    except Exception:  # a property of the user's: asking what this is must not fail
+        return None
+    if not isinstance(shape, tuple) or dtype is None:
+        return None
+    return shape, dtype
 
 
 def is_array_spec(value: Any) -> bool:
     """Whether this stands for an array: it has a shape and a dtype, but no items."""
-    return (
-        not isinstance(value, type)
-        and hasattr(value, "shape")
-        and hasattr(value, "dtype")
-        and not hasattr(type(value), "__getitem__")
-    )
+    has_items = hasattr(type(value), "__getitem__")
+    return not has_items and shape_and_dtype(value) is not None
 
 
 def spec_item(spec: Any, part: Part) -> Any:
-    """The spec of `array[part]`, or of `array.T`.
+    """The spec of `array[part]`, or of one of the `SHAPE_ATTRIBUTES`.
 
     Raises:
       IndexError: There is no such item.
@@ -30,13 +38,8 @@ def spec_item(spec: Any, part: Part) -> Any:
 
     # One byte, seen as an array of any shape.
     stand_in: Any = np.broadcast_to(np.False_, spec.shape)
-    if isinstance(part, str):
-        if part not in _SHAPE_ATTRIBUTES:
-            raise IndexError(part)
-        shape = getattr(stand_in, part).shape
-    else:
-        shape = stand_in[part].shape
-    return type(spec)(shape=shape, dtype=spec.dtype)
+    item = getattr(stand_in, part) if isinstance(part, str) else stand_in[part]
+    return type(spec)(shape=item.shape, dtype=spec.dtype)
 
 
 def check_bounds(array: Any, part: Part) -> None:

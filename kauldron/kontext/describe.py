@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kauldron.kontext import nodes
+from kauldron.kontext.array_items import shape_and_dtype
 from kauldron.path_grammar import Part, format_part, format_path
 
 _MAX_NAMES = 20
@@ -21,11 +22,9 @@ def describe(value: Any) -> str:
     >>> describe([1, 2])
     'list of length 2'
     """
-    try:
-        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    except Exception:  # a property of the user's: a description must not fail
-        shape = dtype = None
-    if isinstance(shape, tuple) and dtype is not None:
+    array = shape_and_dtype(value)
+    if array is not None:
+        shape, dtype = array
         return f"{dtype}[{','.join(map(str, shape))}]"
     if nodes.is_sequence(value) and not nodes.is_named_tuple(value):
         return f"{type(value).__name__} of length {len(value)}"

@@ -48,7 +48,8 @@ class PathNotFoundError(_ReadableKeyError):
         """The path up to the part that failed."""
         from kauldron.kontext.paths import Path  # Path raises this error itself
 
-        return Path(*self.resolved_parts)
+        # Keys of the user's dicts need not be valid parts: no check.
+        return Path._from_valid(self.resolved_parts)
 
 
 class PathIndexError(PathNotFoundError, IndexError):

@@ -52,6 +52,8 @@ def child(value: Any, part: Part) -> Any:
     found = _item(value, part)
     if found is MISSING and isinstance(part, str):
         found = _attribute(value, part)
+    if found is MISSING and _may_be_of_spec(part) and array_items.is_array_spec(value):
+        found = _item_of_spec(value, part)
     return found
 
 
@@ -63,11 +65,21 @@ def _item(value: Any, part: Part) -> Any:
             if not isinstance(part, str):
                 array_items.check_bounds(value, part)
             return value[part]
-        if array_items.is_array_spec(value):
-            return array_items.spec_item(value, part)
     except (TypeError, IndexError, KeyError):
         pass
     return MISSING
+
+
+def _may_be_of_spec(part: Part) -> bool:
+    # Any other name is no reason to look whether the value has a shape.
+    return not isinstance(part, str) or part in array_items.SHAPE_ATTRIBUTES
+
+
+def _item_of_spec(value: Any, part: Part) -> Any:
+    try:
+        return array_items.spec_item(value, part)
+    except (TypeError, IndexError, ValueError):
+        return MISSING
 
 
 def _attribute(value: Any, name: str) -> Any:

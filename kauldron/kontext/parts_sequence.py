@@ -122,7 +122,10 @@ class PartsSequence(Sequence[Part]):
 
 
 def comparable(part: Any) -> Any:
-    """For a part, or a tuple of them: a hashable stand-in that tells wildcards from the keys `"*"` and `"**"`."""
+    """A hashable stand-in for a part, or for a tuple of them.
+
+    It tells wildcards from the keys `"*"` and `"**"`.
+    """
     if isinstance(part, tuple):
         return tuple(map(comparable, part))
     if isinstance(part, slice):  # hashable only from Python 3.12 on

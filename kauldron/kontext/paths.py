@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kauldron.kontext import lookup, nodes
+from kauldron.kontext.array_items import shape_and_dtype
 from kauldron.kontext.assignment import set_by_path
 from kauldron.kontext.describe import closest, describe, list_names, names_in, structure
 from kauldron.kontext.errors import PathIndexError, PathNotFoundError
@@ -114,7 +115,7 @@ def _is_index(part: Part) -> bool:
 
 
 def _is_indexed(value: Any) -> bool:
-    return nodes.is_sequence(value) or isinstance(getattr(value, "shape", None), tuple)
+    return nodes.is_sequence(value) or shape_and_dtype(value) is not None
 
 
 def explain_miss(parts: tuple[Part, ...], reached: int, value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import flax
 import ml_collections
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from kauldron import kontext
@@ -132,6 +132,12 @@ def test_missing_part_is_a_key_error_with_place_and_keys(path, where, available)
     assert f"Available keys: {available}" in str(caught.value)
 
 
+def test_place_of_an_error_may_have_keys_that_no_path_can_name():
+    with pytest.raises(PathNotFoundError) as caught:
+        filter_by_path({b"odd": {"a": 1}}, "*.nothing")
+    assert caught.value.resolved.parts == (b"odd",)
+
+
 def test_index_out_of_range_tells_the_length():
     with pytest.raises(
         IndexError, match=r"list of length 2.*Available keys:"
@@ -179,7 +185,7 @@ def test_kept_leaves_are_those_below_a_match(tree, tail):
     try:
         kept = filter_by_path(tree, glob)
     except KeyError:
-        return  # strict after the first part behind `**`
+        reject()  # strict after the first part behind `**`: draw another example
     below = kontext.GlobPath.from_str(f"{glob}.**")
     expected = {
         path: leaf

@@ -245,6 +245,25 @@ def test_error_inside_a_property_reaches_the_user(name, error, text):
     assert not isinstance(caught.value, PathNotFoundError)
 
 
+class _BrokenShape:
+    x = 1
+
+    @property
+    def shape(self):
+        raise RuntimeError("must not be asked for")
+
+
+def test_only_the_attribute_that_is_asked_for_is_computed():
+    tree = {"a": _BrokenShape()}
+    assert get_by_path(tree, "a.x") == 1
+    assert get_by_path(tree, "a.T", default="miss") == "miss"
+    assert get_by_path(tree, "a[0]", default="miss") == "miss"
+    with pytest.raises(PathNotFoundError, match="has no 'y'"):
+        get_by_path(tree, "a.y")
+    with pytest.raises(RuntimeError, match="must not be asked for"):
+        get_by_path(tree, "a.shape", default=None)
+
+
 class _Slots:
     __slots__ = ("x",)
 

@@ -9,7 +9,7 @@ import flax
 import flax.linen as nn
 import ml_collections
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from kauldron import konfig, kontext
@@ -395,12 +395,37 @@ _trees = st.recursive(
 @given(_trees.filter(lambda t: isinstance(t, (dict, list))), st.data())
 def test_reading_gives_what_was_set_or_replaced(tree, data):
     leaves = kontext.flatten_with_path(tree)
-    path = data.draw(st.sampled_from([*leaves, "['new']"])) if leaves else "new"
-    if isinstance(tree, list) and path not in leaves:
-        return
+    new = ["['new']"] if isinstance(tree, dict) else []
+    assume(new or leaves)
+    path = data.draw(st.sampled_from([*leaves, *new]))
     before = copy.deepcopy(tree)
     replaced = replace_by_path(tree, path, "value")
     assert tree == before
     set_by_path(tree, path, "value")
     assert tree == replaced
     assert kontext.get_by_path(tree, path) == "value"
+
+
+_dicts = st.recursive(
+    st.integers(),
+    lambda t: st.dictionaries(st.sampled_from("abc"), t, min_size=1, max_size=3),
+    max_leaves=15,
+)
+_globs = st.lists(st.sampled_from(["a", "b", "*", "**"]), max_size=3)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), _dicts, min_size=1), _globs)
+def test_what_is_written_is_never_inside_of_something_written(tree, middle):
+    glob = ".".join(["**", *middle, "a"])
+    existing = {path.parts for path, _ in kontext.iter_by_path(tree, glob)}
+    try:
+        written = set_by_path(tree, glob, 0)
+    except (KeyError, ValueError):
+        reject()  # strict after the first part behind `**`: draw another example
+    places = {kontext.Path.from_str(path).parts for path in written}
+
+    def is_outermost(place):
+        return not any(place[:n] in places | existing for n in range(1, len(place)))
+
+    assert all(is_outermost(place) for place in places)
+    assert {place for place in existing if is_outermost(place)} <= places
