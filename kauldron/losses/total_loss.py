@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from kauldron.metrics.error_text import naming
 from kauldron.metrics.metric import Metric
-from kauldron.utils.error_context import error_prefix
 
 
 def compute_losses(losses: Any, context: Any) -> tuple[jax.Array, Any]:
@@ -39,8 +39,8 @@ def compute_losses(losses: Any, context: Any) -> tuple[jax.Array, Any]:
     states, total = [], jnp.zeros((), jnp.float32)
     with jax.named_scope("losses"):
         for path, loss in paths_and_losses:
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            with error_prefix(f"In loss {name!r}: "), jax.named_scope(name or "loss"):
+            name = jax.tree_util.keystr(path, simple=True, separator="/") or "loss"
+            with naming(lambda: f"In loss {name!r}: "), jax.named_scope(name):  # noqa: B023
                 state = _get_state(loss, context)
                 # A loss that was switched off computes `{}`.
                 total += sum(jax.tree.leaves(state.compute()))

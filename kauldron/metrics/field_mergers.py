@@ -65,7 +65,7 @@ class Elementwise(Merger):
 
 def _widen(leaf: Any) -> Any:
     """Sums of half floats are float32, of bools int32: neither can count far."""
-    dtype = np.result_type(leaf)
+    dtype = jnp.result_type(leaf)
     if np.issubdtype(dtype, np.bool_):
         return _astype(leaf, np.int32)
     if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:
@@ -165,7 +165,7 @@ def _first_leaf(tree: Any) -> list[Any]:
 
 
 def _check_not_traced(left: Any, right: Any, state: State) -> None:
-    if is_traced((left, right)):
+    if is_traced(left) or is_traced(right):
         raise RuntimeError(
             f"{type(state).__qualname__} collects data on the host: its `merge` cannot"
             " be jit-compiled. Return the state from the jitted function and merge"

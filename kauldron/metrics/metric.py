@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kauldron import kontext
+from kauldron.metrics.error_text import naming
 from kauldron.metrics.metric_equality import is_equal
 from kauldron.metrics.options import freeze_options
 from kauldron.metrics.state import EMPTY, EmptyState, State
-from kauldron.utils.error_context import error_prefix
 
 
 class Metric(abc.ABC):
@@ -97,7 +97,7 @@ class Metric(abc.ABC):
           TypeError: If the keys do not fit the arguments of `get_state`.
         """
         inputs = self.resolve_inputs(context)
-        with error_prefix(lambda: f"{_describe_inputs(self, inputs)}: "):
+        with naming(lambda: f"{_describe_inputs(self, inputs)}: "):
             return self.get_state(**inputs)
 
     def resolve_inputs(self, context: Any) -> dict[str, Any]:
@@ -151,8 +151,9 @@ class Metric(abc.ABC):
 
 def _check_state_class(cls: type[Metric]) -> None:
     state = cls.__dict__.get("State")
-    is_state = isinstance(state, type) and issubclass(state, State)
-    if is_state and "_flax_dataclass" not in state.__dict__:
+    if not (isinstance(state, type) and issubclass(state, State)):
+        return
+    if "_flax_dataclass" not in state.__dict__:
         raise TypeError(
             f"{cls.__qualname__}.State ({state.__qualname__}) must be decorated with"
             " `@flax.struct.dataclass`."

@@ -6,7 +6,7 @@ import abc
 import enum
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import flax.struct
 import jax
@@ -50,7 +50,10 @@ class State(abc.ABC, Generic[MetricT]):
 
     parent: MetricT = flax.struct.field(pytree_node=False, default=EMPTY, kw_only=True)
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # what flax's decorator adds, which type checkers do not see
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
         def replace(self, **changes: Any) -> Self: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, Self
 
 import flax.struct
@@ -101,18 +102,17 @@ class _TreeMetric(Metric):
     def _leaf_states(self, trees: dict[str, Any]) -> tuple[list[State], Any]:
         """State of each leaf, and the structure of the tree."""
         trees = {name: tree for name, tree in trees.items() if tree is not None}
-        structures = {name: jax.tree.structure(tree) for name, tree in trees.items()}
-        first = next(iter(structures), None)
-        for name, structure in structures.items():
-            if structure != structures[first]:
+        structures = [(name, jax.tree.structure(tree)) for name, tree in trees.items()]
+        for (first, structure), (name, other) in itertools.pairwise(structures):
+            if structure != other:
                 raise ValueError(
                     f"{type(self).__qualname__} of {type(self.metric).__qualname__}:"
                     f" the trees {first!r} and {name!r} have different structures:"
-                    f" {structures[first]} and {structure}."
+                    f" {structure} and {other}."
                 )
         leaves = zip(*(jax.tree.leaves(tree) for tree in trees.values()))
         states = [self.metric.get_state(**dict(zip(trees, leaf))) for leaf in leaves]
-        return states, structures.get(first)
+        return states, structures[0][1] if structures else None
 
 
 def _glob(key: Any) -> kontext.GlobPath:
@@ -142,7 +142,8 @@ class TreeMap(_TreeMetric):
 
     def get_state(self, **kwargs: Any) -> State:
         states, structure = self._leaf_states(kwargs)
-        return TreeState(tree=structure.unflatten(states) if structure else EMPTY)
+        tree = EMPTY if structure is None else structure.unflatten(states)
+        return TreeState(tree=tree)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

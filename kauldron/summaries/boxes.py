@@ -86,17 +86,17 @@ class ShowBoxes(Metric):
         boxes: Float["*b k 4"],
         boxes_mask: Bool["*b k 1"] | None = None,
     ) -> ShowBoxes.State:
-        if images.ndim == 3:
-            images, boxes = images[None], boxes[None]
-            boxes_mask = None if boxes_mask is None else boxes_mask[None]
         check_channels(images, (1, 3), name="ShowBoxes")
-        if boxes_mask is None:
-            boxes_mask = jnp.ones((*boxes.shape[:-1], 1), bool)
+        is_shown = jnp.ones((*boxes.shape[:-1], 1), bool)
+        if boxes_mask is not None:
+            is_shown = boxes_mask
+        if images.ndim == 3:
+            images, boxes, is_shown = images[None], boxes[None], is_shown[None]
         first = slice(self.num_images)
         return self.State(
             images=rescale(as_float(images[first]), self.in_vrange),
             boxes=boxes[first],
-            boxes_mask=boxes_mask[first],
+            boxes_mask=is_shown[first],
         )
 
 

@@ -78,7 +78,7 @@ class HistogramSummary(Metric):
             return cls()
 
         def merge(self, other: Self) -> Self:
-            if is_traced((self.values, other.values)):
+            if is_traced(self.values) or is_traced(other.values):
                 raise RuntimeError(
                     f"{type(self).__qualname__} collects data on the host: its `merge`"
                     " cannot be jit-compiled."

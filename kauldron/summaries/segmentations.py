@@ -67,19 +67,19 @@ class ShowSegmentations(Metric):
     def get_state(
         self, segmentations: Float | Int, images: Array | None = None
     ) -> ShowSegmentations.State:
-        segmentations = self._prepare(segmentations)
-        is_ids = not np.issubdtype(segmentations.dtype, np.inexact)
-        if is_ids and segmentations.dtype.kind in "iu":
-            check_channels(segmentations, (1,), name="ShowSegmentations (ids)")
-        if images is not None:
-            images = as_float(self._prepare(images))
-            check_channels(images, (1, 3), name="ShowSegmentations")
-            if images.shape[:-1] != segmentations.shape[:-1]:
-                raise ValueError(
-                    f"ShowSegmentations: images of shape {images.shape} do not fit"
-                    f" segmentations of shape {segmentations.shape}."
-                )
-        return self.State(segmentations=segmentations, images=images)
+        segments = self._prepare(segmentations)
+        if segments.dtype.kind in "iu":
+            check_channels(segments, (1,), name="ShowSegmentations (ids)")
+        if images is None:
+            return self.State(segmentations=segments)
+        pictures = as_float(self._prepare(images))
+        check_channels(pictures, (1, 3), name="ShowSegmentations")
+        if pictures.shape[:-1] != segments.shape[:-1]:
+            raise ValueError(
+                f"ShowSegmentations: images of shape {pictures.shape} do not fit"
+                f" segmentations of shape {segments.shape}."
+            )
+        return self.State(segmentations=segments, images=pictures)
 
     def _prepare(self, images: Any) -> Any:
         images = rearrange_images(
