@@ -1,0 +1,109 @@
+"""Optimizers and schedules as values of a config."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from kauldron import kd, konfig
+
+with konfig.imports():
+    import optax as optax_cfg
+
+    from kauldron import kd as kd_cfg
+
+
+def _config():
+    cfg = konfig.ConfigDict({"num_train_steps": 10})
+    cfg.schedules = {
+        "learning_rate": optax_cfg.warmup_cosine_decay_schedule(
+            init_value=0.0,
+            peak_value=1.0,
+            warmup_steps=2,
+            decay_steps=cfg.ref.num_train_steps,
+        )
+    }
+    cfg.optimizer = optax_cfg.sgd(learning_rate=cfg.ref.schedules["learning_rate"])
+    return cfg
+
+
+def _resolve(cfg):
+    return konfig.resolve(konfig.ConfigDict(json.loads(cfg.to_json())))
+
+
+def test_schedule_follows_the_number_of_steps():
+    cfg = _config()
+    assert float(_resolve(cfg).schedules["learning_rate"](10)) == pytest.approx(0.0)
+    cfg.num_train_steps = 100
+    assert float(konfig.resolve(cfg).schedules["learning_rate"](10)) > 0.9
+
+
+def test_optimizer_follows_the_schedule_and_continues_after_a_restart():
+    cfg = konfig.resolve(_config())
+    schedule = cfg.schedules["learning_rate"]
+
+    def rates(state, num_steps):
+        seen = []
+        for _ in range(num_steps):
+            update, state = cfg.optimizer.update(jnp.ones(()), state, jnp.ones(()))
+            seen.append(-float(update))
+        return seen, state
+
+    seen, state = rates(cfg.optimizer.init(jnp.ones(())), 4)
+    restored = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), state)
+    more, _ = rates(restored, 4)
+    expected = [float(schedule(i)) for i in range(8)]
+    np.testing.assert_allclose(seen + more, expected, rtol=1e-6)
+
+
+def test_missing_argument_of_a_schedule_is_named_with_its_place():
+    cfg = konfig.ConfigDict({"num_train_steps": 10})
+    cfg.schedules = {
+        "learning_rate": optax_cfg.warmup_cosine_decay_schedule(
+            init_value=0.0, peak_value=1.0, decay_steps=cfg.ref.num_train_steps
+        )
+    }
+    with pytest.raises(TypeError) as info:
+        konfig.resolve(cfg)
+    message = str(info.value)
+    assert "warmup_steps" in message
+    assert "warmup_cosine_decay_schedule" in message
+    assert "cfg.schedules" in message
+
+
+def test_masks_and_chains():
+    cfg = kd_cfg.optim.partial_update(
+        optimizer=kd_cfg.optim.named_chain(
+            adam=optax_cfg.scale_by_adam(b1=0.5), lr=optax_cfg.scale(-0.1)
+        ),
+        mask=kd_cfg.optim.exclude(["bias", r"layers\.0"]),
+    )
+    assert cfg.optimizer.adam.b1 == 0.5
+    params = {"layers": [{"w": jnp.ones(2)}, {"w": jnp.ones(2)}], "bias": jnp.ones(2)}
+    optimizer = _resolve(cfg)
+    updates, _ = optimizer.update(params, optimizer.init(params), params)
+    assert jax.tree.map(lambda x: bool(x.any()), updates) == {
+        "layers": [{"w": False}, {"w": True}],
+        "bias": False,
+    }
+
+
+def test_mask_resolves_to_an_equal_value():
+    assert _resolve(kd_cfg.optim.select("head")) == kd.optim.select("head")
+
+
+def test_one_optimizer_per_loss():
+    cfg = kd_cfg.contrib.train.multi_optimizer(
+        discriminator=kd_cfg.optim.partial_update(
+            optimizer=optax_cfg.adam(1e-3), mask=kd_cfg.optim.select("discriminator")
+        ),
+        generator=kd_cfg.optim.partial_update(
+            optimizer=optax_cfg.adam(1e-3), mask=kd_cfg.optim.select("generator")
+        ),
+    )
+    optimizer = _resolve(cfg)
+    assert list(optimizer.loss_to_optimizer) == ["discriminator", "generator"]
+    assert isinstance(optimizer, optax.GradientTransformation)
