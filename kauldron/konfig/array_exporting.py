@@ -65,7 +65,7 @@ def _listed(array: Any) -> Any:
             return array.astype(str).tolist()
         return array.astype("int64").tolist()
     if array.dtype.kind == "S":
-        return _map_leaves(lambda b: b.decode("latin-1"), array.tolist())
+        return _map_leaves(_bytes_call, array.tolist())
     return array.tolist()
 
 
@@ -77,6 +77,10 @@ def _map_leaves(fn: Any, values: Any) -> Any:
 
 def _complex_call(value: complex) -> dict[str, Any]:
     return {QUALNAME_KEY: "builtins:complex", "0": value.real, "1": value.imag}
+
+
+def _bytes_call(value: bytes) -> dict[str, Any]:
+    return {QUALNAME_KEY: "builtins:bytes.fromhex", "0": value.hex()}
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 from kauldron.konfig import comparing, copying, json_format, repr_text
 from kauldron.konfig.aliases import display_name
-from kauldron.konfig.errors import key_error, raise_reworded
+from kauldron.konfig.errors import RequiredValueError, key_error, raise_reworded
 from kauldron.konfig.field_types import check_overwrite, convert
 from kauldron.konfig.filling import Filling
 from kauldron.konfig.keys import argument_key, call_items, delete_field, plain_key
@@ -30,7 +30,7 @@ from kauldron.konfig.normalizing import (
     normalize,
     unconfigurable_message,
 )
-from kauldron.konfig.placeholders import Variable, is_shared
+from kauldron.konfig.placeholders import Variable, is_shared, is_unset_required
 from kauldron.konfig.qualnames import did_you_mean
 from kauldron.konfig.references import Operation, PathReference, Reference, is_reference
 from kauldron.konfig.set_events import Kind, origin, record, short_repr
@@ -120,7 +120,10 @@ class ConfigDict(MappingMethods):
         except Exception as error:
             place = field_expression(self, key)
             if isinstance(reference, Variable):
-                raise
+                raise  # it names the place itself
+            if is_shared(reference) and is_unset_required(reference):
+                text = f"{place} is required but not set."
+                raise RequiredValueError(text, [place]) from None
             raise_reworded(error, f"Cannot read {place}: {error}")
         if isinstance(reference, Operation) or not isinstance(reference, Reference):
             return self._konfig_normalized(key, value)

@@ -69,21 +69,20 @@ class ConfigDictProxyObject:
         object.__setattr__(self, "__konfig_table__", table)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
+        is_dunder = name.startswith("__") and name.endswith("__")
+        if is_dunder or name.startswith(("_repr_", "_ipython_")):  # hooks of notebooks
             raise AttributeError(
                 f"The konfig proxy of {self.qualname!r} has no attribute {name!r}."
             )
-        if ":" in self.qualname:
-            child = f"{self.qualname}.{name}"
-        else:
-            child = f"{self.qualname}.{name}"
-            table = object.__getattribute__(self, "__konfig_table__")
-            if table is not None and child in table.names:
-                return table.proxy(child)
-            child = f"{self.qualname}:{name}"
+        child = f"{self.qualname}.{name}"
         if normalize_qualname(child) in _KONFIG_NAMES:
             return sys.modules["kauldron.konfig"]
-        return ConfigDictProxyObject(child)
+        if ":" in child:
+            return ConfigDictProxyObject(child)
+        table = object.__getattribute__(self, "__konfig_table__")
+        if table is not None and child in table.names:
+            return table.proxy(child)
+        return ConfigDictProxyObject(f"{self.qualname}:{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> ConfigDict:
         fields: dict[str, Any] = {QUALNAME_KEY: self.qualname}

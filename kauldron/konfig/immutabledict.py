@@ -218,35 +218,32 @@ def freeze_dict_attrs(obj: Any, attrs: Iterable[str]) -> None:
 
 
 class _Keys:
-    """The keys of a flattened dict: compared as a set, kept in their order."""
+    """The keys of a flattened dict, in their own order and in that of the leaves.
 
-    __slots__ = ("keys", "set")
+    Equal if the leaves are in the same order, whatever the order of the dicts.
+    """
 
-    def __init__(self, keys: tuple[Any, ...]) -> None:
-        self.keys = keys
-        self.set = frozenset(keys)
+    __slots__ = ("keys", "of_leaves")
+
+    def __init__(self, d: ImmutableDict[Any, Any]) -> None:
+        self.keys = tuple(d)
+        try:
+            self.of_leaves = tuple(sorted(self.keys))  # as for a plain dict
+        except TypeError:
+            self.of_leaves = self.keys  # of mixed types
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, _Keys) and self.set == other.set
+        return isinstance(other, _Keys) and self.of_leaves == other.of_leaves
 
     def __hash__(self) -> int:
-        return hash(self.set)
+        return hash(self.of_leaves)
 
     def __repr__(self) -> str:
-        return repr(list(_leaf_order(self.keys)))
-
-
-def _leaf_order(keys: Iterable[Any]) -> Iterable[Any]:
-    """Sorted as jax sorts those of a dict; keys of mixed types as they come."""
-    keys = tuple(keys)
-    try:
-        return sorted(keys)
-    except TypeError:
-        return keys
+        return repr(list(self.of_leaves))
 
 
 def _unflatten(keys: _Keys, leaves: Iterable[Any]) -> ImmutableDict[Any, Any]:
-    items = dict(zip(_leaf_order(keys.keys), leaves))
+    items = dict(zip(keys.of_leaves, leaves))
     return ImmutableDict({key: items[key] for key in keys.keys})
 
 
@@ -254,11 +251,12 @@ def _register_in_jax() -> None:
     from jax import tree_util
 
     def flatten(d: ImmutableDict[Any, Any]) -> Any:
-        return [d[key] for key in _leaf_order(d)], _Keys(tuple(d))
+        keys = _Keys(d)
+        return [d[key] for key in keys.of_leaves], keys
 
     def flatten_with_keys(d: ImmutableDict[Any, Any]) -> Any:
-        children = [(tree_util.DictKey(key), d[key]) for key in _leaf_order(d)]
-        return children, _Keys(tuple(d))
+        keys = _Keys(d)
+        return [(tree_util.DictKey(key), d[key]) for key in keys.of_leaves], keys
 
     tree_util.register_pytree_with_keys(
         ImmutableDict, flatten_with_keys, _unflatten, flatten

@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from ml_collections import config_dict
+
 from kauldron.konfig.errors import RequiredValueError
 from kauldron.konfig.field_types import convert, type_name
 from kauldron.konfig.node import (
@@ -127,7 +129,7 @@ def is_unset_required(value: Any) -> bool:
 def _raises(value: Any) -> bool:
     try:
         value.get()
-    except RequiredValueError.__mro__[1]:
+    except config_dict.RequiredValueError:
         return True
     return False
 
