@@ -7,8 +7,8 @@ import argparse
 from kauldron import konfig
 from kauldron.cli.commands import FOUND_SOMETHING, OK
 from kauldron.cli.config_loading import load_config
-from kauldron.cli.terminal import print_lines
 from kauldron.cli.error_descriptions import describe
+from kauldron.cli.terminal import print_lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

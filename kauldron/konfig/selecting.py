@@ -22,9 +22,12 @@ class Selection:
     A node that hangs in several places is one node with several paths.
     """
 
-    def __init__(self, cfg: Node, places: dict[int, tuple[Node, list[Parts]]]) -> None:
+    def __init__(self, cfg: Node, found: list[tuple[Parts, Node]]) -> None:
         self._cfg = cfg
-        self._places = places
+        self._order = [at for at, _ in found]
+        self._places: dict[int, tuple[Node, list[Parts]]] = {}
+        for at, node in found:
+            self._places.setdefault(id(node), (node, []))[1].append(at)
 
     def __iter__(self) -> Iterator[Any]:
         return iter([node for node, _ in self._places.values()])
@@ -36,12 +39,8 @@ class Selection:
         return f"<Selection {self.paths()}>"
 
     def paths(self) -> list[str]:
-        """The paths of all places where the nodes hang."""
-        return [
-            path_grammar.format_path(place)
-            for _, places in self._places.values()
-            for place in places
-        ]
+        """The paths of all places where the nodes hang, in the order of the config."""
+        return [path_grammar.format_path(place) for place in self._order]
 
     def set(self, **fields: Any) -> None:
         """Sets fields of every selected node.
@@ -115,11 +114,7 @@ def select(cfg: Any, target: Any, *, subclasses: bool = False) -> Selection:
     """
     root = as_config(cfg)
     matches = _matcher(root, target, subclasses)
-    places: dict[int, tuple[Node, list[Parts]]] = {}
-    for at, node in iter_nodes(root):
-        if matches(at, node):
-            places.setdefault(id(node), (node, []))[1].append(at)
-    return Selection(root, places)
+    return Selection(root, [item for item in iter_nodes(root) if matches(*item)])
 
 
 # ------------------------------------------------------------------------------------
