@@ -49,13 +49,7 @@ class InceptionCrop(ElementWiseRandomTransform):
             object.__setattr__(self, "resize_size", size)
         method = resize_weights.as_method(self.resize_method)
         object.__setattr__(self, "resize_method", method)
-        low, high = (float(part) for part in self.area_range)
-        if not 0 < low <= high <= 1:
-            raise ValueError(
-                f"InceptionCrop(area_range={self.area_range}): expected two parts of"
-                " the area, 0 < low <= high <= 1."
-            )
-        object.__setattr__(self, "area_range", (low, high))
+        object.__setattr__(self, "area_range", as_area_range(self.area_range))
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
         image = as_array(element)
@@ -85,3 +79,21 @@ class InceptionCrop(ElementWiseRandomTransform):
                 left = int(rng.integers(0, width - box_width + 1))
                 return slice(top, top + box_height), slice(left, left + box_width)
         return slice(None), slice(None)
+
+
+def as_area_range(area_range: Any) -> tuple[float, float]:
+    """Two parts of the area, in order.
+
+    Raises:
+      ValueError: They are not.
+    """
+    try:
+        low, high = (float(part) for part in area_range)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not 0 < low <= high <= 1:
+        raise ValueError(
+            f"InceptionCrop(area_range={area_range!r}): expected two parts of the area,"
+            " 0 < low <= high <= 1."
+        )
+    return low, high

@@ -6,12 +6,14 @@ import dataclasses
 import operator
 from typing import Any
 
+from kauldron.data.transforms import tensorflow_forms
 from kauldron.data.transforms.array_family import (
     array_module,
     as_array,
     describe,
     is_integer,
     is_jax,
+    is_tf,
 )
 from kauldron.data.transforms.element_wise import ElementWiseTransform
 
@@ -42,7 +44,6 @@ class OneHot(ElementWiseTransform):
     on: float = 1.0
     off: float = 0.0
 
-    __kd_data_backend__ = "py"
     traceable = True
 
     def __post_init__(self) -> None:
@@ -61,6 +62,10 @@ class OneHot(ElementWiseTransform):
     def _encode(self, labels: Any, merge: bool) -> Any:
         if not is_integer(labels):
             raise TypeError(f"OneHot: labels must be integers, got {describe(labels)}.")
+        if is_tf(labels):
+            return tensorflow_forms.one_hot(
+                labels, self.num_classes, self.on, self.off, merge=merge
+            )
         if not is_jax(labels) and labels.size and labels.max() >= self.num_classes:
             raise ValueError(
                 f"OneHot(num_classes={self.num_classes}): there is a label"

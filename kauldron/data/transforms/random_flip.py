@@ -34,23 +34,22 @@ class RandomFlipLeftRight(ElementWiseRandomTransform):
                 f" {tuple(image.shape)}; add a channel with"
                 " kd.data.Rearrange(pattern='h w -> h w 1')."
             )
-        keep = _draw_keep(image.shape, rng)
-        return np.where(keep, image, image[..., ::-1, :])
+        keep = _draw_keep(image.shape[:-3], rng)
+        return np.where(keep[..., None, None, None], image, image[..., ::-1, :])
 
     def random_map_element_batch(
         self, elements: np.ndarray, rngs: Sequence[np.random.Generator]
     ) -> np.ndarray:
         images = as_array(elements)
         if images.ndim < 4:  # the per-record form has the words for it
-            self.random_map_element(images[0], rngs[0])
-        keep = np.stack(
-            [_draw_keep(images.shape[1:], rngs[i]) for i in range(len(images))]
-        )
-        flipped = ~keep[..., 0, 0, 0]
+            return self.random_map_element(images[0], rngs[0])
+        lead = images.shape[1:-3]
+        flip = ~np.stack([_draw_keep(lead, rngs[i]) for i in range(len(images))])
         result = images.copy()
-        result[flipped] = images[flipped][..., ::-1, :]
+        result[flip] = images[flip][..., ::-1, :]
         return result
 
 
-def _draw_keep(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    return rng.integers(2, size=(*shape[:-3], 1, 1, 1), dtype=bool)
+def _draw_keep(lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """One coin per image; the draws of `rng.integers(2, size=(*lead, 1, 1, 1), ...)`."""
+    return np.asarray(rng.integers(2, size=lead or None, dtype=bool))

@@ -30,7 +30,6 @@ class ResizeSmall(ElementWiseTransform):
     smaller_size: int
     method: str = "AUTO"
 
-    __kd_data_backend__ = "py"
     traceable = True
 
     def __post_init__(self) -> None:

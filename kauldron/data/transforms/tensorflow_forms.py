@@ -52,20 +52,35 @@ def gather(tensor: Any, indices: Sequence[int], axis: int) -> Any:
 
 def center_crop(tensor: Any, target: Sequence[int | None], owner: Any) -> Any:
     """`CenterCrop`; where a size is unknown, the graph fails if it is too small."""
-    if tensor.shape.rank == len(target):
-        known = [
-            size or 0 if full is None else full
-            for full, size in zip(tensor.shape, target)
+    check_crop(tensor, target, owner)
+    wanted = crop_sizes(tensor, target)
+    cropped = tf.slice(tensor, (tf.shape(tensor) - wanted) // 2, wanted)
+    return with_crop_shape(cropped, tensor, target)
+
+
+def check_crop(tensor: Any, target: Sequence[int | None], owner: Any) -> None:
+    """Raise `ValueError` if the crop cannot fit, as far as sizes are known."""
+    shape = list(tensor.shape)
+    if len(shape) == len(target):
+        shape = [
+            want or 0 if size is None else size for size, want in zip(shape, target)
         ]
-    else:
-        known = tensor.shape
-    check_crop_fits(target, known, owner)
+    check_crop_fits(target, shape, owner)
+
+
+def crop_sizes(tensor: Any, target: Sequence[int | None]) -> Any:
+    """The sizes of a crop as a tensor."""
     sizes = tf.shape(tensor)
-    wanted = [sizes[axis] if size is None else size for axis, size in enumerate(target)]
-    cropped = tf.slice(tensor, (sizes - tf.stack(wanted)) // 2, tf.stack(wanted))
+    return tf.stack(
+        [sizes[axis] if size is None else size for axis, size in enumerate(target)]
+    )
+
+
+def with_crop_shape(cropped: Any, tensor: Any, target: Sequence[int | None]) -> Any:
+    """Tell the graph the sizes of a crop that are known."""
+    known = zip(tensor.shape, target)
     return tf.ensure_shape(
-        cropped,
-        [full if size is None else size for full, size in zip(tensor.shape, target)],
+        cropped, [size if want is None else want for size, want in known]
     )
 
 
@@ -84,6 +99,17 @@ def resize(tensor: Any, transform: Resize) -> Any:
     return tf.ensure_shape(
         resized, [*tensor.shape[:-3], *_static(size), tensor.shape[-1]]
     )
+
+
+def one_hot(
+    labels: Any, num_classes: int, on: float, off: float, *, merge: bool
+) -> Any:
+    """`OneHot`; labels that are no class give no one, since a graph cannot raise."""
+    labels = tf.cast(labels, tf.int64)
+    hits = labels[..., tf.newaxis] == tf.range(num_classes, dtype=tf.int64)
+    if merge:
+        hits = tf.reduce_any(hits, axis=-2)
+    return tf.where(hits, tf.constant(on, tf.float32), tf.constant(off, tf.float32))
 
 
 def _sizes(tensor: Any) -> list[Any]:

@@ -225,6 +225,8 @@ def test_inception_crop_of_bytes_rounds():
         {"area_range": (0.0, 1.0)},
         {"area_range": (0.5, 0.2)},
         {"area_range": (0.5, 1.2)},
+        {"area_range": 0.5},
+        {"area_range": ("a", "b")},
     ],
 )
 def test_inception_crop_refuses_bad_arguments_at_construction(arguments):

@@ -1,0 +1,161 @@
+"""Pipelines that are a `tf.data.Dataset` underneath."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from kauldron.data.array_spec import ArraySpec
+from kauldron.data.in_memory import frozen_transforms
+from kauldron.data.iters.iterator import Iterator
+from kauldron.data.iters.non_checkpointable import NonCheckpointableIterator
+from kauldron.data.pipeline import Pipeline
+from kauldron.data.tf import dataset_transforms
+from kauldron.data.tf.tf_iterator import TFDataIterator, to_numpy
+from kauldron.data.transforms.lazy_tensorflow import tf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TFDataPipeline(Pipeline):
+    """Batches from a `tf.data.Dataset`, as NumPy arrays.
+
+    A sub-class implements `ds_for_current_process`. TensorFlow then sees no GPU: those
+    are for JAX.
+
+    Attributes:
+      batch_drop_remainder: Whether records at the end that fill no batch are dropped.
+      transforms: List or dict of transforms: those of `kd.data` and `kd.data.tf`,
+        functions of one record, objects with `random_map(features, seed)`.
+      tf_data_options: `tf.data.Options` that win over ours.
+      prefetch_size: Batches that are prepared ahead; 0 for none. By default TensorFlow
+        decides, for a pipeline that is not part of a mixture.
+      checkpoint: Whether checkpoints hold the position. By default where the class can
+        do so cheaply.
+    """
+
+    batch_drop_remainder: bool = True
+    transforms: Sequence[Any] | Mapping[str, Any] = ()
+    tf_data_options: Any = None
+    prefetch_size: int | Literal["auto"] = "auto"
+    checkpoint: bool | None = None
+
+    _supports_symbolic_checkpoint: ClassVar[bool] = False
+
+    __root_cfg_fields_to_recurse__ = ("transforms",)
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("tensorflow") is None:
+            raise ImportError('kd.data.tf needs TensorFlow: pip install "kauldron[tf]"')
+        super().__post_init__()
+        object.__setattr__(self, "transforms", frozen_transforms(self.transforms))
+        dataset_transforms.check_transforms(self.transforms)
+
+    # ------------------------------------------------------------------------
+    # What sub-classes give
+    # ------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def ds_for_current_process(self, rng: Any) -> Any:
+        """Records of this process only, one by one, as a `tf.data.Dataset`.
+
+        Args:
+          rng: A `kd.random.PRNGKey`, the same on all processes.
+        """
+
+    def transform_ds(self, ds: Any, *, rng: Any) -> Any:
+        """The data set after `transforms` and batching."""
+        ds = dataset_transforms.apply_transforms(ds, self.transforms, rng)
+        size = self.host_batch_size
+        if size is None:
+            return ds
+        return ds.batch(size, drop_remainder=self.batch_drop_remainder)
+
+    def ds_with_transforms(self, rng: Any) -> Any:
+        """The whole pipeline as a `tf.data.Dataset`, to be part of a mixture."""
+        ds = self.transform_ds(self.ds_for_current_process(rng), rng=rng)
+        if self.prefetch_size != "auto" and self.prefetch_size:
+            ds = ds.prefetch(self.prefetch_size)
+        return ds
+
+    # ------------------------------------------------------------------------
+    # What consumers ask
+    # ------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator:
+        iterator = iter(self._root_ds)
+        if self._is_checkpointed:
+            return TFDataIterator(source=self, iter=iterator)
+        return NonCheckpointableIterator(source=self, iter=map(to_numpy, iterator))
+
+    def __len__(self) -> int:
+        cardinality = int(self._root_ds.cardinality())
+        if cardinality == tf.data.INFINITE_CARDINALITY:
+            raise TypeError(f"{type(self).__name__} has no end.")
+        if cardinality == tf.data.UNKNOWN_CARDINALITY:
+            raise TypeError(
+                f"The number of batches of {type(self).__name__} is unknown."
+            )
+        return cardinality
+
+    @functools.cached_property
+    def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Spec of a batch of this process; `None` stands for unknown sizes."""
+        return tf.nest.map_structure(_as_array_spec, self._root_ds.element_spec)
+
+    @functools.cached_property
+    def _root_ds(self) -> Any:
+        """The data set that is iterated. One object, since it remembers its shuffles."""
+        from kauldron.random import PRNGKey
+
+        _hide_gpus()
+        ds = self.ds_with_transforms(
+            PRNGKey(self.effective_seed % 2**32).fold_in("kmix")
+        )
+        if self.prefetch_size == "auto":
+            ds = ds.prefetch(tf.data.AUTOTUNE)
+        return ds.with_options(self._options())
+
+    @property
+    def _is_checkpointed(self) -> bool:
+        if self.checkpoint is None:
+            return self._can_checkpoint_symbolically
+        return self.checkpoint
+
+    @property
+    def _can_checkpoint_symbolically(self) -> bool:
+        return self._supports_symbolic_checkpoint
+
+    def _options(self) -> Any:
+        options = tf.data.Options()
+        options.experimental_optimization.map_parallelization = True
+        options.experimental_warm_start = True
+        options.threading.private_threadpool_size = os.cpu_count() or 1
+        options.threading.max_intra_op_parallelism = 1
+        if self._is_checkpointed and self._can_checkpoint_symbolically:
+            options.experimental_symbolic_checkpoint = True
+        if self.tf_data_options is not None:
+            options = options.merge(self.tf_data_options)
+        return options
+
+
+def _as_array_spec(spec: Any) -> ArraySpec:
+    if not isinstance(spec, tf.TensorSpec):
+        raise TypeError(
+            f"A batch holds {spec}; only tensors can be batches. Turn it into a tensor in"
+            " a transform, or drop it with kd.data.Elements(drop=[...])."
+        )
+    if spec.shape.rank is None:
+        raise ValueError(f"The number of dimensions of {spec} is unknown.")
+    return ArraySpec(tuple(spec.shape), spec.dtype.as_numpy_dtype)
+
+
+def _hide_gpus() -> None:
+    try:
+        tf.config.set_visible_devices([], "GPU")
+    except RuntimeError:  # the user's own code uses them already
+        return

@@ -1,0 +1,86 @@
+"""Iterators over `tf.data` pipelines that checkpoints can hold."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from kauldron.data.iters.iterator import Iterator
+from kauldron.data.transforms.lazy_tensorflow import tf
+
+FILE_PREFIX = "tfdata"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TFDataIterator(Iterator):
+    """A `tf.data.Iterator` whose elements are NumPy arrays.
+
+    Attributes:
+      source: The data set it iterates over.
+      iter: The `tf.data.Iterator`.
+    """
+
+    iter: Any
+
+    def __next__(self) -> Any:
+        if self.__dict__.get("_is_closed"):
+            raise ValueError("The iterator is closed.")
+        return to_numpy(next(self.iter))
+
+    def get_state(self) -> dict[str, Any]:
+        """The position as TensorFlow writes it. A shuffle buffer is part of it."""
+        with tempfile.TemporaryDirectory() as directory:
+            save_iterator(self.iter, directory)
+            files = sorted(pathlib.Path(directory).iterdir())
+            return {
+                "tfdata": {
+                    file.name: base64.b64encode(file.read_bytes()).decode()
+                    for file in files
+                }
+            }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            for name, content in state["tfdata"].items():
+                path = pathlib.Path(directory) / pathlib.Path(name).name
+                path.write_bytes(base64.b64decode(content))
+            restore_iterator(self.iter, directory)
+
+    def close(self) -> None:
+        object.__setattr__(self, "_is_closed", True)
+
+    def __kd_ocp_handlers__(self) -> Any:
+        from kauldron.data.tf import tf_checkpoint_handler
+
+        return tf_checkpoint_handler.TFDataHandler()
+
+    def __kd_ocp_save_args__(self) -> Any:
+        from kauldron.data.tf import tf_checkpoint_handler
+
+        return tf_checkpoint_handler.TFDataArg(self.iter)
+
+    __kd_ocp_restore_args__ = __kd_ocp_save_args__
+
+
+def to_numpy(element: Any) -> Any:
+    """The tensors of a tree as NumPy arrays."""
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), element)
+
+
+def save_iterator(iterator: Any, directory: Any) -> None:
+    """Write the position of a `tf.data.Iterator`."""
+    tf.train.Checkpoint(ds=iterator).write(f"{directory}/{FILE_PREFIX}")
+
+
+def restore_iterator(iterator: Any, directory: Any) -> None:
+    """Move a `tf.data.Iterator` to a written position.
+
+    Raises:
+      AssertionError: What was written does not belong to such an iterator.
+    """
+    checkpoint = tf.train.Checkpoint(ds=iterator)
+    checkpoint.read(f"{directory}/{FILE_PREFIX}").assert_consumed()
