@@ -11,7 +11,7 @@ from kauldron.ktyping.array_type_meta import ArrayTypeMeta
 from kauldron.ktyping.checkers.array_checker import array_checker_for
 from kauldron.ktyping.checkers.checker import Checker
 from kauldron.ktyping.checkers.compiler import Compiler
-from kauldron.ktyping.config import VERSION, get_config
+from kauldron.ktyping.config import VERSION
 from kauldron.ktyping.contents import contains_array_type
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
@@ -59,7 +59,7 @@ def check_in_scope(
 ) -> Any:
     """Check a value in a given scope and bind its dims there."""
     __tracebackhide__ = True
-    if not getattr(scope, "is_checked", True) or not _is_enabled(scope):
+    if not scope.is_enabled():
         return value
     checker = compiled(expected_type, rules)
     state = scope.state
@@ -144,7 +144,3 @@ def _has_arrays(annotation: Any) -> bool:
         return _has_arrays_once(annotation)
     except TypeError:
         return contains_array_type(annotation)
-
-
-def _is_enabled(scope: ShapeScope) -> bool:
-    return get_config(scope.source.module_name).typechecking_enabled

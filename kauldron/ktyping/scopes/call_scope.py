@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.checkers.checker import Checker, thread
 from kauldron.ktyping.code_location import CodeLocation
+from kauldron.ktyping.config import VERSION
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.scopes.scope import ShapeScope, Transparent
 from kauldron.ktyping.shapes.matching import EMPTY_STATE, State
@@ -38,6 +39,11 @@ class CallScope(ShapeScope):
         self.return_value = MISSING
 
     is_checked = True
+
+    def is_enabled(self) -> bool:
+        if self.plan.version == VERSION.number:
+            return self.is_checked and self.plan.enabled
+        return self.is_checked and super().is_enabled()
 
     @property
     def code(self) -> CodeType:

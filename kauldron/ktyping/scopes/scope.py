@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.code_location import CodeLocation, locate_frame
+from kauldron.ktyping.config import get_config
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.scopes.dim_values import DimValues, as_state
 from kauldron.ktyping.scopes.stack import STACK
@@ -124,6 +125,10 @@ class ShapeScope:
         """The scope below on the stack."""
         below = None if self.token is None else self.token.old_value
         return below if isinstance(below, ShapeScope) else None
+
+    def is_enabled(self) -> bool:
+        """Whether the configuration wants checks here."""
+        return get_config(self.source.module_name).typechecking_enabled
 
     # Texts and values for messages.
 

@@ -6,7 +6,6 @@ or comprehension written inside it.
 
 from __future__ import annotations
 
-import functools
 import sys
 from types import CodeType, FrameType
 
@@ -41,21 +40,28 @@ def require_scope(frame: FrameType, nested_ok: bool = False) -> ShapeScope:
         code = scope.code
         if nested_ok or frame.f_code is code:
             return scope
-        if code is not None and frame.f_code in _inline_codes(code):
+        if code is not None and id(frame.f_code) in _inline_codes(code):
             return scope
         if _owns_by_mark(frame) or _is_debugged():
             return scope
     raise NoActiveScopeError(_missing_scope_text(frame, scope))
 
 
-@functools.lru_cache(maxsize=4096)
-def _inline_codes(code: CodeType) -> frozenset[CodeType]:
-    """The lambdas and comprehensions written in a function, at any depth."""
-    found: set[CodeType] = set()
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType) and constant.co_name in _INLINE:
-            found |= {constant} | _inline_codes(constant)
-    return frozenset(found)
+def _inline_codes(code: CodeType) -> frozenset[int]:
+    """The ids of the lambdas and comprehensions written in a function, at any depth."""
+    try:
+        return _remembered[id(code)][1]
+    except KeyError:
+        found: set[int] = set()
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType) and constant.co_name in _INLINE:
+                found |= {id(constant)} | _inline_codes(constant)
+        _remembered[id(code)] = code, frozenset(found)
+        return _remembered[id(code)][1]
+
+
+# By id, because hashing a code object reads all of it; holding the code keeps its id.
+_remembered: dict[int, tuple[CodeType, frozenset[int]]] = {}
 
 
 def _owns_by_mark(frame: FrameType) -> bool:

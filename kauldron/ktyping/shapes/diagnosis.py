@@ -8,7 +8,7 @@ from kauldron.ktyping.shapes import spec_errors as errors
 
 _MODIFIERS_BEFORE = re.compile(r"[*#]*$")
 _MODIFIERS_AFTER = re.compile(r"[*#]*")
-_NAME_BEFORE = re.compile(r"(?<![A-Za-z0-9_])_?[A-Za-z]?[A-Za-z0-9_]*$")
+_NAME_BEFORE = re.compile(r"(?<![A-Za-z0-9_])_?[A-Za-z][A-Za-z0-9_]*$")
 _OPERATORS = "+-*/%|?"
 
 
@@ -66,7 +66,7 @@ def _misplaced_modifier(text: str, position: int) -> int | None:
     following = text[end.end() : end.end() + 1]
     ends_there = not following or following.isspace() or following in ",)"
     name = _NAME_BEFORE.search(text, 0, start.start())
-    if not ends_there or name is None or not name[0].strip("_"):
+    if not ends_there or name is None:
         return None
     return start.start()
 
