@@ -39,8 +39,6 @@ def open_manager(
         best_mode=checkpointer.best_mode,
         lightweight_initialize=checkpointer.lightweight_initialize,
     )
-    if root.exists():
-        root.chmod(checkpointer.file_mode) if checkpointer.file_mode else None
     manager = ocp.CheckpointManager(
         root,
         options=options,

@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from kauldron.train.train_state import TrainState
 
 
+_FILLED = {
+    "preds": "it is available after the forward pass",
+    "interms": "it is available after the forward pass",
+    "loss_states": "it is available after the losses",
+    "loss_total": "it is available only in train steps, after the losses",
+    "grads": "it is available only in train steps, after the backward pass",
+    "updates": "it is available only in train steps, after the backward pass",
+    "opt_state": "it is available only where the state has an optimizer",
+}
+
+
 @flax.struct.dataclass
 class Context:
     """Everything that is known during a step, filled in as it goes.
@@ -64,6 +75,12 @@ class Context:
             collections=state.collections,
             opt_state=state.opt_state,
         )
+
+    def __kontext_unfilled__(self) -> dict[str, str]:
+        """Why a key finds nothing here: the field is filled later, or never in eval."""
+        return {
+            name: when for name, when in _FILLED.items() if getattr(self, name) is None
+        }
 
     def flatten(self) -> dict[str, Any]:
         """From dotted path to leaf: `{"step": ..., "batch.image": ...}`."""
