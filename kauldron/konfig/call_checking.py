@@ -7,6 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kauldron.konfig.argument_hints import (
+    accepted_names,
+    missing_names,
+    signature_of,
+    unexpected_names,
+)
 from kauldron.konfig.qualnames import did_you_mean
 from kauldron.konfig.value_judging import misfit
 
@@ -32,17 +38,16 @@ def check_call(
     if not callable(function):
         yield ArgumentProblem(None, f"{_name(function)} cannot be called.")
         return
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError):
+    signature = signature_of(function)
+    if signature is None:
         return
-    parameters = signature.parameters
-    kinds = {parameter.kind for parameter in parameters.values()}
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        yield from _unknown_names(function, parameters, named)
-    yield from _positional_problems(function, parameters, positional, named)
-    yield from _missing(function, parameters, positional, named)
-    yield from _misfits(function, parameters, positional, named)
+    yield from _unknown_names(function, signature, positional, named)
+    yield from _positional_problems(function, signature.parameters, positional, named)
+    missing = missing_names(signature, positional, named)
+    if missing:
+        names = ", ".join(map(repr, missing))
+        yield ArgumentProblem(None, f"{_name(function)} needs {names}.")
+    yield from _misfits(function, signature.parameters, positional, named)
 
 
 def _name(function: Any) -> str:
@@ -58,19 +63,17 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _unknown_names(
-    function: Any, parameters: _Parameters, named: Mapping[str, Any]
+    function: Any,
+    signature: inspect.Signature,
+    positional: list[Any],
+    named: Mapping[str, Any],
 ) -> Iterator[ArgumentProblem]:
-    accepted = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.kind not in (*_VARIADIC, inspect.Parameter.POSITIONAL_ONLY)
-    ]
-    for name in named:
-        if name not in accepted:
-            hint = did_you_mean(name, accepted).strip()
-            listed = f"It accepts: {', '.join(accepted) or 'no named arguments'}."
-            message = f"{_name(function)} has no parameter {name!r}."
-            yield ArgumentProblem(name, message, " ".join(filter(None, [hint, listed])))
+    accepted = accepted_names(signature)
+    listed = f"It accepts: {', '.join(accepted) or 'no named arguments'}."
+    for name in unexpected_names(function, positional, named):
+        message = f"{_name(function)} has no parameter {name!r}."
+        hint = did_you_mean(name, accepted).strip()
+        yield ArgumentProblem(name, message, " ".join(filter(None, [hint, listed])))
 
 
 def _positional_problems(
@@ -94,27 +97,6 @@ def _positional_problems(
             yield ArgumentProblem(
                 slot.name, f"{slot.name!r} is given by position and by name."
             )
-
-
-def _missing(
-    function: Any,
-    parameters: _Parameters,
-    positional: list[Any],
-    named: Mapping[str, Any],
-) -> Iterator[ArgumentProblem]:
-    slots = [p.name for p in parameters.values() if p.kind in _POSITIONAL]
-    given = {*slots[: len(positional)], *named}
-    missing = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is inspect.Parameter.empty
-        and parameter.kind not in _VARIADIC
-        and name not in given
-    ]
-    if missing:
-        yield ArgumentProblem(
-            None, f"{_name(function)} needs {', '.join(map(repr, missing))}."
-        )
 
 
 # ------------------------------------------------------------------------------------

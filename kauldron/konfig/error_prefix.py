@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from kauldron.konfig.errors import reworded
+from kauldron.konfig.errors import raise_reworded
 
 
 @contextlib.contextmanager
@@ -23,4 +23,4 @@ def error_prefix(prefix: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise reworded(error, f"{prefix}{error}") from error.__cause__
+        raise_reworded(error, f"{prefix}{error}")

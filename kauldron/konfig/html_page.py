@@ -22,6 +22,7 @@ _STYLE = """
 .konfig .entry[hidden] { display: none; }
 .konfig summary { cursor: pointer; margin-left: -1em; }
 .konfig details:not([open]) + .closing { display: none; }
+.konfig details:not([open]) summary::after { content: " ... " attr(data-closing); }
 .konfig .label { color: #0550ae; }
 .konfig .symbol { color: #8250df; font-weight: 600; }
 .konfig .text { color: #0a3069; }
@@ -79,7 +80,8 @@ def _entry_lines(entry: Entry) -> list[str]:
     if not entry.children:
         return [f"<div {attributes}>{line}</div>"]
     return [
-        f'<div {attributes}><details open="open"><summary>{line}</summary>',
+        f'<div {attributes}><details open="open">'
+        f'<summary data-closing="{entry.closing}">{line}</summary>',
         *(part for child in entry.children for part in _entry_lines(child)),
         f'</details><div class="closing">{escape(entry.closing)}</div></div>',
     ]

@@ -25,7 +25,9 @@ def test_page_has_examples():
     assert len(list(examples())) >= 4
 
 
-@pytest.mark.parametrize("command, output", list(examples()), ids=lambda text: text[:20])
+@pytest.mark.parametrize(
+    "command, output", list(examples()), ids=lambda text: text[:20]
+)
 def test_command_prints_what_the_page_says(kauldron, folder, command, output):
     config = block_pattern("python").search(PAGE.read_text()).group(1)
     (folder / "config.py").write_text(config)
