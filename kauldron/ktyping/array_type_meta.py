@@ -106,6 +106,14 @@ class ArrayTypeMeta(type):
         """Whether the dtype of `obj` is accepted."""
         return cls.dtype is MISSING or cls.dtype.matches(obj)
 
+    def shape_matches(
+        cls, obj: Any, candidates: Any = ({},), fstring_locals: Any = None
+    ) -> frozenset[Any]:
+        """The candidates under which the shape of `obj` fits; empty if it does not."""
+        from kauldron.ktyping.checking import shape_candidates
+
+        return shape_candidates(obj, cls, candidates, fstring_locals)
+
     def __instancecheck__(cls, instance: Any) -> bool:
         from kauldron.ktyping.checking import is_instance_of_array_type
 
@@ -179,7 +187,7 @@ def _subscripted(cls: ArrayTypeMeta, item: Any) -> ArrayTypeMeta:
     alternatives = tuple(
         _narrowed(cls, alternative, classes, dtype) for alternative in cls._alternatives
     )
-    names = [] if classes is MISSING else [c.__name__ for c in classes]
+    names = [] if classes is MISSING else [_short_name(c) for c in classes]
     prefix = (
         f"({', '.join(names)}), "
         if len(names) > 1
@@ -195,6 +203,10 @@ def _subscripted(cls: ArrayTypeMeta, item: Any) -> ArrayTypeMeta:
         spec,
         cls._binds,
     )
+
+
+def _short_name(cls: type) -> str:
+    return cls.__name__.rpartition(".")[2]  # that of jax.Array is dotted
 
 
 def _narrowed(

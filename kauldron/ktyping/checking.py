@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from kauldron.ktyping.contents import contains_array_type
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
 from kauldron.ktyping.rules import STRICT, Rules
+from kauldron.ktyping.scopes.dim_values import DimValues
 from kauldron.ktyping.scopes.scope import ShapeScope
 from kauldron.ktyping.scopes.stack import STACK
 from kauldron.ktyping.scopes.visibility import require_scope
@@ -59,8 +61,11 @@ def check_in_scope(
 ) -> Any:
     """Check a value in a given scope and bind its dims there."""
     __tracebackhide__ = True
-    if not scope.is_enabled():
+    config = scope.config
+    if not (config.typechecking_enabled and scope.is_checked):
         return value
+    if config.collection_check == "all":
+        rules = dataclasses.replace(rules, all_items=True)
     checker = compiled(expected_type, rules)
     state = scope.state
     scope.undetermined = False
@@ -108,6 +113,15 @@ def is_instance_of_array_type(obj: Any, cls: ArrayTypeMeta) -> bool:
     if after is not None and cls._binds:
         scope.state = after
     return after is not None
+
+
+def shape_candidates(
+    obj: Any, cls: ArrayTypeMeta, candidates: Any, fstring_locals: Any
+) -> frozenset[DimValues]:
+    """Match only the shape of `obj`, in a scope of its own."""
+    scope = ShapeScope(candidates=candidates, fstring_locals=fstring_locals)
+    after = array_checker_for(cls).match_shape(obj, scope.state, scope)
+    return frozenset(map(DimValues, after or ()))
 
 
 def _matches(obj: Any, annotation: Any, scope: ShapeScope) -> bool:

@@ -31,6 +31,9 @@ class CodeLocation:
         return f"{self.description}{name} at {self.file}:{self.line}"
 
 
+NOWHERE = CodeLocation("check without a scope", "<unknown>", 0)
+
+
 def locate_code(code: CodeType, description: str, module_name: str) -> CodeLocation:
     """The location of a function by its code: nothing is read from disk."""
     tail = code.co_qualname.rsplit("<locals>.", 1)[-1]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kauldron.ktyping.checkers.checker import Checker, Failure
+from kauldron.ktyping.code_location import NOWHERE
 from kauldron.ktyping.formatting import format_annotation, format_value
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.scopes.dim_values import DimValues, format_dims
@@ -84,6 +85,8 @@ class FailedCheck:
 
     @property
     def origin_block(self) -> str:
+        if self.scope.source is NOWHERE:
+            return ""
         text = f"Origin: {self.scope.source}"
         active = self.scope.active_scope
         if active is not self.scope:

@@ -24,7 +24,7 @@ from kauldron.ktyping.calls.function_checkers import FunctionCheckers, compile_f
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.class_checkers import NeverChecker
 from kauldron.ktyping.code_location import CodeLocation, locate_code
-from kauldron.ktyping.config import VERSION, get_config
+from kauldron.ktyping.config import CONFIG, VERSION, get_config
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
 from kauldron.ktyping.missing import MISSING
@@ -60,7 +60,7 @@ class FunctionPlan:
         self.rules = rules
         self.pop = STACK.reset
         self.version = 0  # of the configuration that the fields below belong to
-        self.enabled = True
+        self.config = CONFIG
         self.compiled: FunctionCheckers | None = None
         self._argument_key: Any = None
         self._result_key: Any = None
@@ -87,7 +87,7 @@ class FunctionPlan:
                 scope = self._enter_slowly(args)
             else:
                 scope = CallScope(self, args, entry.state, entry)
-        elif self.enabled:
+        elif self.config.typechecking_enabled:
             scope = self._enter_slowly(args)
         else:
             scope = UncheckedCallScope(self, args)
@@ -223,14 +223,13 @@ class FunctionPlan:
         """Follow the configuration; compile if that has not been done."""
         __tracebackhide__ = True
         version = VERSION.number
-        config = get_config(self.location.module_name)
-        self.enabled = config.typechecking_enabled
+        config = self.config = get_config(self.location.module_name)
         all_items = config.collection_check == "all"
         if all_items != self.rules.all_items:
             self.rules = dataclasses.replace(self.rules, all_items=all_items)
             self.compiled = None
         self._argument_key = None
-        if self.enabled:
+        if config.typechecking_enabled:
             compiled = self.ensure_compiled()
             self._result_checker = compiled.result
             self._memo = {}

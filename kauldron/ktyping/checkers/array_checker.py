@@ -10,7 +10,7 @@ from kauldron.ktyping import array_classes as ac
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.dtypes import dtype_name
-from kauldron.ktyping.formatting import class_name
+from kauldron.ktyping.formatting import class_name, format_annotation
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.shapes.explanation import explain_mismatch, format_shape
 from kauldron.ktyping.shapes.matching import SpecMatcher, State, matcher_for
@@ -91,6 +91,10 @@ class ArrayChecker(c.Checker):
             accepted = self._judge(value)
         if not accepted:
             return None
+        return self.match_shape(value, state, scope)
+
+    def match_shape(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        """`match` for a value whose class and dtype are not in question."""
         if self.spec is None:
             return state
         shape = static_shape(getattr(value, "shape", ()))
@@ -126,10 +130,7 @@ class ArrayChecker(c.Checker):
         return fitting or [alternative.dtype for alternative in self.alternatives]
 
     def shape_matches(self, value: Any, state: State, scope: ShapeScope) -> bool:
-        if self.spec is None:
-            return True
-        shape = static_shape(getattr(value, "shape", ()))
-        return self.spec.match(shape, state, scope) is not None
+        return self.match_shape(value, state, scope) is not None
 
     def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
         required = f" (required by {self.annotation.__name__})"
@@ -162,7 +163,7 @@ def _shape_of(value: Any) -> Sizes:
 
 
 def class_reason(value: Any, classes: tuple[type, ...]) -> str:
-    names = "|".join(sorted({cls.__name__ for cls in classes}))
+    names = "|".join(sorted({format_annotation(cls) for cls in classes}))
     return c.wrong_class(value, f"an instance of {names}")
 
 

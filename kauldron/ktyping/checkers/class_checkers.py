@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from kauldron.ktyping.annotation_names import read_annotations
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.formatting import format_annotation
 from kauldron.ktyping.shapes.matching import State
@@ -128,7 +129,7 @@ def _protocol_members(protocol: type) -> list[str]:
     for cls in protocol.__mro__:
         if cls.__module__ in ("typing", "typing_extensions", "builtins"):
             continue
-        own = [*vars(cls), *inspect.get_annotations(cls)]
+        own = [*read_annotations(cls), *vars(cls)]
         names.update(dict.fromkeys(own))
     return [name for name in names if not _is_bookkeeping(name)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.checkers.checker import Checker, thread
 from kauldron.ktyping.code_location import CodeLocation
-from kauldron.ktyping.config import VERSION
+from kauldron.ktyping.config import VERSION, Config
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.scopes.scope import ShapeScope, Transparent
 from kauldron.ktyping.shapes.matching import EMPTY_STATE, State
@@ -38,12 +38,10 @@ class CallScope(ShapeScope):
         self.token = None
         self.return_value = MISSING
 
-    is_checked = True
-
-    def is_enabled(self) -> bool:
-        if self.plan.version == VERSION.number:
-            return self.is_checked and self.plan.enabled
-        return self.is_checked and super().is_enabled()
+    @property
+    def config(self) -> Config:
+        is_current = self.plan.version == VERSION.number
+        return self.plan.config if is_current else super().config
 
     @property
     def code(self) -> CodeType:
@@ -111,10 +109,12 @@ class UncheckedCallScope(CallScope):  # pyright: ignore[reportIncompatibleVariab
 
     __slots__ = ("_inferred",)
 
-    is_checked = False
-
     def __init__(self, plan: FunctionPlan, args: tuple[Any, ...]):
         super().__init__(plan, args, None, None)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def is_checked(self) -> bool:
+        return False
 
     @property
     def state(self) -> State:  # pyright: ignore[reportIncompatibleVariableOverride]

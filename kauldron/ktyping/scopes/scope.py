@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.code_location import CodeLocation, locate_frame
-from kauldron.ktyping.config import get_config
+from kauldron.ktyping.code_location import NOWHERE, CodeLocation, locate_frame
+from kauldron.ktyping.config import Config, get_config
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.scopes.dim_values import DimValues, as_state
 from kauldron.ktyping.scopes.stack import STACK
@@ -126,16 +126,22 @@ class ShapeScope:
         below = None if self.token is None else self.token.old_value
         return below if isinstance(below, ShapeScope) else None
 
-    def is_enabled(self) -> bool:
-        """Whether the configuration wants checks here."""
-        return get_config(self.source.module_name).typechecking_enabled
+    @property
+    def config(self) -> Config:
+        """The configuration that holds here."""
+        return get_config(self.source.module_name)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the call was made with checks."""
+        return True
 
     # Texts and values for messages.
 
     @property
     def source(self) -> CodeLocation:
         """Where the scope was opened."""
-        return self._source or CodeLocation("check", "<unknown>", 0)
+        return self._source or NOWHERE
 
     @property
     def arguments(self) -> dict[str, Any]:
