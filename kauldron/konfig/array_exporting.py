@@ -1,4 +1,4 @@
-"""Arrays, dtypes and array specs as data; neither numpy nor jax is imported for it."""
+"""Arrays and dtypes as data; neither numpy nor jax is imported for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WARN_BYTES = 1_000_000
 
 
 def export_array(obj: Any, place: str) -> dict[str, Any] | None:
-    """The export of an array, dtype or array spec; `None` if it is none of them.
+    """The export of an array or dtype; `None` if it is none.
 
     Args:
       obj: Any object.
@@ -28,7 +28,7 @@ def export_array(obj: Any, place: str) -> dict[str, Any] | None:
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(obj, getattr(jax, "Array", ())):
         return _jax_array_call(obj, numpy, jax, place)
-    return _array_spec_call(obj, numpy)
+    return None
 
 
 def _jax_array_call(obj: Any, numpy: Any, jax: Any, place: str) -> dict[str, Any]:
@@ -88,14 +88,3 @@ def _dtype_name(dtype: Any) -> str:
     if dtype.names is not None:
         raise NotImplementedError(f"The record type {dtype} cannot be exported.")
     return dtype.str if dtype.kind in "USMm" else dtype.name
-
-
-def _array_spec_call(obj: Any, numpy: Any) -> dict[str, Any] | None:
-    kind = type(obj)
-    if f"{kind.__module__}.{kind.__name__}" != "etils.enp.array_spec.ArraySpec":
-        return None
-    return {
-        QUALNAME_KEY: "etils.enp.array_spec:ArraySpec",
-        "shape": {QUALNAME_KEY: "builtins.tuple", "0": list(obj.shape)},
-        "dtype": _dtype_name(numpy.dtype(obj.dtype)),
-    }

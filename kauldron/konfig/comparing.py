@@ -14,9 +14,12 @@ def equal(a: Node, b: Any) -> bool:
     """Whether two configs mean the same. Never raises.
 
     Key order does not matter; references count as their current value; a plain mapping
-    is compared as the config it would make.
+    or a proxy is compared as the config it would make.
     """
     if not isinstance(b, Node):
+        as_konfig = getattr(type(b), "__as_konfig__", None)
+        if as_konfig is not None:  # a proxy, as it would be stored
+            b = as_konfig(b)
         if not is_mapping(b):
             return False
         try:

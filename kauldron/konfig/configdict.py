@@ -258,14 +258,22 @@ class ConfigDict(MappingMethods):
         for mapping in (*other, kwargs):
             self._konfig_merge(mapping, "update")
 
-    def _konfig_merge(self, mapping: Any, kind: Kind) -> None:
-        for key, value in stored_items(mapping):
-            key = self._konfig_key(key, append=True)
+    def _konfig_merge(
+        self, mapping: Any, kind: Kind, around: tuple[tuple[int, int], ...] = ()
+    ) -> None:
+        pair = (id(self), id(mapping))
+        if pair in around:  # both contain themselves
+            return
+        items = stored_items(mapping)
+        if QUALNAME_KEY in self._fields:
+            items = call_items(items)
+        for key, value in items:
+            key = plain_key(key)
             old = self._fields.get(key)
             if old is value and old is not None:
                 continue
             if isinstance(old, ConfigDict) and merges_into(old, value):
-                old._konfig_merge(value, kind)
+                old._konfig_merge(value, kind, (*around, pair))
             else:
                 self._konfig_set(key, value, kind)
 

@@ -15,7 +15,7 @@ from kauldron.konfig.node import QUALNAME_KEY as QUALNAME_KEY
 from kauldron.konfig.qualnames import normalize_qualname
 
 # Reached through a proxy, konfig itself is real: `kd.konfig.placeholder(int)`.
-_KONFIG_NAMES = ("kauldron.konfig", "kauldron.kd.konfig")
+KONFIG_NAMES = ("kauldron.konfig", "kauldron.kd.konfig")
 
 
 class ModuleTable:
@@ -33,7 +33,7 @@ class ModuleTable:
 
     def proxy(self, module_name: str) -> Any:
         """The one proxy of a module in this block."""
-        if module_name in _KONFIG_NAMES:
+        if module_name in KONFIG_NAMES:
             return sys.modules["kauldron.konfig"]
         self.add(module_name)
         if module_name not in self.proxies:
@@ -75,7 +75,7 @@ class ConfigDictProxyObject:
                 f"The konfig proxy of {self.qualname!r} has no attribute {name!r}."
             )
         child = f"{self.qualname}.{name}"
-        if normalize_qualname(child) in _KONFIG_NAMES:
+        if normalize_qualname(child) in KONFIG_NAMES:
             return sys.modules["kauldron.konfig"]
         if ":" in child:
             return ConfigDictProxyObject(child)

@@ -9,9 +9,13 @@ from kauldron.konfig.copying import start_from_defaults
 from kauldron.konfig.default_values import default_values_of
 from kauldron.konfig.keys import call_items, plain_key
 from kauldron.konfig.merging import is_mapping, stored_items
-from kauldron.konfig.node import ID_KEY, QUALNAME_KEY, Node
+from kauldron.konfig.node import ID_KEY, QUALNAME_KEY, Node, raw_fields
 from kauldron.konfig.normalizing import LEAF_TYPES, Unconfigurable, normalize
-from kauldron.konfig.set_events import SetEvent
+from kauldron.konfig.set_events import SetEvent, record
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, Node) and not raw_fields(value)
 
 
 class Filling:
@@ -62,18 +66,25 @@ class Filling:
             items = ((key, value) for key, value in items if key != ID_KEY)
         if QUALNAME_KEY in mapping:
             items = call_items(items)
-            default = default_values_of(mapping[QUALNAME_KEY])
-            if default is not None and self.with_defaults:
-                start_from_defaults(node, default)
-                node._konfig_merge(dict(items), "init")  # pyright: ignore
-                return
-        self._store(node, items)
-        if isinstance(mapping, Node):
+        if isinstance(mapping, Node):  # it had its default values when it was made
+            self._store(node, items, node._fields)
             node.__dict__["_locked"] = mapping.is_locked
             node.__dict__["_type_safe"] = mapping.is_type_safe
+            return
+        default = default_values_of(mapping.get(QUALNAME_KEY))
+        if default is None or not self.with_defaults:
+            self._store(node, items, node._fields)
+        else:
+            start_from_defaults(node, default)
+            given = self._store(node, items, {})
+            for key, value in given.items():
+                if isinstance(value, Node) and _is_empty(node._fields.get(key)):
+                    record(node, key, value, "init")
+                    node._fields[key] = value  # nothing to merge: it stays itself
+            node._konfig_merge(given, "init")  # pyright: ignore
 
-    def _store(self, node: Node, items: Any) -> None:
-        fields = node._fields
+    def _store(self, node: Node, items: Any, fields: dict[Any, Any]) -> dict[Any, Any]:
+        """Puts items into `fields`, as `node` will hold them."""
         for key, value in items:
             key = plain_key(key)
             if type(value) not in LEAF_TYPES:
@@ -83,3 +94,4 @@ class Filling:
                     error.parts.append(key)
                     raise
             fields[key] = value
+        return fields

@@ -17,7 +17,11 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from kauldron.konfig.configdict_proxy import ConfigDictProxyObject, ModuleTable
+from kauldron.konfig.configdict_proxy import (
+    KONFIG_NAMES,
+    ConfigDictProxyObject,
+    ModuleTable,
+)
 from kauldron.konfig.errors import raise_reworded
 
 # ------------------------------------------------------------------------------------
@@ -147,6 +151,8 @@ class _Block:
 
     def member(self, package: str, member: str) -> Any:
         """What `from package import member` binds."""
+        if package in KONFIG_NAMES:
+            return getattr(sys.modules["kauldron.konfig"], member)
         full_name = f"{package}.{member}"
         if _is_lazy(full_name) or _is_module(package, member):
             return self.table.proxy(full_name)

@@ -26,10 +26,20 @@ def plain_key(key: Any) -> Key:
     1.5
     """
     if type(key) is str:
-        return ast.literal_eval(key[8:]) if key.startswith(RAW_PREFIX) else key
+        return _decoded(key) if key.startswith(RAW_PREFIX) else key
     if isinstance(key, tuple) and key and all(isinstance(part, str) for part in key):
         return ".".join(key)
     return key
+
+
+def _decoded(key: str) -> Key:
+    text = key.removeprefix(RAW_PREFIX)
+    for read in (ast.literal_eval, float):  # float reads inf and nan
+        try:
+            return read(text)
+        except (ValueError, SyntaxError):
+            continue
+    return key  # not one of ours
 
 
 def raw_key(key: Key) -> str:
@@ -80,12 +90,14 @@ def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
     """The items of a call in order: its symbol, positional arguments, the others.
 
     Raises:
-      ValueError: An argument is given both as `0` and as `"0"`.
+      ValueError: An argument is given both as `0` and as `"0"`, or as `-1`.
     """
     symbol, positional, named = [], {}, []
     for key, value in items:
         key = plain_key(key)
-        if type(key) is int and key >= 0:
+        if type(key) is int:
+            if key < 0:
+                raise ValueError(f"Positional arguments count from 0, got {key}.")
             key = str(key)
         if key == QUALNAME_KEY:
             symbol.append((key, value))

@@ -65,8 +65,8 @@ def ref_copy(cfg: T) -> T:
       >>> test = konfig.ref_copy(train)
       >>> test.shuffle = False
       >>> train.batch_size = 16
-      >>> test
-      <ConfigDict[{'batch_size': 16, 'shuffle': False}]>
+      >>> test.to_dict()
+      {'batch_size': 16, 'shuffle': False}
     """
     if not isinstance(cfg, Node):
         raise ValueError(f"ref_copy copies a config, not {type(cfg).__name__}: {cfg!r}")

@@ -1,6 +1,7 @@
 """Fields that nodes of a symbol start with, registered or shipped."""
 
 import itertools
+import json
 
 import pytest
 
@@ -75,9 +76,8 @@ def test_what_is_given_replaces_nodes_of_other_symbols(name):
 
 
 def test_registering_twice(name):
-    make = lambda: node(name, a=1, p=konfig.placeholder(int))
-    konfig.register_default_values(make())
-    konfig.register_default_values(make())
+    konfig.register_default_values(node(name, a=1, p=konfig.placeholder(int)))
+    konfig.register_default_values(node(name, a=1, p=konfig.placeholder(int)))
     with pytest.raises(ValueError, match=r"(?s)already.*a=1"):
         konfig.register_default_values(node(name, a=2))
 
@@ -161,3 +161,22 @@ def test_nothing_is_imported_for_the_defaults():
         "assert 'kauldron.kd' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_nodes_given_to_a_symbol_with_defaults_keep_their_identity(name):
+    konfig.register_default_values(node(name, evals={}, aux={"x": 1}))
+    shared = konfig.ConfigDict({"k": 1})
+    cfg = node(name, evals=shared, other=[shared], model=node("a:f", part=shared))
+    assert cfg.evals is shared is cfg.other[0] is cfg.model.part
+    loaded = konfig.ConfigDict({"root": json.loads(cfg.to_json())}).root
+    assert loaded == cfg
+    assert loaded.evals is loaded.other[0] is loaded.model.part
+
+
+def test_a_config_made_from_a_config_is_not_filled_in_again(name):
+    konfig.register_default_values(node(name, a=1, d={"x": 1}))
+    cfg = node(name)
+    del cfg.a
+    again = konfig.ConfigDict(cfg)
+    assert "a" not in again
+    assert again.d is cfg.d

@@ -73,6 +73,8 @@ def test_a_plain_mapping_compares_as_the_config_it_would_make():
     cfg = konfig.ConfigDict({"a": {"x": optax.adam}})
     assert cfg == {"a": {"x": {"__const__": "optax:adam"}}}
     assert cfg == ml_collections.ConfigDict(cfg)
+    assert cfg.a.x == optax.adam
+    assert cfg.a.x != optax.sgd
     assert cfg != {"a": {"x": object()}}
     assert cfg != 3
     assert cfg is not None
@@ -266,3 +268,9 @@ def test_a_dict_on_the_left_works():
     assert cfg == {"a": {"y": 2}}
     with pytest.raises(TypeError):
         cfg | 3
+
+
+def test_arguments_are_updated_by_index_in_any_order():
+    cfg = optax.adam(0.1)
+    cfg.update({1: "b", 0: 2.0})
+    assert cfg == optax.adam(2.0, "b")

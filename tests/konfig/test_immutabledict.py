@@ -170,7 +170,7 @@ def test_keys_of_mixed_types_can_be_flattened():
     assert jax.tree.map(str.upper, d) == {1: "A", "b": "C", (1, 2): "D"}
     assert jax.tree.leaves(d) == ["a", "c", "d"]
     reordered = ImmutableDict({"b": 1, (1, 2): 2, 1: 3})
-    with pytest.raises(ValueError, match="structure|key|differ|mismatch"):
+    with pytest.raises(ValueError, match=r"structure|key|differ|mismatch"):
         jax.tree.map(lambda x, y: (x, y), d, reordered)  # never paired wrongly
 
 

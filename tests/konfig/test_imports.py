@@ -132,11 +132,14 @@ def test_konfig_is_real_inside_of_a_block():
         """
         with konfig.imports():
             from kauldron import konfig as same
+            from kauldron.konfig import ConfigDict, ref_fn
             from kauldron import kd
         cfg = konfig.ConfigDict({"x": kd.konfig.placeholder(int)})
         """
     )
     assert names.same is konfig
+    assert names.ConfigDict is konfig.ConfigDict
+    assert names.ref_fn is konfig.ref_fn
     assert names.cfg.x is None
     names.cfg.x = 3
     assert names.cfg.x == 3
