@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Self
 
 import flax.struct
@@ -60,17 +61,7 @@ class AllReduceMean(State[MetricT]):
           ValueError: If the mask does not fit, with both shapes.
         """
         check_normalize_by(normalize_by)
-        values = as_real(values)
-        count, rest = compensated_sum.count_pair(values.size, values.dtype)
-        if mask is not None:
-            mask = _broadcast_mask(mask, values.shape).astype(values.dtype)
-            values = weighted(values, mask)
-            if normalize_by == "mask":
-                count, rest = mask.sum(), jnp.zeros_like(rest)
-        value = values.sum() * weight
-        return cls(
-            value=value, count=count, value_rest=jnp.zeros_like(value), count_rest=rest
-        )
+        return cls(*_sums(values, mask, weight, normalize_by))
 
     def merge(self, other: Self) -> Self:
         if not isinstance(other, AllReduceMean):
@@ -97,6 +88,20 @@ class AllReduceMean(State[MetricT]):
         count = compensated_sum.total_of(self.count, self.count_rest)
         maximum = jnp.maximum if isinstance(count, jax.Array) else np.maximum
         return value / maximum(count, 1e-8)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _sums(values: Any, mask: Any, weight: Any, normalize_by: str) -> Any:
+    """Value, count, and what their rounding dropped."""
+    values = as_real(values)
+    count, rest = compensated_sum.count_pair(values.size, values.dtype)
+    if mask is not None:
+        mask = _broadcast_mask(mask, values.shape).astype(values.dtype)
+        values = weighted(values, mask)
+        if normalize_by == "mask":
+            count, rest = mask.sum(), jnp.zeros_like(rest)
+    value = values.sum() * weight
+    return value, count, jnp.zeros_like(value), rest
 
 
 def check_normalize_by(normalize_by: str) -> None:

@@ -60,20 +60,7 @@ class AverageState(State[MetricT]):
         Raises:
           ValueError: If the mask does not fit, with both shapes.
         """
-        values = as_real(values)
-        if values.ndim == 0:
-            values = values[None]
-            mask = None if mask is None else jnp.atleast_1d(mask)
-        if mask is None:
-            total = values.sum()
-            count, rest = compensated_sum.count_pair(values.size, values.dtype)
-        else:
-            mask = align_mask(mask, values.shape)
-            total = weighted(values, mask).sum()
-            count, rest = _count(mask, values)
-        return cls(
-            total=total, count=count, total_rest=jnp.zeros_like(total), count_rest=rest
-        )
+        return cls(*_sums(values, mask))
 
     def merge(self, other: Self) -> Self:
         if not isinstance(other, AverageState):
@@ -105,6 +92,23 @@ class AverageState(State[MetricT]):
             compensated_sum.total_of(self.total, self.total_rest),
             compensated_sum.total_of(self.count, self.count_rest),
         )
+
+
+@jax.jit
+def _sums(values: Any, mask: Any) -> tuple[jax.Array, ...]:
+    """Total, count, and what their rounding dropped."""
+    values = as_real(values)
+    if values.ndim == 0:
+        values = values[None]
+        mask = None if mask is None else jnp.atleast_1d(mask)
+    if mask is None:
+        total = values.sum()
+        count, rest = compensated_sum.count_pair(values.size, values.dtype)
+    else:
+        mask = align_mask(mask, values.shape)
+        total = weighted(values, mask).sum()
+        count, rest = _count(mask, values)
+    return total, count, jnp.zeros_like(total), rest
 
 
 def _count(mask: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:

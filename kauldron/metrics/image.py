@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -97,6 +98,7 @@ class Ssim(Metric):
         ssim = self._similarity_map(pred, target).mean(axis=(-3, -2, -1))
         return AverageState.from_values(ssim[..., None], mask=mask)
 
+    @functools.partial(jax.jit, static_argnums=0)
     def _similarity_map(self, x: jax.Array, y: jax.Array) -> jax.Array:
         blur = self._blur
         mean_x, mean_y = blur(x), blur(y)

@@ -17,6 +17,22 @@ from kauldron.metrics.options import freeze_options
 from kauldron.metrics.state import EMPTY, EmptyState, State
 
 
+def _set_parent(method: Callable[..., State]) -> Callable[..., State]:
+    """Make the method's state belong to its metric."""
+
+    @functools.wraps(method)
+    def wrapper(self: Metric, *args: Any, **kwargs: Any) -> State:
+        state = method(self, *args, **kwargs)
+        if not isinstance(state, State):
+            raise TypeError(
+                f"{type(self).__qualname__}.{method.__name__}() must return a state, but"
+                f" returned {type(state).__qualname__}."
+            )
+        return state.replace(parent=self) if state.parent is EMPTY else state
+
+    return wrapper
+
+
 class Metric(abc.ABC):
     """Base class of every metric, loss and summary.
 
@@ -76,6 +92,7 @@ class Metric(abc.ABC):
     def get_state(self, **kwargs: Any) -> State:
         """The state of one batch; traceable."""
 
+    @_set_parent
     def empty(self) -> State:
         """The state of no data."""
         if not hasattr(type(self), "State"):
@@ -160,20 +177,6 @@ def _check_state_class(cls: type[Metric]) -> None:
         )
 
 
-def _set_parent(method: Callable[..., State]) -> Callable[..., State]:
-    @functools.wraps(method)
-    def wrapper(self: Metric, *args: Any, **kwargs: Any) -> State:
-        state = method(self, *args, **kwargs)
-        if not isinstance(state, State):
-            raise TypeError(
-                f"{type(self).__qualname__}.{method.__name__}() must return a state, but"
-                f" returned {type(state).__qualname__}."
-            )
-        return state.replace(parent=self) if state.parent is EMPTY else state
-
-    return wrapper
-
-
 def _freeze_before(post_init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(post_init)
     def wrapper(self: Metric, *args: Any) -> None:
@@ -208,7 +211,7 @@ def none_message(metric: Metric, names: list[str]) -> str:
 
 
 def _describe_inputs(metric: Metric, inputs: dict[str, Any]) -> str:
-    """`L2(preds='preds.image': float32[4,3], targets='batch.image': float32[4,1])`."""
+    """`L2(preds='preds.x': float32 (4, 3), targets='batch.x': float32 (4, 1))`."""
     paths = kontext.get_keypaths(metric)
     parts = [
         f"{name}={str(paths.get(name))!r}: {_describe(value)}"
@@ -219,7 +222,7 @@ def _describe_inputs(metric: Metric, inputs: dict[str, Any]) -> str:
 
 def _describe(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"{value.dtype}[{','.join(map(str, np.shape(value)))}]"
+        return f"{value.dtype} {tuple(np.shape(value))}"
     return type(value).__qualname__
 
 

@@ -111,13 +111,18 @@ def _roc_auc(
     if len(present) < 2:
         return np.float64(0.0)
     _check_labels(used, probs.shape[-1])
-    probs = probs[:, used]
-    probs = probs / np.maximum(probs.sum(axis=-1, keepdims=True), np.finfo(float).tiny)
+    probs = _normalize(probs[:, used])
     if len(used) == 2:
         return binary_auc(probs[:, 1], labels == used[1], weights)
     one_hot = labels[:, None] == used
     areas = _one_vs_rest if mode == "ovr" else _one_vs_one
     return np.mean(list(areas(probs, one_hot, weights)))
+
+
+def _normalize(probs: np.ndarray) -> np.ndarray:
+    """Rows that sum to 1, in float32: finer differences are noise that breaks ties."""
+    total = probs.sum(axis=-1, keepdims=True)
+    return (probs / np.where(total > 0, total, 1)).astype(np.float32)
 
 
 def _check_labels(used: np.ndarray, num_classes: int) -> None:

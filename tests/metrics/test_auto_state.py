@@ -91,7 +91,7 @@ def test_sums_minima_and_maxima_merge_inside_jit(reducer):
 @pytest.mark.parametrize("field", ["pieces", "first"])
 def test_collecting_fields_refuse_to_merge_inside_jit(field):
     state = Everything(**{field: jnp.ones(2)})
-    with pytest.raises(RuntimeError, match="Everything.*cannot be jit-compiled"):
+    with pytest.raises(RuntimeError, match=r"Everything.*cannot be jit-compiled"):
         jax.jit(lambda a, b: a.merge(b))(state, state)
 
 
@@ -241,15 +241,17 @@ def test_sums_of_different_shapes_are_refused_naming_field_and_shapes():
 
 
 def test_trees_of_different_structure_are_refused_naming_the_field():
-    with pytest.raises(ValueError, match="'total'.*different"):
+    with pytest.raises(ValueError, match=r"'total'.*different"):
         Everything(total={"a": 1}).merge(Everything(total={"b": 1}))
     merged = Everything(pieces={"a": np.ones(1)}).merge(Everything(pieces=np.ones(1)))
-    with pytest.raises(ValueError, match="'pieces'.*different"):
+    with pytest.raises(ValueError, match=r"'pieces'.*different"):
         merged.finalize()
 
 
 def test_pieces_that_do_not_fit_are_refused_naming_the_field():
-    merged = Everything(pieces=np.ones((1, 2))).merge(Everything(pieces=np.ones((1, 3))))
+    merged = Everything(pieces=np.ones((1, 2))).merge(
+        Everything(pieces=np.ones((1, 3)))
+    )
     with pytest.raises(ValueError, match="'pieces'"):
         merged.finalize()
 
@@ -294,17 +296,17 @@ def test_marked_static_fields_may_hold_numpy_values():
 
 @pytest.mark.parametrize("value", [np.ones(2), jnp.ones(2), [jnp.ones(1)]])
 def test_array_in_a_field_without_helper_is_refused_with_advice(value):
-    with pytest.raises(TypeError, match="'keep'.*sum_field"):
+    with pytest.raises(TypeError, match=r"'keep'.*sum_field"):
         Everything(keep=value)
 
 
 def test_tracer_in_a_field_without_helper_is_refused():
-    with pytest.raises(TypeError, match="'keep'.*sum_field"):
+    with pytest.raises(TypeError, match=r"'keep'.*sum_field"):
         jax.jit(lambda x: Everything(keep=x))(1)
 
 
 def test_data_field_without_rule_is_refused_at_class_definition():
-    with pytest.raises(TypeError, match="'x'.*concat_field"):
+    with pytest.raises(TypeError, match=r"'x'.*concat_field"):
 
         class Bad(metrics.AutoState):
             x: Any = flax.struct.field(pytree_node=True)
