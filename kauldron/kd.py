@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kauldron.lazy_namespace import lazy_namespace
 from kauldron.nn import flax_hook
+from kauldron.utils import library_logs
 
 if TYPE_CHECKING:
     from kauldron import klinen as klinen
@@ -60,3 +61,4 @@ __getattr__, __dir__ = lazy_namespace(
 
 # From here on every flax module takes `is_training_property=`.
 flax_hook.install()
+library_logs.quieten()

@@ -176,7 +176,7 @@ class Evaluator(EvaluatorBase):
     def _measurable(self, field: str) -> Mapping[str, Any]:
         """The field without what was inherited and exists in training only."""
         tree = getattr(self, field)
-        if field not in self._inherited:
+        if not self._is_inherited(field):
             return tree
         absent = (*_ONLY_IN_TRAINING, *(("opt_state",) if self.discard_opt else ()))
         kept, dropped = _split(tree, absent)

@@ -29,7 +29,7 @@ class FlatAutoencoder(nn.Module):
 
     @nn.compact
     @typechecked
-    def __call__(self, inputs: Float[b *inner]) -> dict[str, Any]:
+    def __call__(self, inputs: Float["b *inner"]) -> dict[str, Any]:
         size = math.prod(inputs.shape[1:])
         flat = self.decoder(self.encoder(inputs.reshape(inputs.shape[0], size)))
         if flat.shape[-1] != size:

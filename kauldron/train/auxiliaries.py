@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import flax.struct
 import jax
@@ -77,8 +77,7 @@ def _as_dict(tree: Any) -> Any:
 #
 
 
-@flax.struct.dataclass
-class AuxiliariesState:
+class AuxiliariesState(flax.struct.PyTreeNode):
     """States of losses, metrics and summaries, mergeable over batches.
 
     Attributes:
@@ -92,10 +91,6 @@ class AuxiliariesState:
     metric_states: Tree | None = dataclasses.field(default_factory=dict)
     summary_states: Tree | None = dataclasses.field(default_factory=dict)
     error: Any = None
-
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...
 
     def merge(self, other: AuxiliariesState | None) -> AuxiliariesState:
         """Both together, state by state; also written `self | other`."""
@@ -164,8 +159,7 @@ _KINDS = {
 }
 
 
-@flax.struct.dataclass
-class AuxiliariesOutput:
+class AuxiliariesOutput(flax.struct.PyTreeNode):
     """Values of losses, metrics and summaries.
 
     Attributes:
@@ -177,10 +171,6 @@ class AuxiliariesOutput:
     loss_values: Tree = dataclasses.field(default_factory=dict)
     metric_values: Tree = dataclasses.field(default_factory=dict)
     summary_values: Tree = dataclasses.field(default_factory=dict)
-
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...
 
 
 #

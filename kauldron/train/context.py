@@ -24,8 +24,7 @@ _FILLED = {
 }
 
 
-@flax.struct.dataclass
-class Context:
+class Context(flax.struct.PyTreeNode):
     """Everything that is known during a step, filled in as it goes.
 
     The field names are what keys may start with: `"batch.image"`, `"preds.logits"`,
@@ -60,10 +59,6 @@ class Context:
     opt_state: Any = None
     metric_states: Any = None
     summary_states: Any = None
-
-    if TYPE_CHECKING:
-
-        def replace(self, **updates: Any) -> Self: ...
 
     @classmethod
     def from_state_and_batch(cls, *, state: TrainState, batch: Any) -> Self:

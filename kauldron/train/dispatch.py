@@ -179,7 +179,7 @@ def _estimate_steps(trainer: Trainer) -> int:
 
 def _estimate_step_seconds(trainer: Trainer, batch: Any) -> float:
     """A rough device time of one step, from what the compiler counts in it."""
-    step = type(trainer.trainstep).step
+    step: Any = type(trainer.trainstep).step
     lowered = step.lower(trainer.trainstep, trainer.state_specs, batch)
     cost = lowered.cost_analysis() or {}
     return (

@@ -219,9 +219,11 @@ class _Run:
         except StopIteration:
             self._on_data_end()
             return
-        with jax.profiler.StepTraceAnnotation("train", step_num=step):
-            with error_prefix(lambda: f"Step {step} failed: "):
-                self.state, aux = dispatcher.run(self.state, feed, step)
+        with (
+            jax.profiler.StepTraceAnnotation("train", step_num=step),
+            error_prefix(lambda: f"Step {step} failed: "),
+        ):
+            self.state, aux = dispatcher.run(self.state, feed, step)
         self.step += feed.size
         self._throw_check_errors(step, aux)
         self._bound_work_in_flight()

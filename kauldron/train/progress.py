@@ -31,8 +31,8 @@ class Progress:
         self._bar: rich.progress.Progress | None = None
         console = rich.console.Console(stderr=True)
         if status.is_lead_host and (console.is_terminal or console.is_jupyter):
-            self._bar = _make_bar(console)
-            self._task = self._bar.add_task(
+            bar = self._bar = _make_bar(console)
+            self._task = bar.add_task(
                 desc, total=last_step, completed=step, values="", doing="compiling"
             )
 

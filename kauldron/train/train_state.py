@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import dataclasses
+from typing import Any
 
 import flax.struct
 
 from kauldron.ckpts import items
 
 
-@flax.struct.dataclass(kw_only=True)
-class TrainState(items.StandardCheckpointItem):
+class TrainState(flax.struct.PyTreeNode, items.StandardCheckpointItem):
     """State of training after `step` updates; an immutable pytree.
 
     Attributes:
@@ -20,11 +20,8 @@ class TrainState(items.StandardCheckpointItem):
       opt_state: State of the optimizer.
     """
 
+    _: dataclasses.KW_ONLY
     step: Any = None
     params: Any = None
     collections: Any = None
     opt_state: Any = None
-
-    if TYPE_CHECKING:
-
-        def replace(self, **changes: Any) -> Self: ...

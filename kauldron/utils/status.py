@@ -102,15 +102,19 @@ _FALLBACK.setFormatter(
 
 
 def _make_visible() -> None:
-    """Write to stderr as long as the application has configured no logging itself."""
-    others = [h for h in _LOGGER.handlers if h is not _FALLBACK]
-    is_configured = bool(others or logging.getLogger().handlers)
-    if is_configured and _FALLBACK in _LOGGER.handlers:
+    """Show INFO on stderr if the application had configured no logging at first.
+
+    A handler that a library gives the root logger later (any `logging.warning(...)`
+    does) would show our messages twice: then it shows them alone.
+    """
+    root = logging.getLogger()
+    if any(handler is not _FALLBACK for handler in _LOGGER.handlers):
         _LOGGER.removeHandler(_FALLBACK)
-        _LOGGER.setLevel(logging.NOTSET)
-    elif not is_configured and _LOGGER.level == logging.NOTSET:
+    elif _LOGGER.level == logging.NOTSET and not root.handlers:
         _LOGGER.addHandler(_FALLBACK)
         _LOGGER.setLevel(logging.INFO)
 
+
+_FALLBACK.addFilter(lambda record: not logging.getLogger().handlers)
 
 status = sys.modules[__name__]

@@ -152,12 +152,12 @@ class EventFile:
                 f"events.out.tfevents.{time.time_ns() / 1e9:020.9f}."
                 f"{socket.gethostname()}.{os.getpid()}"
             )
-            self._writer = RecordWriter(str(self._folder / name))
+            writer = self._writer = RecordWriter(str(self._folder / name))
             version = event_pb2.Event(
                 wall_time=time.time(), file_version="brain.Event:2"
             )
-            self._writer.write(version.SerializeToString())
-        self._writer.write(event.SerializeToString())
+            writer.write(version.SerializeToString())
+        self._writer.write(event.SerializeToString())  # type: ignore[union-attr]
 
 
 def _with_batch_axis(array: Any) -> np.ndarray | None:

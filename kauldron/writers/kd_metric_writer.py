@@ -78,13 +78,14 @@ class KDMetricWriter(WriterBase):
             self._files().submit_restart(step)
 
     def flush(self) -> None:
-        files = self.__dict__.get("_open_files")
+        files = vars(self).get("_open_files")
         if files is not None:
             files.flush()
 
     def close(self) -> None:
-        files = self.__dict__.pop("_open_files", None)
+        files = vars(self).get("_open_files")
         if files is not None:
+            object.__setattr__(self, "_open_files", None)
             files.close()
 
     def _submit(self, kind: str, step: int, *args: Any) -> None:
@@ -92,9 +93,10 @@ class KDMetricWriter(WriterBase):
             self._files().submit(kind, step, *args)
 
     def _files(self) -> _CollectionFiles:
-        files = self.__dict__.get("_open_files")
+        files = vars(self).get("_open_files")
         if files is None:
-            files = self.__dict__["_open_files"] = _CollectionFiles(self._folder())
+            files = _CollectionFiles(self._folder())
+            object.__setattr__(self, "_open_files", files)
         return files
 
     def _finite(self, name: str, array: Any) -> np.ndarray:

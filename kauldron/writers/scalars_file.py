@@ -28,12 +28,13 @@ class ScalarsFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._repair()
             self._file = self._path.open("a")
+        file: Any = self._file
         line = {
             "step": step,
             "time": time.time(),
             "values": {name: _jsonable(value) for name, value in values.items()},
         }
-        self._file.write(json.dumps(line) + "\n")
+        file.write(json.dumps(line) + "\n")
 
     def restart_at(self, step: int) -> None:
         """Drop lines of `step` and later, which will be written again."""

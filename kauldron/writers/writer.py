@@ -236,9 +236,9 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
         )
 
     def _warn_once(self, message: str) -> None:
-        seen = self.__dict__.setdefault("_warned", set())
+        seen: frozenset[str] = vars(self).get("_warned", frozenset())
         if message not in seen:
-            seen.add(message)
+            object.__setattr__(self, "_warned", seen | {message})
             status.warn(message, stacklevel=3)
 
 
@@ -256,7 +256,7 @@ def schedule_values(schedules: Mapping[str, Any], step: int) -> dict[str, float]
         jax.transfer_guard("allow"),
         jax.default_device(jax.local_devices(backend="cpu")[0]),
     ):
-        return {name: np.asarray(_jitted(fn)(step)) for name, fn in flat.items()}
+        return {name: float(_jitted(fn)(step)) for name, fn in flat.items()}
 
 
 _JITTED: dict[int, tuple[Any, Any]] = {}

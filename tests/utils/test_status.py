@@ -49,21 +49,34 @@ def test_message_imports_neither_jax_nor_numpy():
     )
 
 
-def test_logging_of_the_application_is_respected():
+def test_logging_that_the_application_configured_is_respected():
     run = _run(
         """
         import logging
-        from kauldron.utils import status
-        status.log("before")
         logging.basicConfig(level=logging.WARNING, format="APP %(message)s")
+        from kauldron.utils import status
         status.log("hidden")
         logging.getLogger().setLevel(logging.INFO)
         status.log("shown")
         """
     )
-    lines = run.stderr.splitlines()
-    assert [line.rsplit(" ", 1)[1] for line in lines] == ["before", "shown"]
-    assert lines[1] == "APP shown"
+    assert run.stderr.splitlines() == ["APP shown"]
+
+
+def test_library_that_logs_a_warning_does_not_silence_us():
+    run = _run(
+        """
+        import logging
+        from kauldron.utils import status
+        status.log("before")
+        logging.warning("from a library")
+        status.log("after")
+        """
+    )
+    first, second, third = run.stderr.splitlines()
+    assert first.endswith("before")
+    assert second.endswith("from a library")
+    assert third.endswith("after")
 
 
 def test_record_carries_the_line_of_the_caller(caplog):

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import flax.struct
 import jax
 import optax
 
@@ -20,7 +19,6 @@ from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
 
 
-@flax.struct.dataclass
 class MultiContext(Context):
     """A context with what each loss contributes.
 
@@ -87,7 +85,9 @@ class MultiTrainStep(TrainStep):
             )
         idle = [name for name in self.aux.losses if name not in optimizers]
         if idle:
-            status.warn(f"No optimizer for the losses {', '.join(idle)}: nothing is trained by them.")
+            status.warn(
+                f"No optimizer for the losses {', '.join(idle)}: nothing is trained by them."
+            )
         return optimizers
 
     def _forward(self, params: Any, context: MultiContext) -> MultiContext:
@@ -139,7 +139,9 @@ class MultiTrainStep(TrainStep):
             ctx = self._forward(params, context)
             if _reads_subgrads(self.aux.losses[names[index]]):
                 ctx = ctx.replace(subgrads=gradients_until(params, index))
-            total, _ = compute_losses({names[index]: self.aux.losses[names[index]]}, ctx)
+            total, _ = compute_losses(
+                {names[index]: self.aux.losses[names[index]]}, ctx
+            )
             return total
 
         subgrads = gradients_until(context.params, len(names))

@@ -1,0 +1,203 @@
+"""Arithmetic on fields."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kauldron.data.transforms import ElementWiseTransform
+from kauldron.data.transforms.array_family import as_array
+from kauldron.data.transforms.cast import cast
+from kauldron.data.transforms.dtypes import DType, as_dtype
+
+Numbers: TypeAlias = float | Sequence[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Arithmetic(ElementWiseTransform, abc.ABC):
+    """An expression of the field and of numbers that broadcast against its last axes."""
+
+    traceable = True
+
+    @abc.abstractmethod
+    def _compute(self, array: Any) -> Any: ...
+
+    def _numbers(self) -> tuple[Numbers, ...]:
+        return ()
+
+    def map_element(self, element: Any) -> Any:
+        return self._compute(as_array(element))
+
+    def map_element_batch(self, elements: Any) -> Any:
+        array = as_array(elements)
+        rank = max((np.ndim(number) for number in self._numbers()), default=0)
+        missing = max(0, rank - (len(array.shape) - 1))  # else records would mix
+        return self._compute(
+            array.reshape(array.shape[0], *[1] * missing, *array.shape[1:])
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AddBias(_Arithmetic):
+    """Adds a number, or one number per entry of the last axes.
+
+    Attributes:
+      key: The field or fields.
+      bias: What to add.
+
+    Example:
+      >>> AddBias(key="x", bias=[1, 10]).map({"x": np.array([[0, 1], [2, 3]])})["x"]
+      array([[ 1, 11],
+             [ 3, 13]])
+    """
+
+    bias: Numbers
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "bias", _frozen(self.bias))
+
+    def _numbers(self) -> tuple[Numbers, ...]:
+        return (self.bias,)
+
+    def _compute(self, array: Any) -> Any:
+        return array + _operand(self.bias)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scale(_Arithmetic):
+    """Multiplies by a number, or by one number per entry of the last axes.
+
+    Attributes:
+      key: The field or fields.
+      factor: What to multiply by.
+    """
+
+    factor: Numbers
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "factor", _frozen(self.factor))
+
+    def _numbers(self) -> tuple[Numbers, ...]:
+        return (self.factor,)
+
+    def _compute(self, array: Any) -> Any:
+        return array * _operand(self.factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Standardize(_Arithmetic):
+    """`(x - mean) / std`.
+
+    Attributes:
+      key: The field or fields.
+      mean: A number, or one per entry of the last axes.
+      std: A number, or one per entry of the last axes.
+    """
+
+    mean: Numbers
+    std: Numbers
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "mean", _frozen(self.mean))
+        object.__setattr__(self, "std", _frozen(self.std))
+        if not np.all(np.asarray(self.std)):
+            raise ValueError(f"Standardize(std={self.std}): cannot divide by zero.")
+
+    def _numbers(self) -> tuple[Numbers, ...]:
+        return (self.mean, self.std)
+
+    def _compute(self, array: Any) -> Any:
+        return (array - _operand(self.mean)) / _operand(self.std)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Normalize(_Arithmetic):
+    """Scales by the upper end of `in_vrange`, then standardizes.
+
+    Attributes:
+      key: The field or fields.
+      in_vrange: Range of the input; it is divided by the upper end.
+      normalize_mean: Of the scaled values; a number, or one per channel.
+      normalize_std: Of the scaled values; a number, or one per channel.
+      dtype: Of the result.
+
+    Example:
+      >>> normalize = Normalize(key="x", normalize_mean=0.5, normalize_std=0.5)
+      >>> normalize.map({"x": np.array([0, 255], np.uint8)})["x"]
+      array([-1.,  1.], dtype=float32)
+    """
+
+    in_vrange: tuple[float, float] = (0.0, 255.0)
+    normalize_mean: Numbers
+    normalize_std: Numbers
+    dtype: DType = np.float32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "in_vrange", tuple(self.in_vrange))
+        object.__setattr__(self, "normalize_mean", _frozen(self.normalize_mean))
+        object.__setattr__(self, "normalize_std", _frozen(self.normalize_std))
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+        if not self.in_vrange[1] or not np.all(np.asarray(self.normalize_std)):
+            raise ValueError(
+                "Normalize divides by in_vrange[1] and by normalize_std: not 0."
+            )
+
+    def _numbers(self) -> tuple[Numbers, ...]:
+        return (self.normalize_mean, self.normalize_std)
+
+    def _compute(self, array: Any) -> Any:
+        scaled = cast(array, self.dtype) / self.dtype.type(self.in_vrange[1])
+        mean = np.asarray(self.normalize_mean, self.dtype)
+        return (scaled - mean) / np.asarray(self.normalize_std, self.dtype)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneMinus(_Arithmetic):
+    """`1 - x`; for booleans the opposite.
+
+    Attributes:
+      key: The field or fields.
+    """
+
+    def _compute(self, array: Any) -> Any:
+        kind = np.dtype(array.dtype).kind
+        if kind == "b":
+            return ~array
+        return 1 - (cast(array, np.dtype(np.int64)) if kind == "u" else array)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Binarize(_Arithmetic):
+    """One where the value exceeds a threshold, else zero, as int32.
+
+    Attributes:
+      key: The field or fields.
+      threshold: The largest value that gives zero.
+    """
+
+    threshold: float
+
+    def _compute(self, array: Any) -> Any:
+        return cast(array > self.threshold, np.dtype(np.int32))
+
+
+def _frozen(numbers: Any) -> Any:
+    """Numbers as what has a hash: a number, or nested tuples."""
+    return _tuples(np.asarray(numbers).tolist())
+
+
+def _tuples(numbers: Any) -> Any:
+    return tuple(map(_tuples, numbers)) if isinstance(numbers, list) else numbers
+
+
+def _operand(numbers: Numbers) -> Any:
+    """Scalars stay Python numbers, which do not widen the dtype of the field."""
+    return np.asarray(numbers) if isinstance(numbers, tuple) else numbers

@@ -1,0 +1,129 @@
+"""Transforms that choose their fields by a predicate, anywhere in a record."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kauldron.data.transforms import MapTransform, RandomMapTransform
+from kauldron.data.transforms.array_family import as_array
+
+Predicate: TypeAlias = Callable[[tuple[str | int, ...], Any], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class matching_keys:  # noqa: N801  reads as a function in configs
+    """A predicate: the last name on the path contains one of some texts.
+
+    Attributes:
+      strs: The texts.
+      strs_to_exclude: Names with one of these are left alone.
+
+    Example:
+      >>> is_image = matching_keys()
+      >>> is_image(("cameras", "front_image"), None), is_image(("label",), None)
+      (True, False)
+    """
+
+    strs: Sequence[str] = ("img", "image", "rgb")
+    strs_to_exclude: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strs", tuple(self.strs))
+        object.__setattr__(self, "strs_to_exclude", tuple(self.strs_to_exclude))
+
+    def __call__(self, key_path: tuple[str | int, ...], value: Any) -> bool:
+        name = str(key_path[-1]) if key_path else ""
+        if any(text in name for text in self.strs_to_exclude):
+            return False
+        return any(text in name for text in self.strs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ElementWiseTransformWithPredicate(MapTransform):
+    """Applies `map_element` to the leaves of a record that a predicate picks.
+
+    Attributes:
+      should_transform_pred: Function of the path (a tuple of names and indices) and the
+        value of a leaf.
+    """
+
+    should_transform_pred: Predicate = matching_keys()
+
+    @abc.abstractmethod
+    def map_element(self, element: Any) -> Any:
+        """The new value of one leaf."""
+
+    def map(self, element: Any) -> Any:
+        return map_chosen(element, self.should_transform_pred, self.map_element)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ElementWiseRandomTransformWithPredicate(RandomMapTransform):
+    """Applies `random_map_element` to the leaves of a record that a predicate picks.
+
+    Every leaf gets a generator in the same state.
+
+    Attributes:
+      should_transform_pred: Function of the path (a tuple of names and indices) and the
+        value of a leaf.
+    """
+
+    should_transform_pred: Predicate = matching_keys()
+
+    @abc.abstractmethod
+    def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
+        """The new value of one leaf."""
+
+    def random_map(self, element: Any, rng: np.random.Generator) -> Any:
+        state = rng.bit_generator.state
+
+        def map_from_same_state(value: Any) -> Any:
+            rng.bit_generator.state = state
+            return self.random_map_element(value, rng)
+
+        return map_chosen(element, self.should_transform_pred, map_from_same_state)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlipUpsideDown(ElementWiseTransformWithPredicate):
+    """Turns images `(..., h, w, c)` upside down.
+
+    Attributes:
+      should_transform_pred: Which leaves; by default those whose name says image.
+    """
+
+    def map_element(self, element: Any) -> Any:
+        image = as_array(element)
+        if len(image.shape) < 3:
+            raise ValueError(
+                f"FlipUpsideDown expects (..., h, w, c), got shape {tuple(image.shape)}."
+            )
+        return image[..., ::-1, :, :]
+
+
+def map_chosen(
+    tree: Any,
+    predicate: Predicate,
+    function: Callable[[Any], Any],
+    path: tuple[str | int, ...] = (),
+) -> Any:
+    """The tree with a function applied to the leaves that the predicate picks."""
+    if isinstance(tree, Mapping):
+        return {
+            name: map_chosen(value, predicate, function, (*path, name))
+            for name, value in tree.items()
+        }
+    if isinstance(tree, list | tuple):
+        items = [
+            map_chosen(value, predicate, function, (*path, i))
+            for i, value in enumerate(tree)
+        ]
+        if hasattr(tree, "_fields"):  # a named tuple
+            return type(tree)(*items)
+        return type(tree)(items)
+    return function(tree) if predicate(path, tree) else tree

@@ -1,0 +1,182 @@
+"""Axes of videos and sequences."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import einops
+import numpy as np
+
+from kauldron.data.transforms import ElementWiseTransform, Rearrange
+from kauldron.data.transforms.array_family import as_array
+from kauldron.data.transforms.rearrange import batch_pattern
+from kauldron.utils.immutabledict import ImmutableDict
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repeat(ElementWiseTransform):
+    """`einops.repeat` of a field.
+
+    Attributes:
+      key: The field or fields.
+      pattern: Such as `"h w -> h w c"`, about the axes of one record.
+      axes_lengths: Sizes of the new axes.
+
+    Example:
+      >>> Repeat(key="x", pattern="a -> a b", axes_lengths={"b": 2}).map({"x": [1, 2]})
+      {'x': array([[1, 1],
+             [2, 2]])}
+    """
+
+    pattern: str
+    axes_lengths: Mapping[str, int] = ImmutableDict()
+
+    traceable = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "axes_lengths", ImmutableDict(self.axes_lengths))
+        batch_pattern(self.pattern)  # raises for what is no pattern
+
+    def map_element(self, element: Any) -> Any:
+        return einops.repeat(as_array(element), self.pattern, **self.axes_lengths)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        pattern = batch_pattern(self.pattern)
+        return einops.repeat(as_array(elements), pattern, **self.axes_lengths)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SliceWithStride(ElementWiseTransform):
+    """Every `stride`-th entry of the first axis.
+
+    Attributes:
+      key: The field or fields.
+      stride: Distance of the entries.
+      num_elements: How many at most; `None` for all.
+    """
+
+    stride: int
+    num_elements: int | None = None
+
+    traceable = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stride < 1 or (self.num_elements is not None and self.num_elements < 0):
+            raise ValueError(
+                f"SliceWithStride(stride={self.stride}, num_elements="
+                f"{self.num_elements}): expected a stride from 1 on, and no fewer than 0."
+            )
+
+    def map_element(self, element: Any) -> Any:
+        return as_array(element)[:: self.stride][: self.num_elements]
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return as_array(elements)[:, :: self.stride][:, : self.num_elements]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FetchElementZero(ElementWiseTransform):
+    """The first entry of the first axis.
+
+    Attributes:
+      key: The field or fields.
+    """
+
+    traceable = True
+
+    def map_element(self, element: Any) -> Any:
+        return as_array(element)[0]
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return as_array(elements)[:, 0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlattenVideo(Rearrange):
+    """Time and space of a video as one axis: `... t h w c -> ... (t h w) c`.
+
+    Attributes:
+      key: The field or fields.
+    """
+
+    pattern: str = dataclasses.field(default="... t h w c -> ... (t h w) c", init=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimeChunkedFlattenVideo(Rearrange):
+    """Chunks of time, each with space as one axis.
+
+    `... (n t) h w c -> ... n (t h w) c`, with `time_chunk_size` frames t in a chunk.
+
+    Attributes:
+      key: The field or fields.
+      time_chunk_size: Frames in a chunk; must divide the length of the video.
+    """
+
+    pattern: str = dataclasses.field(
+        default="... (n t) h w c -> ... n (t h w) c", init=False
+    )
+    axes_lengths: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    time_chunk_size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes_lengths", {"t": self.time_chunk_size})
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpacetimeToDepth(Rearrange):
+    """Blocks of pixels and frames as channels.
+
+    Attributes:
+      key: The field or fields, `(..., t, h, w, c)`.
+      space2depth_factor: Edge of a block in space; must divide height and width.
+      time2depth_factor: Frames of a block; must divide the length.
+    """
+
+    pattern: str = dataclasses.field(
+        default="... (t b) (h s1) (w s2) c -> ... t h w (b s1 s2 c)", init=False
+    )
+    axes_lengths: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    space2depth_factor: int
+    time2depth_factor: int
+
+    def __post_init__(self) -> None:
+        space, time = self.space2depth_factor, self.time2depth_factor
+        object.__setattr__(self, "axes_lengths", {"b": time, "s1": space, "s2": space})
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtractInitialFixedLengthClip(ElementWiseTransform):
+    """The first frames of a list of frames as one array, zeros where there are too few.
+
+    Attributes:
+      key: The field or fields with a list of equal frames, or an array of frames.
+      num_frames: Length of the clip.
+    """
+
+    num_frames: int
+
+    def map_element(self, element: Any) -> Any:
+        if len(element) == 0:
+            raise ValueError("There is no frame to tell the size of the clip.")
+        frames = as_array([*element[: self.num_frames]])
+        missing = self.num_frames - len(frames)
+        return np.pad(frames, [(0, missing)] + [(0, 0)] * (frames.ndim - 1))
+
+    def map_element_batch(self, elements: Any) -> Any:
+        frames = as_array(elements)
+        if frames.shape[1] == 0:
+            raise ValueError("There is no frame to tell the size of the clip.")
+        frames = frames[:, : self.num_frames]
+        missing = self.num_frames - frames.shape[1]
+        return np.pad(frames, [(0, 0), (0, missing)] + [(0, 0)] * (frames.ndim - 2))
