@@ -16,7 +16,7 @@ Predicate: TypeAlias = Callable[[tuple[str | int, ...], Any], bool]
 
 
 @dataclasses.dataclass(frozen=True)
-class matching_keys:  # noqa: N801  reads as a function in configs
+class matching_keys:  # reads as a function in configs
     """A predicate: the last name on the path contains one of some texts.
 
     Attributes:
