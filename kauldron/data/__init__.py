@@ -5,6 +5,8 @@ share. Everything is imported when it is first used: neither jax nor grain nor
 TensorFlow is needed to look at a pipeline.
 """
 
+# ruff: noqa: I001 (in the order a reader wants)
+
 from typing import TYPE_CHECKING
 
 from kauldron.lazy_namespace import lazy_namespace

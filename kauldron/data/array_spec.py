@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from kauldron.data.engine import record_tree
@@ -66,6 +67,8 @@ class ArraySpec:
 
 def spec_dtype(dtype: Any) -> np.dtype:
     """The dtype as specs have it: text of any width is `object`."""
+    if isinstance(dtype, str) and hasattr(ml_dtypes, dtype):  # such as "bfloat16"
+        return np.dtype(getattr(ml_dtypes, dtype))
     dtype = np.dtype(dtype)
     return np.dtype(object) if dtype.kind in "USTO" else dtype
 
@@ -78,7 +81,6 @@ def specs_of(batch: Any) -> Any:
     """
 
     def spec(leaf: Any) -> Any:
-        has_spec = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-        return ArraySpec.of(leaf) if has_spec else leaf
+        return ArraySpec.of(leaf) if record_tree.has_shape_and_dtype(leaf) else leaf
 
     return record_tree.map_leaves(spec, batch)

@@ -1,0 +1,224 @@
+"""All records of a small data set on the device; only their numbers travel per step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kauldron.data.engine import record_tree
+from kauldron.data.engine.batch_job import BatchJob
+from kauldron.data.engine.chunk import as_array
+from kauldron.data.engine.entries import Entry, Kind
+from kauldron.data.engine.source_node import SourceNode
+from kauldron.data.engine.stream_node import ReorderNode, StreamNode
+from kauldron.data.engine.transform_node import TransformNode
+from kauldron.data.transforms.batch_forms import jax_form
+
+if TYPE_CHECKING:
+    from kauldron.data.stream_pipeline import StreamPipeline
+
+_SHARE_OF_MEMORY = 0.1
+_ROWS_AT_ONCE = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceRecords:
+    """The records of a pipeline on the devices, one row each.
+
+    A loop takes stream positions from the iterator, turns them into rows, and gathers
+    inside the compiled step:
+
+        records = kd.data.DeviceRecords.of(ds)
+        rows = records.rows(ds_iter.next_positions(k))       # int32[k, batch]
+        ... jax.lax.scan(lambda s, r: step(s, records.gather(columns, r)), state, rows)
+
+    with `columns = records.columns` passed to the compiled function as an argument. The
+    batches are the same, in the same order, as those of the iterator.
+
+    Attributes:
+      columns: Tree of arrays, replicated over all devices.
+    """
+
+    columns: Any
+    _reorderings: Sequence[ReorderNode]
+    _num_rows: int
+    _steps: Sequence[Callable[[Any], Any]] = ()
+    _mask_key: str | None = None
+
+    @classmethod
+    def of(cls, pipeline: Any) -> DeviceRecords | None:
+        """Put the records of a pipeline on the devices, if that is wanted and possible.
+
+        It is possible for arrays in memory, batched, in a single process, whose
+        transforms do the same to a record each time. With `device_resident="auto"` the
+        transforms must be ours (or declare `traceable = True`), and the records must
+        fit into a tenth of the free memory of an accelerator.
+
+        Returns:
+          The records, or `None`.
+
+        Raises:
+          ValueError: `device_resident=True`, and it is not possible; says why.
+        """
+        wanted = getattr(pipeline, "device_resident", False)
+        if not wanted:
+            return None
+        try:
+            return _put(pipeline, may_be_large=wanted is True)
+        except _NotPossibleError as error:
+            if wanted == "auto":
+                return None
+            name = type(pipeline).__name__
+            raise ValueError(f"{name}(device_resident=True): {error}.") from None
+
+    def rows(self, positions: np.ndarray) -> np.ndarray:
+        """Rows of the records at stream positions, `int32` of the same shape."""
+        flat: Any = positions.ravel()
+        for node in self._reorderings:
+            flat = node.parent_positions(flat)
+        return (
+            (as_array(flat) % self._num_rows).astype(np.int32).reshape(positions.shape)
+        )
+
+    def gather(self, columns: Any, rows: Any) -> Any:
+        """The batch of some rows; for use inside jit."""
+        import jax
+        import jax.numpy as jnp
+
+        batch = jax.tree.map(
+            lambda column: column.at[rows].get(mode="promise_in_bounds"), columns
+        )
+        for step in self._steps:
+            batch = step(batch)
+        if self._mask_key:
+            batch = {**batch, self._mask_key: jnp.ones(rows.shape, bool)}
+        return batch
+
+
+class _NotPossibleError(Exception):
+    pass
+
+
+def _put(pipeline: StreamPipeline, *, may_be_large: bool) -> DeviceRecords:
+    job = pipeline._job
+    source, entries, reorderings = _parts(job)
+    for entry in entries:
+        _check_entry(entry, may_be_users=may_be_large)
+    _check_dtypes(pipeline.element_spec)
+    room = None if may_be_large else _free_memory() * _SHARE_OF_MEMORY
+    per_record = _num_bytes(pipeline.element_spec) / job.plan.local_batch_size
+    steps: list[Callable[[Any], Any]] = []
+    if room is None or per_record * source.length <= room:
+        columns = _transformed(source, entries)
+    else:
+        columns, steps = source.all_columns(), _traced(entries)
+        if _num_bytes(columns) > room:
+            raise _NotPossibleError("the records need too much memory")
+    return DeviceRecords(
+        _on_all_devices(columns), reorderings, source.length, steps, job.mask_key
+    )
+
+
+def _parts(job: BatchJob) -> tuple[SourceNode, list[Entry], list[ReorderNode]]:
+    """What a stream is made of, if it is nothing but one source, reordered."""
+    if job.plan.share.count > 1 or job.owner is not None:
+        raise _NotPossibleError(
+            "the data is shared by several processes, or is grain's"
+        )
+    if job.plan.batch_size is None:
+        raise _NotPossibleError("it has no batches")
+    entries: list[Entry] = []
+    reorderings: list[ReorderNode] = []
+    node: StreamNode = job.node
+    while not isinstance(node, SourceNode):
+        if isinstance(node, TransformNode):
+            entries = [*node.entries, *entries]
+        elif isinstance(node, ReorderNode):
+            reorderings.append(node)
+        else:
+            raise _NotPossibleError(f"a {type(node).__name__} is in the way")
+        node = node.parent
+    if not getattr(node.source, "is_in_memory", False):
+        raise _NotPossibleError("the records are not arrays in memory")
+    return node, [e for e in entries if e.kind is not Kind.SLICE], reorderings
+
+
+def _check_entry(entry: Entry, *, may_be_users: bool) -> None:
+    if entry.kind not in (Kind.MAP, Kind.CALL):
+        raise _NotPossibleError(f"{entry} does not do the same to a record each time")
+    if not (may_be_users or entry.is_ours or jax_form(entry.transform) is not None):
+        raise _NotPossibleError(f"{entry} may not do the same to a record each time")
+
+
+def _check_dtypes(spec: Any) -> None:
+    for path, leaf in record_tree.leaves_with_paths(spec):
+        if leaf.dtype == np.dtype(object):
+            raise _NotPossibleError(f"the field {path!r} is no array of numbers")
+
+
+def _traced(entries: Sequence[Entry]) -> list[Callable[[Any], Any]]:
+    steps = [jax_form(entry.transform) for entry in entries]
+    for entry, step in zip(entries, steps):
+        if step is None:
+            raise _NotPossibleError(
+                f"the records need too much memory after {entry}, which cannot run on"
+                " the device"
+            )
+    return [step for step in steps if step is not None]
+
+
+def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:
+    """All records, transformed once and for all."""
+    if not entries:
+        return source.all_columns()
+    node = TransformNode(source, entries)
+    outputs: list[np.ndarray] = []
+    first: Any = None
+    for start in range(0, source.length, _ROWS_AT_ONCE):
+        rows = range(start, min(start + _ROWS_AT_ONCE, source.length))
+        chunk = node.fetch(rows)
+        if chunk.kept is not None or chunk.records is not None:
+            raise _NotPossibleError("its transforms drop records or change shapes")
+        leaves = [leaf for _, leaf in record_tree.leaves_with_paths(chunk.columns)]
+        if first is None:
+            first = chunk.columns
+            outputs = [
+                np.empty((source.length, *leaf.shape[1:]), leaf.dtype)
+                for leaf in leaves
+            ]
+        for output, leaf in zip(outputs, leaves):
+            output[rows.start : rows.stop] = leaf
+    filled = iter(outputs)
+    return record_tree.map_leaves(lambda _: next(filled), first)
+
+
+def _num_bytes(tree: Any) -> int:
+    return sum(
+        int(np.prod(leaf.shape)) * leaf.dtype.itemsize
+        for _, leaf in record_tree.leaves_with_paths(tree)
+    )
+
+
+def _free_memory() -> float:
+    import jax
+
+    free = []
+    for device in jax.local_devices():
+        stats = device.memory_stats() if device.platform != "cpu" else None
+        if not stats or "bytes_limit" not in stats:
+            raise _NotPossibleError("there is no accelerator with memory of its own")
+        free.append(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    return min(free)
+
+
+def _on_all_devices(columns: Any) -> Any:
+    import jax
+
+    from kauldron.sharding import device_mesh
+    from kauldron.sharding.placement import device_put
+
+    with jax.transfer_guard("allow"):
+        return device_put(columns, device_mesh.REPLICATED)

@@ -62,13 +62,15 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         """The seed in use: that of the pipeline or trainer, or 0 where there is none."""
         if isinstance(self.seed, int):
             return self.seed
-        if "_has_reported_seed" not in self.__dict__:
-            self.__dict__["_has_reported_seed"] = True
-            _log.info(
-                "%s has no seed and belongs to no trainer; its seed is %d.",
-                type(self).__name__,
-                _STANDALONE_SEED,
-            )
+        return self._standalone_seed
+
+    @functools.cached_property
+    def _standalone_seed(self) -> int:
+        _log.info(
+            "%s has no seed and belongs to no trainer; its seed is %d.",
+            type(self).__name__,
+            _STANDALONE_SEED,
+        )
         return _STANDALONE_SEED
 
     def _assert_root_cfg_resolved(self) -> None:
@@ -150,5 +152,4 @@ def _token(value: Any) -> Any:
 
 
 def _is_cache(cls: type, name: str) -> bool:
-    is_property = isinstance(getattr(cls, name, None), functools.cached_property)
-    return is_property or name == "_has_reported_seed"
+    return isinstance(getattr(cls, name, None), functools.cached_property)

@@ -215,5 +215,7 @@ def _indices(chosen: slice, count: int | None) -> range:
         return range(*chosen.indices(count))
     start, stop, step = chosen.start or 0, chosen.stop, chosen.step or 1
     if stop is None or start < 0 or stop < 0 or step < 0:
-        raise ValueError(f"{chosen} of endless data: give a stop, and no negative number.")
+        raise ValueError(
+            f"{chosen} of endless data: give a stop, and no negative number."
+        )
     return range(start, stop, step)

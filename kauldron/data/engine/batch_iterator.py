@@ -70,16 +70,19 @@ class BatchIterator:
           StopIteration: There is none left.
         """
         self._check_open()
-        self._go_to(self._position)
+        executor = self._running_executor()
         units = self._full_units(count)
-        if units:
-            batches = self._job.build_stacked(units)
-            if self._job.skipped is not None:
-                self._note_skipped(self._job.skipped.drain())
-            if batches is not None:
-                self._go_to(self._job.plan.position_after(len(units)))
-                return batches
-        return self._stack_one_by_one(count)
+        if executor.builds_ahead or not units:
+            return self._stack_one_by_one(count)
+        batches = self._job.build_stacked(units)
+        if self._job.skipped is not None:
+            self._note_skipped(self._job.skipped.drain())
+        if batches is None:  # records are missing
+            return self._stack_one_by_one(count)
+        executor.skip(len(units))
+        self._units += len(units)
+        self._position = self._job.plan.position_after(self._units)
+        return batches
 
     def _stack_one_by_one(self, count: int) -> Any:
         batches = [next(self)]
@@ -106,13 +109,12 @@ class BatchIterator:
           StopIteration: There is none left.
         """
         self._check_open()
-        self._go_to(self._position)
         units = self._full_units(count)
         if not units:
             raise StopIteration
         plan = self._job.plan
         positions = np.array([plan.positions(unit) for unit in units])
-        self._go_to(plan.position_after(len(units)))
+        self._go_to(plan.position_after(units.stop))
         return positions
 
     def get_state(self) -> dict[str, Any]:
@@ -168,20 +170,26 @@ class BatchIterator:
         plan = self._job.plan
         if isinstance(plan, SparsePlan) or not plan.batch_size:
             return range(0)
-        stop = count if plan.num_units is None else min(count, plan.num_units)
-        if stop and not plan.is_full(stop - 1):
+        stop = self._units + count
+        if plan.num_units is not None:
+            stop = min(stop, plan.num_units)
+        if stop > self._units and not plan.is_full(stop - 1):
             stop -= 1
-        return range(stop)
+        return range(self._units, stop)
 
     # ------------------------------------------------------------------------
     # Units
     # ------------------------------------------------------------------------
 
-    def _next_piece(self) -> Piece:
+    def _running_executor(self) -> Executor:
         if self._executor is None:
             self._executor = self._make_executor(self._job)
+        return self._executor
+
+    def _next_piece(self) -> Piece:
+        executor = self._running_executor()
         try:
-            piece = self._executor.get()
+            piece = executor.get()
         except StopIteration:
             raise
         except Exception:

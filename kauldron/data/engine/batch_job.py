@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,19 +73,37 @@ class BatchJob:
         """Several full batches at once, stacked on a new leading axis.
 
         Returns:
-          `None` where that cannot be done at once (records are missing).
+          `None` where that cannot be done at once: records are missing, or differ.
         """
-        spans = [self.plan.positions(unit) for unit in units]
-        positions = _joined(spans)
+        first = self._build_flat(units[:1])
+        if first is None:
+            return None
+        size, form = self.plan.local_batch_size, _form(first)
+        rows = len(units) * size
+        outputs = [np.empty((rows, *shape), dtype) for shape, dtype in form]
+        _copy_rows(first, outputs, 0)
+        # As many at once as stay in the processor's cache, and each part copied away at
+        # once, so that its memory is used again: that is where the time goes.
+        unit_bytes = sum(output.nbytes for output in outputs) // len(units)
+        at_once = max(1, _CACHED_BYTES // max(1, unit_bytes))
+        for start in range(1, len(units), at_once):
+            part = self._build_flat(units[start : start + at_once])
+            if part is None or _form(part) != form:
+                return None
+            _copy_rows(part, outputs, start * size)
+        shape = (len(units), size)
+        stacked = iter([o.reshape(*shape, *o.shape[1:]) for o in outputs])
+        return record_tree.map_leaves(lambda _: next(stacked), first)
+
+    def _build_flat(self, units: range) -> Any | None:
+        """Full batches one after another along the first axis."""
+        positions = _joined([self.plan.positions(unit) for unit in units])
         chunk = self.node.fetch(positions)
         if chunk.kept is not None:
             return None
         columns = self.columns(chunk, positions)
-        size = self.plan.local_batch_size
-        if self.mask_key:
-            columns = self.with_mask(columns, len(positions), len(positions))
-        shape = (len(units), size)
-        return record_tree.map_leaves(lambda c: c.reshape(*shape, *c.shape[1:]), columns)
+        size = len(positions)
+        return self.with_mask(columns, size, size) if self.mask_key else columns
 
     def finish(self, columns: Any, size: int) -> Any:
         """A batch of `size` real records as it is handed out: padded, with a mask."""
@@ -152,6 +171,21 @@ class BatchJob:
         return Piece(chunk.own_records(), rows)
 
 
+_CACHED_BYTES = 1 << 20
+
+
+def _form(columns: Any) -> list[tuple[tuple[int, ...], np.dtype]]:
+    """Shape and dtype of the rows of each column."""
+    leaves = record_tree.leaves_with_paths(columns)
+    return [(column.shape[1:], column.dtype) for _, column in leaves]
+
+
+def _copy_rows(columns: Any, outputs: Sequence[np.ndarray], start: int) -> None:
+    leaves = record_tree.leaves_with_paths(columns)
+    for output, (_, column) in zip(outputs, leaves):
+        output[start : start + len(column)] = column
+
+
 def _writeable(column: Any) -> np.ndarray:
     if type(column) is np.ndarray and column.flags.writeable:
         return column
@@ -160,6 +194,6 @@ def _writeable(column: Any) -> np.ndarray:
 
 def _joined(spans: Sequence[range]) -> Positions:
     """Spans one after another, as one span where they follow each other."""
-    if all(a.stop == b.start for a, b in zip(spans, spans[1:])):
+    if all(a.stop == b.start for a, b in itertools.pairwise(spans)):
         return range(spans[0].start, spans[-1].stop)
     return np.concatenate([as_array(span) for span in spans])

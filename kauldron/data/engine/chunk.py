@@ -37,7 +37,9 @@ class Chunk:
     def own_records(self) -> list[Any]:
         """The records one by one, free to be changed by the caller."""
         records = self.as_records()
-        return records if self.is_fresh else [record_tree.copy_record(r) for r in records]
+        return (
+            records if self.is_fresh else [record_tree.copy_record(r) for r in records]
+        )
 
     def with_records(self, records: list[Any], *, is_fresh: bool) -> Chunk:
         """The same positions with new records; `None` among them are dropped."""

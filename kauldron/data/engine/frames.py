@@ -113,4 +113,8 @@ def _aligned(size: int) -> int:
 
 
 def _contiguous(leaf: Any) -> Any:
-    return np.ascontiguousarray(leaf) if isinstance(leaf, np.ndarray) and leaf.ndim else leaf
+    return (
+        np.ascontiguousarray(leaf)
+        if isinstance(leaf, np.ndarray) and leaf.ndim
+        else leaf
+    )

@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 
 import numpy as np
 
 _MASK = 0xFFFFFFFF
 _CHUNK = 1 << 16
+_WHOLE_BLOCK = np.arange(1 << 16, dtype=np.uint32)
 
 
 def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
@@ -36,17 +36,33 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
         return np.zeros(indices.shape, np.int64)
     max_index = size - 1
     block_bits = max(16, max_index.bit_length() + max_index.bit_length() % 2)
-    word_bits = block_bits // 2
-    dtype = np.uint32 if block_bits <= 32 else np.uint64
-    keys = [key & ((1 << word_bits) - 1) for key in _round_keys(seed & _MASK)]
-    out = _encrypt(indices.astype(dtype).ravel(), word_bits, keys)
+    cipher = _Cipher(block_bits // 2, seed & _MASK)
+    flat = indices.ravel()
+    if block_bits == 16 and flat.size > 64:
+        # The whole block at once: from here on, encrypting is looking up.
+        block = cipher(_WHOLE_BLOCK).astype(np.intp)
+        if size < 4096:
+            _shorten_walks(block, max_index)
+        encrypt, out = block.take, block.take(flat)
+    else:
+        encrypt, out = cipher, cipher(flat.astype(cipher.dtype))
     # Cycle walking: what leaves the range is encrypted again until it falls into it.
     (outside,) = np.nonzero(out > max_index)
     while outside.size:
-        again = _encrypt(out[outside], word_bits, keys)
+        again = encrypt(out[outside])
         out[outside] = again
         outside = outside[again > max_index]
-    return out.astype(np.int64).reshape(indices.shape)
+    return out.astype(np.int64, copy=False).reshape(indices.shape)
+
+
+def _shorten_walks(block: np.ndarray, max_index: int) -> None:
+    """Let each entry lead to where walking ends, by doubling the steps.
+
+    Where few records are spread over the block, walks would be hundreds of steps long.
+    """
+    while block[: max_index + 1].max() > max_index:
+        further = block.take(block)
+        np.copyto(block, further, where=block > max_index)
 
 
 class EpochOrder:
@@ -62,15 +78,18 @@ class EpochOrder:
         self._chunks: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
-    def span(self, epoch: int, span: range) -> np.ndarray:
-        """Items at a span of positions of one epoch."""
-        chunk_id = span[0] // _CHUNK
-        if span[-1] // _CHUNK != chunk_id:
-            indices = np.arange(span.start, span.stop, span.step)
-            return self(np.full(len(indices), epoch), indices)
-        offset = chunk_id * _CHUNK
-        chunk = self._chunk(epoch, chunk_id)
-        return chunk[span.start - offset : span.stop - offset : span.step]
+    def span(self, positions: range) -> np.ndarray:
+        """Items at consecutive stream positions, as positions of their epoch."""
+        pieces = []
+        while positions:
+            epoch, index = divmod(positions.start, self._size)
+            chunk_id, offset = divmod(index, _CHUNK)
+            room = min(self._size - index, _CHUNK - offset)
+            count = min(len(positions), -(-room // positions.step))
+            chunk = self._chunk(epoch, chunk_id)[offset :: positions.step][:count]
+            pieces.append(chunk + epoch * self._size)
+            positions = positions[count:]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def __call__(self, epochs: np.ndarray, indices: np.ndarray) -> np.ndarray:
         """Items that stand at `indices` of `epochs` (both 1-d, of equal length)."""
@@ -106,40 +125,58 @@ class EpochOrder:
             return chunk
 
 
-def _encrypt(values: np.ndarray, word_bits: int, keys: list[int]) -> np.ndarray:
-    dtype = values.dtype.type
-    mask, shift = dtype((1 << word_bits) - 1), dtype(word_bits)
-    left, right = values >> shift, values & mask
-    mix = _mixer(word_bits)
-    for key_left, key_right in (keys[:2], keys[2:]):
-        left ^= mix(right)
-        left ^= dtype(key_left)
-        right ^= mix(left)
-        right ^= dtype(key_right)
-    left <<= shift
-    left |= right
-    return left
+class _Cipher:
+    """The four-round Feistel cipher on blocks of two words.
+
+    Attributes:
+      dtype: Of the blocks.
+    """
+
+    def __init__(self, word_bits: int, seed: int):
+        mask = (1 << word_bits) - 1
+        self._bits = word_bits
+        self._word = np.uint16 if word_bits <= 16 else np.uint32
+        self.dtype = np.uint32 if word_bits <= 16 else np.uint64
+        self._mask = self._word(mask)
+        self._keys = [self._word(key & mask) for key in _round_keys(seed)]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        left = (values >> self.dtype(self._bits)).astype(self._word)
+        right = values.astype(self._word)
+        right &= self._mask
+        mix = self._mix if values.size > 2048 else self._look_up
+        for number, key in enumerate(self._keys):
+            target, other = (right, left) if number % 2 else (left, right)
+            target ^= mix(other)
+            target ^= key
+        return (left.astype(self.dtype) << self.dtype(self._bits)) | right
+
+    def _mix(self, x: np.ndarray) -> np.ndarray:
+        mixed = self._rotated(x, 1)
+        mixed &= self._rotated(x, 8)
+        mixed ^= self._rotated(x, 2)
+        if mixed.itemsize * 8 > self._bits:
+            mixed &= self._mask
+        return mixed
+
+    def _rotated(self, x: np.ndarray, by: int) -> np.ndarray:
+        """Rotated to the left, with anything in the bits beyond the word."""
+        by %= self._bits
+        if not by:
+            return x
+        rotated = x << self._word(by)
+        rotated |= x >> self._word(self._bits - by)
+        return rotated
+
+    def _look_up(self, x: np.ndarray) -> np.ndarray:
+        """The same from a table, which costs fewer calls where there is little to do."""
+        return self._mix(x) if self._bits > 16 else _mix_table(self._bits).take(x)
 
 
 @functools.cache
-def _mixer(word_bits: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The round function, from a table where the words are short enough for one."""
-    if word_bits > 16:
-        return functools.partial(_mix, bits=word_bits)
-    table = _mix(np.arange(1 << word_bits, dtype=np.uint32), bits=word_bits)
-    return functools.partial(np.take, table)
-
-
-def _mix(x: np.ndarray, bits: int) -> np.ndarray:
-    return (_rotate(x, 1, bits) & _rotate(x, 8, bits)) ^ _rotate(x, 2, bits)
-
-
-def _rotate(x: np.ndarray, by: int, bits: int) -> np.ndarray:
-    dtype = x.dtype.type
-    by %= bits
-    if by == 0:
-        return x
-    return ((x << dtype(by)) | (x >> dtype(bits - by))) & dtype((1 << bits) - 1)
+def _mix_table(word_bits: int) -> np.ndarray:
+    cipher = _Cipher(word_bits, seed=0)
+    return cipher._mix(np.arange(1 << word_bits).astype(cipher._word))
 
 
 def _round_keys(seed: int) -> list[int]:

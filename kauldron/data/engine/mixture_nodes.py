@@ -46,9 +46,7 @@ class MixtureNode(StreamNode):
 class WeightedNode(MixtureNode):
     """Children take turns by weight; an epoch ends before one would repeat."""
 
-    def __init__(
-        self, children: Sequence[StreamNode], weights: Sequence[float] | None
-    ):
+    def __init__(self, children: Sequence[StreamNode], weights: Sequence[float] | None):
         super().__init__(children)
         self._shares = integer_shares(weights, len(children))
         total = sum(self._shares)

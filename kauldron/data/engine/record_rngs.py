@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class RecordRngs(Sequence[np.random.Generator]):
         self.positions = positions
         self._bits = np.random.Philox(seed)
         self._generator = np.random.Generator(self._bits)
-        self._state = dict(self._bits.state)
+        self._state: Any = self._bits.state
 
     def __len__(self) -> int:
         return len(self.positions)

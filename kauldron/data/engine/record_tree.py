@@ -19,6 +19,8 @@ def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
     >>> map_leaves(lambda x: x + 1, {"a": [1, (2, None)]})
     {'a': [2, (3, None)]}
     """
+    if type(tree) is np.ndarray:  # first, because it is asked for every batch
+        return fn(tree)
     if isinstance(tree, Mapping):
         return {key: map_leaves(fn, value) for key, value in tree.items()}
     if tree is None:
@@ -102,6 +104,11 @@ _SCALARS = frozenset((int, float, bool, str, bytes))
 
 def _copy_leaf(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+def has_shape_and_dtype(leaf: Any) -> bool:
+    """Whether a leaf is an array, or stands for one."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 def describe(tree: Any) -> str:

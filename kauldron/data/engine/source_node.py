@@ -67,6 +67,12 @@ class SourceNode(StreamNode):
         start, step = self._selection.start, self._selection.step
         return indices if (start, step) == (0, 1) else start + step * indices
 
+    def all_columns(self) -> Any:
+        """All selected records of a source of columns, without a copy if possible."""
+        if self._selection == range(len(self.source)):
+            return self.source.columns  # pyright: ignore[reportAttributeAccessIssue]
+        return self.fetch(range(self.length)).columns
+
     def locate(self, position: int) -> str:
         index = self._selection[position % self.length]
         return f"record {index} of {self.name}"

@@ -111,7 +111,9 @@ def _zip_parts(values: Sequence[Any], path: str, join_leaf: Any) -> Any:
     if isinstance(first, Mapping):
         _check_keys(values, path)
         return {
-            key: _zip_parts([v[key] for v in values], record_tree.join(path, key), join_leaf)
+            key: _zip_parts(
+                [v[key] for v in values], record_tree.join(path, key), join_leaf
+            )
             for key in first
         }
     if first is None:
@@ -285,4 +287,3 @@ def _shown(path: str) -> str:
 
 def _names(keys: Any) -> str:
     return "[" + ", ".join(repr(str(key)) for key in keys) + "]"
-

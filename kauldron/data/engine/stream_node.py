@@ -80,15 +80,10 @@ class ShuffleNode(ReorderNode):
         self._order = EpochOrder(self.length, seed)
 
     def parent_positions(self, positions: Positions) -> Positions:
-        size = self.length
-        if isinstance(positions, range) and len(positions):
-            epoch = positions[0] // size
-            if positions[-1] // size == epoch:
-                first, step = positions.start - epoch * size, positions.step
-                span = range(first, first + len(positions) * step, step)
-                return self._order.span(epoch, span) + epoch * size
-        epochs, indices = np.divmod(as_array(positions), size)
-        return self._order(epochs, indices) + epochs * size
+        if isinstance(positions, range) and positions:
+            return self._order.span(positions)
+        epochs, indices = np.divmod(as_array(positions), self.length)
+        return self._order(epochs, indices) + epochs * self.length
 
 
 class SliceNode(ReorderNode):

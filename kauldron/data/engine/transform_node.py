@@ -45,7 +45,7 @@ class TransformNode(StreamNode):
         self.parent = parent
         self.length = parent.length
         self.is_sparse = parent.is_sparse or any(e.may_drop for e in entries)
-        self._entries = tuple(entries)
+        self.entries = tuple(entries)
         self._skipped = skipped
         self._steps = []
         leaf_seeds = parent.leaf_seeds
@@ -79,28 +79,34 @@ class TransformNode(StreamNode):
         return self.parent.locate(position)
 
     def filter_names(self) -> list[str]:
-        mine = [str(entry) for entry in self._entries if entry.may_drop]
+        mine = [str(entry) for entry in self.entries if entry.may_drop]
         return self.parent.filter_names() + mine
 
     def _apply(self, step: _Step, chunk: Chunk, positions: Positions) -> Chunk:
-        on_columns = chunk.records is None and step.on_columns
-        if on_columns:
+        if chunk.records is None and step.on_columns:
             try:
                 return step.apply_to_columns(chunk, positions)
             except Exception as error:
-                batch_error = error
+                return self._find_bad_record(step, chunk, positions, error)
         records = chunk.as_records() if step.entry.is_ours else chunk.own_records()
         is_fresh = chunk.is_fresh or not step.entry.is_ours
+        results, _ = self._apply_to_records(step, chunk, records, positions)
+        changed = chunk.with_records(results, is_fresh=is_fresh)
+        return _try_to_stack(changed) if chunk.records is None else changed
+
+    def _find_bad_record(
+        self, step: _Step, chunk: Chunk, positions: Positions, error: Exception
+    ) -> Chunk:
+        """Find out at which record a batch form fails; leave it out if allowed."""
+        records = chunk.own_records()
         results, has_failed = self._apply_to_records(step, chunk, records, positions)
-        if on_columns and not has_failed:
-            batch_error.add_note(
+        if not has_failed:
+            error.add_note(
                 f"In the batch form of {step.entry}; record by record it does not fail."
                 f" The batch: {record_tree.describe(chunk.columns)}."
             )
-            raise batch_error
-        was_columns = chunk.records is None
-        chunk = chunk.with_records(results, is_fresh=is_fresh)
-        return _try_to_stack(chunk) if was_columns else chunk
+            raise error
+        return _try_to_stack(chunk.with_records(results, is_fresh=True))
 
     def _apply_to_records(
         self, step: _Step, chunk: Chunk, records: list[Any], positions: Positions

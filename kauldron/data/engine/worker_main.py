@@ -51,7 +51,9 @@ def main(shared_fd: int) -> None:
     if setup["profile"]:
         profile = cProfile.Profile()
         profile.runcall(_serve, job, requests, replies_out, slots)
-        pstats.Stats(profile, stream=sys.stderr).sort_stats("cumulative").print_stats(30)
+        pstats.Stats(profile, stream=sys.stderr).sort_stats("cumulative").print_stats(
+            30
+        )
     else:
         _serve(job, requests, replies_out, slots)
 

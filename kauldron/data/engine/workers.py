@@ -11,7 +11,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 from kauldron.data.engine import frames
 from kauldron.data.engine.batch_job import BatchJob, Piece
@@ -76,7 +76,9 @@ class WorkerExecutor(Executor):
             for number in range(num_workers):
                 self._workers.append(_Worker(number))
             for number, worker in enumerate(self._workers):
-                worker.send({**setup, "worker": number, "profile": profile and not number})
+                worker.send(
+                    {**setup, "worker": number, "profile": profile and not number}
+                )
             for worker in self._workers:
                 worker.wait_until_ready()
         except BaseException:
@@ -141,9 +143,9 @@ class _Worker:
 
     def send(self, message: Any) -> None:
         """Send a message; a dead worker is noticed when its answer is awaited."""
-        assert self._process.stdin is not None
+        stdin = cast(BinaryIO, self._process.stdin)
         with contextlib.suppress(BrokenPipeError):
-            frames.write_frame(self._process.stdin, pickle.dumps(message))
+            frames.write_frame(stdin, pickle.dumps(message))
 
     def request(self, unit: int, num_slots: int) -> None:
         """Ask for a unit."""
@@ -183,8 +185,7 @@ class _Worker:
         return Piece(value, survivors, skipped)
 
     def _read(self) -> tuple[str, Any] | None:
-        assert self._process.stdout is not None
-        frame = frames.read_frame(self._process.stdout)
+        frame = frames.read_frame(cast(BinaryIO, self._process.stdout))
         return None if frame is None else pickle.loads(frame)
 
     def _raise(self, content: tuple[bytes | None, str, str]) -> None:

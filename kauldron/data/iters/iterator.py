@@ -43,6 +43,7 @@ class Iterator(abc.ABC):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that `get_state` gave."""
 
+    @abc.abstractmethod
     def close(self) -> None:
         """End threads and processes. The iterator cannot be used afterwards."""
 

@@ -3,6 +3,8 @@
 Everything is imported when it is first used.
 """
 
+# ruff: noqa: I001 (in the order a reader wants)
+
 from typing import TYPE_CHECKING
 
 from kauldron.lazy_namespace import lazy_namespace

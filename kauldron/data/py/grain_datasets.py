@@ -103,9 +103,7 @@ def with_transforms(
     return dataset
 
 
-def children(
-    datasets: Sequence[PyGrainPipeline], rng: Any
-) -> list[grain.MapDataset]:
+def children(datasets: Sequence[PyGrainPipeline], rng: Any) -> list[grain.MapDataset]:
     """The parts of a mixture, each with randomness of its own."""
     from kauldron.random import PRNGKey
 

@@ -111,7 +111,9 @@ class ImageFiles:
         try:
             image = self._read(path)
         except Exception as error:
-            raise ValueError(f"{path} cannot be decoded as an image: {error}") from error
+            raise ValueError(
+                f"{path} cannot be decoded as an image: {error}"
+            ) from error
         return {"image": image, "label": label, "path": path}
 
 

@@ -12,7 +12,12 @@ from kauldron.data.drop_remainder import DropRemainder
 from kauldron.data.engine import build_stream, threefry, workers
 from kauldron.data.engine.batch_job import BatchJob
 from kauldron.data.engine.entries import Entry, parse_entries
-from kauldron.data.engine.executors import Executor, InlineExecutor, ThreadExecutor
+from kauldron.data.engine.executors import (
+    AdaptiveExecutor,
+    Executor,
+    InlineExecutor,
+    ThreadExecutor,
+)
 from kauldron.data.engine.plans import Plan, Share, SparsePlan, StreamPlan
 from kauldron.data.engine.skipped_records import SkippedRecords
 from kauldron.data.engine.stream_node import StreamNode
@@ -59,6 +64,7 @@ class PyGrainPipeline(StreamPipeline):
       batch_mask_key: Name of an additional field, `bool[batch]`, that is false for the
         filler of a padded batch.
       prefetch_batches: Batches that background threads prepare ahead; 0: no thread.
+        For arrays in memory a thread is only used if batches take long to build.
       max_bad_records: How many records may fail to be read or transformed. They are
         left out and logged; one more is an error. Makes the pipeline one with holes,
         as a filter does.
@@ -232,9 +238,9 @@ class PyGrainPipeline(StreamPipeline):
         for entry in self._entries:
             warm_up(entry.transform)
         ahead = max(self.prefetch_batches, num_threads)
-        return ThreadExecutor(
-            job.build, 0, stop, ahead=ahead, num_threads=num_threads
-        )
+        if self._is_in_memory and self.read_options is None:
+            return AdaptiveExecutor(job.build, 0, stop, ahead=ahead)
+        return ThreadExecutor(job.build, 0, stop, ahead=ahead, num_threads=num_threads)
 
     def _start_workers(self, job: BatchJob) -> Executor:
         share = job.owner or job.plan.share
@@ -274,7 +280,9 @@ class _Recipe:
 def _describe_unit(job: BatchJob, unit: int) -> str:
     positions = job.plan.positions(unit)
     what = "a batch" if job.plan.batch_size else "a record"
-    return f"{what} of {len(positions)}, the first being {job.node.locate(positions[0])}"
+    return (
+        f"{what} of {len(positions)}, the first being {job.node.locate(positions[0])}"
+    )
 
 
 def _is_overridden(cls: type, name: str) -> bool:
