@@ -64,6 +64,9 @@ class Loss(Metric):
     def get_state(
         self, *args: Any, mask: Any = None, step: Any = None, **kwargs: Any
     ) -> AllReduceMean:
+        if mask is not None:
+            args = tuple(_drop_masked(value, mask) for value in args)
+            kwargs = {name: _drop_masked(v, mask) for name, v in kwargs.items()}
         return AllReduceMean.from_values(
             self.get_values(*args, **kwargs),
             mask=mask,
@@ -113,3 +116,22 @@ class Loss(Metric):
 
         get_values.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
         return get_values
+
+
+def _drop_masked(value: Any, mask: Any) -> Any:
+    """Put 0 where a masked-out element is not finite.
+
+    Such a value would not change the loss, but its gradient: 0 times infinity.
+    """
+    is_float = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
+    if not is_float or not _broadcasts_to(jnp.shape(mask), jnp.shape(value)):
+        return value
+    is_dropped = (jnp.asarray(mask) == 0) & ~jnp.isfinite(value)
+    return jnp.where(is_dropped, 0, value)
+
+
+def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    try:
+        return jnp.broadcast_shapes(shape, target) == target
+    except ValueError:
+        return False
