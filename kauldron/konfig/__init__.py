@@ -36,12 +36,20 @@ from kauldron.konfig.flattening import flatten as flatten
 from kauldron.konfig.fingerprinting import fingerprint as fingerprint
 from kauldron.konfig.text_listing import to_text as to_text
 from kauldron.konfig.html_page import to_html as to_html
+from kauldron.konfig.dot_graph import to_dot as to_dot
+from kauldron.konfig.python_source import to_python as to_python
+from kauldron.konfig.freezing import frozen as frozen
 
 # Editing
 from kauldron.konfig.selecting import select as select
 from kauldron.konfig.selecting import Selection as Selection
 from kauldron.konfig.pathing import get_by_path as get_by_path
 from kauldron.konfig.path_setting import set_by_path as set_by_path
+from kauldron.konfig.tagging import set_tagged as set_tagged
+from kauldron.konfig.signature_defaults import (
+    materialize_defaults as materialize_defaults,
+)
+from kauldron.konfig.signature_defaults import trim_defaults as trim_defaults
 
 # The command line
 from kauldron.konfig.config_flags import DEFINE_config_file as DEFINE_config_file

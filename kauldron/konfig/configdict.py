@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import collections.abc
 import copy
-import warnings
 from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
-from kauldron.konfig import comparing, copying, json_format, repr_text
-from kauldron.konfig.aliases import display_name
+from kauldron.konfig import (
+    comparing,
+    copying,
+    json_format,
+    node_messages,
+    repr_text,
+)
 from kauldron.konfig.errors import RequiredValueError, key_error, raise_reworded
 from kauldron.konfig.field_types import check_overwrite, convert
 from kauldron.konfig.filling import Filling
@@ -31,8 +35,13 @@ from kauldron.konfig.normalizing import (
     unconfigurable_message,
 )
 from kauldron.konfig.placeholders import Variable, is_shared, is_unset_required
-from kauldron.konfig.qualnames import did_you_mean
-from kauldron.konfig.references import Operation, PathReference, Reference, is_reference
+from kauldron.konfig.references import (
+    Operation,
+    PathReference,
+    Reference,
+    is_evaluating,
+    is_reference,
+)
 from kauldron.konfig.set_events import Kind, origin, record, short_repr
 
 _MISSING: Any = object()
@@ -111,19 +120,21 @@ class ConfigDict(MappingMethods):
         try:
             value = self._fields[key]
         except KeyError:
-            raise key_error(self._konfig_missing(key)) from None
+            raise key_error(node_messages.missing_field(self, key)) from None
         return self._konfig_evaluated(key, value) if is_reference(value) else value
 
     def _konfig_evaluated(self, key: Key, reference: Any) -> Any:
         try:
             value = reference.get()
         except Exception as error:
-            place = field_expression(self, key)
             if isinstance(reference, Variable):
                 raise  # it names the place itself
-            if is_shared(reference) and is_unset_required(reference):
+            place = field_expression(self, key)
+            if is_unset_required(reference):  # a placeholder of ml_collections
                 text = f"{place} is required but not set."
                 raise RequiredValueError(text, [place]) from None
+            if is_evaluating():
+                raise  # the field that is read in the first place will be named
             raise_reworded(error, f"Cannot read {place}: {error}")
         if isinstance(reference, Operation) or not isinstance(reference, Reference):
             return self._konfig_normalized(key, value)
@@ -134,21 +145,8 @@ class ConfigDict(MappingMethods):
         if fields is None or (name not in fields and name[:2] == "__"):
             raise AttributeError(name)
         if name not in fields:
-            raise AttributeError(self._konfig_missing(name), name=name)
+            raise AttributeError(node_messages.missing_field(self, name), name=name)
         return self[name]
-
-    def _konfig_missing(self, key: Key) -> str:
-        names = [str(k) for k in self._fields]
-        hint = did_you_mean(key, names)
-        if not hint:
-            hint = f" It has: {', '.join(names)}." if names else " It is empty."
-        return f"{self._konfig_name()} has no field {key!r}.{hint}"
-
-    def _konfig_name(self) -> str:
-        """`cfg.optimizer (optax.adam)`: the node as messages name it."""
-        symbol = self._fields.get(QUALNAME_KEY) or self._fields.get(CONST_KEY)
-        suffix = f" ({display_name(symbol)})" if isinstance(symbol, str) else ""
-        return field_expression(self) + suffix
 
     def __contains__(self, key: Any) -> bool:
         try:
@@ -176,15 +174,12 @@ class ConfigDict(MappingMethods):
         except KeyError as error:
             raise AttributeError(str(error)) from None
         if name in _METHOD_NAMES:
-            _warn_of_method_name(name)
+            node_messages.warn_of_method_name(name)
 
     def _konfig_set(self, key: Key, value: Any, kind: Kind) -> None:
         fields = self._fields
         if self._locked and key not in fields:
-            raise key_error(
-                f"{self._konfig_name()} is locked: the field {key!r} cannot be added."
-                f"{did_you_mean(key, fields)} Use cfg.unlock() or cfg.unlocked()."
-            )
+            raise key_error(node_messages.locked_field(self, key))
         value = self._konfig_normalized(key, value)
         if key in (QUALNAME_KEY, CONST_KEY):
             value = _symbol_name(value)
@@ -209,11 +204,8 @@ class ConfigDict(MappingMethods):
                 return convert(new, old.get_type())
             return new if is_reference(old) else check_overwrite(old, new)
         except TypeError as error:
-            raise TypeError(
-                f"Cannot set {field_expression(self, key)} to {short_repr(new, 40)}: "
-                f"{error}. To change the type of a field, write it inside "
-                "`with cfg.ignore_type():`."
-            ) from None
+            text = node_messages.wrong_type(self, key, new, error)
+            raise TypeError(text) from None
 
     def _konfig_normalized(self, key: Key, value: Any) -> Any:
         if type(value) in LEAF_TYPES:
@@ -228,12 +220,9 @@ class ConfigDict(MappingMethods):
     def __delitem__(self, key: Key) -> None:
         stored = self._konfig_key(key)
         if stored not in self._fields:
-            raise key_error(self._konfig_missing(key))
+            raise key_error(node_messages.missing_field(self, key))
         if self._locked:
-            raise key_error(
-                f"{self._konfig_name()} is locked: the field {key!r} cannot be deleted."
-                " Use cfg.unlock() or cfg.unlocked()."
-            )
+            raise key_error(node_messages.locked_field(self, stored))
         record(self, stored, self._fields[stored], "del")
         delete_field(self, stored)
 
@@ -360,18 +349,9 @@ class ConfigDict(MappingMethods):
 collections.abc.MutableMapping.register(ConfigDict)  # pyright: ignore
 
 _OBJECT_NAMES = frozenset(dir(object)) | {"__dict__", "__weakref__", "__module__"}
-_METHOD_NAMES = frozenset(name for name in dir(ConfigDict) if name[:2] != "__")
-_warned_names: set[str] = set()
-
-
-def _warn_of_method_name(name: str) -> None:
-    if name not in _warned_names:
-        _warned_names.add(name)
-        warnings.warn(
-            f"The field {name!r} is stored, but `cfg.{name}` is a method of configs: "
-            f"read the field as cfg[{name!r}].",
-            stacklevel=3,
-        )
+_METHOD_NAMES = frozenset(
+    name for name in (*dir(ConfigDict), *vars(ConfigDict())) if name[:2] != "__"
+)
 
 
 def _symbol_name(value: Any) -> Any:

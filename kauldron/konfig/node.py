@@ -89,9 +89,18 @@ def path_part(node: Node, key: Key) -> Key:
 
 def remember_parent(child: Node, parent: Node, key: Key) -> None:
     """Notes that `parent` holds `child` under `key` (directly, or inside lists)."""
-    state = child.__dict__
-    if state.get("_konfig_parent") is None or _step_from_parent(child) is None:
-        state["_konfig_parent"] = (weakref.ref(parent), key)
+    if not _still_seems_held(child):
+        child.__dict__["_konfig_parent"] = (weakref.ref(parent), key)
+
+
+def _still_seems_held(child: Node) -> bool:
+    """Whether the known parent may still hold a node; does not search its lists."""
+    hint = child.__dict__.get("_konfig_parent")
+    known = None if hint is None else hint[0]()
+    if hint is None or known is None:
+        return False
+    held = raw_fields(known).get(hint[1])
+    return held is child or isinstance(held, (list, tuple))
 
 
 def node_path(node: Node) -> Parts:

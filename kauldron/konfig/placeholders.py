@@ -6,7 +6,7 @@ import contextlib
 import copy
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from ml_collections import config_dict
@@ -51,13 +51,21 @@ class Variable(Reference):
     _konfig_value: Any
     _konfig_type: Any
     _konfig_required: Required
+    _konfig_tags: tuple[str, ...]
     _konfig_holder: tuple[weakref.ref[Node], Key] | None
 
-    def __init__(self, value: Any, field_type: Any, required: Required = "never"):
+    def __init__(
+        self,
+        value: Any,
+        field_type: Any,
+        required: Required = "never",
+        tags: Iterable[str] = (),
+    ) -> None:
         super().__init__(
             _konfig_value=None,
             _konfig_type=field_type,
             _konfig_required=required,
+            _konfig_tags=tuple(tags),
             _konfig_holder=None,
         )
         self.set(value)
@@ -100,7 +108,9 @@ class Variable(Reference):
         return {**self.__dict__, "_konfig_holder": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
-        copied = Variable(None, self._konfig_type, self._konfig_required)
+        copied = Variable(
+            None, self._konfig_type, self._konfig_required, self._konfig_tags
+        )
         memo[id(self)] = copied
         copied.__dict__["_konfig_value"] = copy.deepcopy(self._konfig_value, memo)
         return copied
@@ -135,7 +145,11 @@ def _raises(value: Any) -> bool:
 
 
 def placeholder(
-    field_type: Any = object, *, required: bool = False, default: Any = None
+    field_type: Any = object,
+    *,
+    required: bool = False,
+    default: Any = None,
+    tags: Iterable[str] = (),
 ) -> Any:
     """A field that has a type but no value yet.
 
@@ -146,9 +160,14 @@ def placeholder(
       required: Reading it while it is unset raises `RequiredValueError`. Otherwise it
         reads as `None`.
       default: The value until it is set.
+      tags: Names by which `konfig.set_tagged` sets all placeholders that carry them.
+        A saved config does not keep them.
 
     Returns:
       The value to put into a config.
+
+    Raises:
+      TypeError: `tags` is a text instead of a list of texts.
 
     Example:
       >>> from kauldron import konfig
@@ -159,7 +178,9 @@ def placeholder(
       Traceback (most recent call last):
       TypeError: Cannot set cfg.workdir to 3: str expected, got int. ...
     """
-    return Variable(default, field_type, "read" if required else "never")
+    if isinstance(tags, str):
+        raise TypeError(f"tags is a list of names, not the text {tags!r}.")
+    return Variable(default, field_type, "read" if required else "never", tags)
 
 
 def required(field_type: Any = object) -> Any:

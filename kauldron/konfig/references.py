@@ -40,6 +40,11 @@ class _Evaluation(threading.local):
 _evaluation = _Evaluation()
 
 
+def is_evaluating() -> bool:
+    """Whether a field is read because another reference needs it."""
+    return bool(_evaluation.stack)
+
+
 def _forward(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *others: Operation(fn, (self, *others))
 
