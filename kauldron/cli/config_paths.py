@@ -25,11 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="list only these paths, such as model.* or **.batch_size",
     )
+    parser.add_argument(
+        "--defaults",
+        action="store_true",
+        help="also list arguments that have a default (imports what the config names)",
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON list")
 
 
 def run(args: argparse.Namespace) -> int:
     cfg = load_config(args.cfg, import_nothing=True)
+    if args.defaults:
+        cfg = konfig.materialize_defaults(cfg)
     try:
         patterns = [path_grammar.parse(pattern) for pattern in args.patterns]
         leaves = list(iter_leaves(cfg))

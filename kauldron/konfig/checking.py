@@ -23,7 +23,7 @@ from kauldron.konfig.node import (
 )
 from kauldron.konfig.normalizing import LEAF_TYPES
 from kauldron.konfig.pathing import Parts, is_normal, normalized, raw_children
-from kauldron.konfig.placeholders import is_unset_required
+from kauldron.konfig.placeholders import is_shared, is_unset_required
 from kauldron.konfig.qualnames import import_qualname
 from kauldron.konfig.reading import Reader
 from kauldron.konfig.references import is_reference
@@ -241,7 +241,8 @@ class _Checker:
         for key, raw in list(raw_fields(node).items()):
             if key == QUALNAME_KEY or key == "_konfig_experimental_nofreeze":
                 continue
-            if key in excluded or is_unset_required(raw):
+            # An unset placeholder is there to be filled in, maybe by its class.
+            if key in excluded or (is_shared(raw) and raw.empty()):
                 yield key, _UNKNOWN
                 continue
             try:

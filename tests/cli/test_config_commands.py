@@ -232,3 +232,15 @@ def test_every_path_is_accepted_as_a_flag(kauldron):
     assert (
         kauldron("config", "diff", "--cfg=good.py", *flags, "--other=good.py")[0] == 0
     )
+
+
+def test_paths_can_show_defaults(kauldron):
+    arguments = (
+        "config",
+        "paths",
+        "--cfg=good.py",
+        "--cfg.t=py::textwrap.TextWrapper()",
+    )
+    assert "t.width" not in kauldron(*arguments)[1]
+    _, out, _ = kauldron(*arguments, "--defaults")
+    assert "t.width\t70" in out

@@ -163,6 +163,13 @@ def test_unset_required_field_is_reported_with_the_flag():
     assert "--cfg.x.width=" in problem.suggestion
 
 
+def test_unset_placeholder_is_not_judged():
+    cfg = konfig.ConfigDict({"x": call("Net", width=konfig.placeholder(int))})
+    assert konfig.check(cfg) == []
+    cfg.x.width = 3
+    assert konfig.check(cfg) == []
+
+
 def test_reference_to_an_unset_field_is_not_reported_twice():
     cfg = konfig.ConfigDict({"x": konfig.placeholder(int, required=True)})
     cfg.y = cfg.ref.x + 1

@@ -1,0 +1,73 @@
+"""`materialize_defaults` and `trim_defaults`."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kauldron import konfig
+
+HERE = __name__
+
+
+@dataclasses.dataclass(frozen=True)
+class Net:
+    width: int
+    rate: float = 0.1
+    sizes: tuple[int, ...] = (1, 2)
+    tags: list[str] = dataclasses.field(default_factory=list)
+    act: Any = dataclasses.field(default_factory=object)
+    fn: Any = len
+
+
+def function(a, /, b=1, *args, c="x", _hidden=3, **kwargs):
+    return a, b, args, c, kwargs
+
+
+def call(symbol, /, *args, **fields):
+    positional = {str(i): arg for i, arg in enumerate(args)}
+    return {"__qualname__": f"{HERE}:{symbol}", **positional, **fields}
+
+
+def test_plain_defaults_are_filled_in():
+    cfg = konfig.ConfigDict({"net": call("Net", width=3)})
+    filled = konfig.materialize_defaults(cfg)
+    assert filled == {"net": call("Net", width=3, rate=0.1, sizes=(1, 2), tags=[])}
+    assert cfg == {"net": call("Net", width=3)}
+
+
+def test_given_arguments_stay():
+    cfg = konfig.ConfigDict(call("Net", 3, 0.5))
+    assert konfig.materialize_defaults(cfg) == call(
+        "Net", 3, 0.5, sizes=(1, 2), tags=[]
+    )
+
+
+def test_private_and_variadic_parameters_are_left_out():
+    cfg = konfig.ConfigDict(call("function", 1))
+    assert konfig.materialize_defaults(cfg) == call("function", 1, b=1, c="x")
+
+
+def test_result_resolves_to_the_same():
+    cfg = konfig.ConfigDict(call("function", 1, c="y"))
+    assert konfig.resolve(konfig.materialize_defaults(cfg)) == konfig.resolve(cfg)
+
+
+@pytest.mark.parametrize("name", ["not_there:f", f"{HERE}:nope", "builtins:print"])
+def test_what_has_no_readable_defaults_stays(name):
+    cfg = konfig.ConfigDict({"a": {"__qualname__": name, "sep": 1}})
+    assert konfig.materialize_defaults(cfg).a.sep == 1
+
+
+def test_trim_is_the_inverse():
+    cfg = konfig.ConfigDict({"net": call("Net", width=3, rate=0.2)})
+    assert konfig.trim_defaults(konfig.materialize_defaults(cfg)) == cfg
+
+
+def test_trim_keeps_references_and_values_of_another_type():
+    cfg = konfig.ConfigDict({"rate": 0.1, "net": call("Net", width=3, sizes=[1, 2])})
+    cfg.net.rate = cfg.ref.rate
+    trimmed = konfig.trim_defaults(cfg)
+    assert trimmed.net.sizes == [1, 2]
+    trimmed.rate = 0.7
+    assert trimmed.net.rate == 0.7
