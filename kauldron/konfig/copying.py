@@ -102,3 +102,5 @@ def restore_state(node: Node, state: Mapping[str, Any]) -> None:
         _locked=state["_locked"],
         _type_safe=state["_type_safe"],
     )
+    for key, value in state["_fields"].items():
+        _place(value, node, key)

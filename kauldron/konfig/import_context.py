@@ -204,27 +204,29 @@ class _ImportHook:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.users = 0
-        self.real: Any = None
+        self.before: Any = None
+        self.installed: Any = None
 
     def __enter__(self) -> None:
         with self.lock:
             self.users += 1
-            if builtins.__import__ is not self.import_ and self.users == 1:
-                self.real = builtins.__import__
-                self.import_ = self._import  # one object, to recognise it later
-                builtins.__import__ = self.import_
+            if self.users == 1:
+                self.before = builtins.__import__
+                self.installed = _import_function(self.before)
+                builtins.__import__ = self.installed
 
     def __exit__(self, *error: Any) -> None:
         with self.lock:
             self.users -= 1
             # Somebody else may have wrapped it meanwhile; then it stays, harmlessly.
-            if self.users == 0 and builtins.__import__ is self.import_:
-                builtins.__import__ = self.real
+            if self.users == 0 and builtins.__import__ is self.installed:
+                builtins.__import__ = self.before
 
-    import_: Any = None
 
-    def _import(
-        self,
+def _import_function(real: Any) -> Any:
+    """An `__import__` that serves open blocks and leaves the rest to the real one."""
+
+    def import_(
         name: str,
         globals: Any = None,
         locals: Any = None,
@@ -236,7 +238,9 @@ class _ImportHook:
             block = blocks[-1]
             if block.globals is globals and block.thread == threading.get_ident():
                 return block.import_(name, fromlist, level)
-        return self.real(name, globals, locals, fromlist, level)
+        return real(name, globals, locals, fromlist, level)
+
+    return import_
 
 
 _hook = _ImportHook()

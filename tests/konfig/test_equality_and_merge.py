@@ -202,6 +202,10 @@ def test_pickle_keeps_sharing_references_and_cycles(protocol):
     loaded.n = 5
     assert (loaded.r, loaded.f) == (6, 10)
     assert loaded.is_locked
+    with pytest.raises(TypeError, match=r"cfg\.p"):
+        loaded.p = "text"
+    with pytest.raises(AttributeError, match=r"cfg\.a "):
+        loaded.a.nothing
     cyclic = konfig.ConfigDict()
     cyclic.me = [cyclic]
     again = pickle.loads(pickle.dumps(cyclic, protocol))

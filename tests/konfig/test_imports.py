@@ -273,6 +273,12 @@ def test_blocks_nest():
     assert isinstance(names.d, types.ModuleType)
 
 
+def _load():
+    import colorsys
+
+    assert isinstance(colorsys, types.ModuleType)
+
+
 def test_somebody_else_may_wrap_the_import_function_meanwhile():
     before = builtins.__import__
     block = konfig.imports()
@@ -284,7 +290,7 @@ def test_somebody_else_may_wrap_the_import_function_meanwhile():
         import colorsys
 
         assert isinstance(colorsys, types.ModuleType)
-        names = run("with konfig.imports():\n    import json")
+        names = run("with konfig.imports():\n    import json\n    load()", load=_load)
         assert isinstance(names.json, ConfigDictProxyObject)
     finally:
         builtins.__import__ = before
