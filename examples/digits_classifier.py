@@ -80,5 +80,6 @@ def _make_ds(part, *, shuffle):
             kd.data.Cast(key="image", dtype="float32"),
             kd.data.Cast(key="label", dtype="int32"),
             kd.data.Rearrange(key="image", pattern="h w -> h w 1"),
+            kd.data.Rearrange(key="label", pattern="-> 1"),
         ],
     )

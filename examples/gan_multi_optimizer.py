@@ -12,7 +12,7 @@ with konfig.imports():
     import optax
     from sklearn import datasets
 
-    from examples import gan_model
+    import gan_model
     from kauldron import kd
 
 

@@ -33,10 +33,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _problems_of_shapes(cfg: konfig.ConfigDict) -> list[str]:
     """Build everything and evaluate the shapes of one step, on no device."""
-    from kauldron.testing import step_problems
+    from kauldron import train
+    from kauldron.cli.step_problems import find_step_problems
 
     try:
         trainer = konfig.resolve(cfg)
     except Exception as error:
-        return [describe(error)]
-    return step_problems(trainer)
+        return [str(error)]
+    if not isinstance(trainer, train.Trainer):
+        return [f"The config describes a {type(trainer).__name__}, not a Trainer."]
+    return find_step_problems(cfg, trainer)

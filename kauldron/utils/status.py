@@ -95,26 +95,53 @@ def __getattr__(name: str) -> Any:
 # Logging
 # --------------------------------------------------------------------------------------
 
-_FALLBACK = logging.StreamHandler()
+
+
+class _CurrentStderr(logging.StreamHandler):
+    """Writes where `sys.stderr` is now: a progress bar may have taken its place."""
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: Any) -> None:
+        del value
+
+
+_FALLBACK = _CurrentStderr()
 _FALLBACK.setFormatter(
     logging.Formatter("%(asctime)s %(filename)s:%(lineno)d] %(message)s", "%H:%M:%S")
 )
 
 
 def _make_visible() -> None:
-    """Show INFO on stderr if the application had configured no logging at first.
-
-    A handler that a library gives the root logger later (any `logging.warning(...)`
-    does) would show our messages twice: then it shows them alone.
-    """
+    """Show INFO on stderr if the application had configured no logging at first."""
     root = logging.getLogger()
     if any(handler is not _FALLBACK for handler in _LOGGER.handlers):
         _LOGGER.removeHandler(_FALLBACK)
+        _LOGGER.propagate = True
+    elif _FALLBACK in _LOGGER.handlers:
+        _LOGGER.propagate = not _is_configured_by_accident(root)
     elif _LOGGER.level == logging.NOTSET and not root.handlers:
         _LOGGER.addHandler(_FALLBACK)
         _LOGGER.setLevel(logging.INFO)
 
 
-_FALLBACK.addFilter(lambda record: not logging.getLogger().handlers)
+def _is_configured_by_accident(root: logging.Logger) -> bool:
+    """Whether a library's first message gave the root logger its plain handler."""
+    return root.level == logging.WARNING and all(
+        type(handler) is logging.StreamHandler
+        and getattr(handler.formatter, "_fmt", None) == logging.BASIC_FORMAT
+        for handler in root.handlers
+    )
+
+
+def _is_ours_to_show(record: logging.LogRecord) -> bool:
+    del record
+    return not (_LOGGER.propagate and logging.getLogger().handlers)
+
+
+_FALLBACK.addFilter(_is_ours_to_show)
 
 status = sys.modules[__name__]
