@@ -160,7 +160,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("annotation, value", ACCEPTED, ids=str)
+def _first(cases):
+    return [str(annotation) for annotation, *_ in cases]
+
+
+@pytest.mark.parametrize("annotation, value", ACCEPTED, ids=_first(ACCEPTED))
 def test_value_that_fits_is_returned(annotation, value):
     assert kt.check_type(value, annotation, nested_ok=True) is value
     if not any(annotation is with_arrays for with_arrays in _WITH_ARRAYS):
@@ -170,7 +174,7 @@ def test_value_that_fits_is_returned(annotation, value):
 _WITH_ARRAYS = (Float["a b"], Point)
 
 
-@pytest.mark.parametrize("annotation, value, words", REFUSED, ids=str)
+@pytest.mark.parametrize("annotation, value, words", REFUSED, ids=_first(REFUSED))
 def test_value_that_does_not_fit_is_refused_with_words(annotation, value, words):
     with pytest.raises(kt.KTypeCheckError) as caught:
         kt.check_type(value, annotation, nested_ok=True)

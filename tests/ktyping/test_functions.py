@@ -240,7 +240,11 @@ CONTAINERS = [
 ]
 
 
-@pytest.mark.parametrize("annotation, wrap", CONTAINERS, ids=str)
+@pytest.mark.parametrize(
+    "annotation, wrap",
+    CONTAINERS,
+    ids=[str(annotation) for annotation, _ in CONTAINERS],
+)
 def test_unions_of_containers_are_decided_by_later_arguments(annotation, wrap):
     @kt.typechecked
     def f(x: annotation, y: Float["b"]):

@@ -127,8 +127,8 @@ class Compiler:
 
     def _compile_typed_dict(self, cls: Any) -> c.Checker:
         isolated = not self.rules.share_nested_scopes and contains_array_type(cls)
-        names = self._fields_of(cls, lambda: cls.__annotations__)
-        return records.TypedDictChecker(cls, names, isolated)
+        fields = self._fields_of(cls, lambda: read_annotations(cls))
+        return records.TypedDictChecker(cls, fields, isolated, required_keys)
 
     def _fields_of(self, cls: Any, field_names: Any) -> Any:
         """A function that compiles the fields; each class of the MRO adds its own."""
@@ -231,6 +231,22 @@ class Compiler:
             return UnionChecker(variable, members)
         bound = variable.__bound__
         return c.AnyChecker(variable) if bound is None else self.compile(bound)
+
+
+def required_keys(typed_dict: Any) -> frozenset[str]:
+    """The required keys; Python itself overlooks `NotRequired` inside a string."""
+    required = set(typed_dict.__required_keys__)
+    names = names_of_class(typed_dict, owner="")
+    for key, annotation in read_annotations(typed_dict).items():
+        text = getattr(annotation, "__forward_arg__", annotation)
+        if isinstance(text, str):
+            module = getattr(annotation, "__forward_module__", None)
+            origin = typing.get_origin(names.resolve(text, module))
+            if origin is typing.NotRequired:
+                required.discard(key)
+            elif origin is typing.Required:
+                required.add(key)
+    return frozenset(required)
 
 
 def _is_one_of(annotation: Any, options: tuple[Any, ...]) -> bool:

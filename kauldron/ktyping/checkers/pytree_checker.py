@@ -82,7 +82,7 @@ class PyTreeChecker(c.Checker):
         name = self.structure
         if name is MISSING:
             return state
-        if len(state) == 1 and state[0].get(name) == structure:
+        if len(state) == 1 and name in state[0] and state[0][name] == structure:
             return state
         return merged(
             {**dims, name: structure}

@@ -132,14 +132,27 @@ class TypedDictChecker(RecordChecker):
     kind = "TypedDict"
     step = "value of key {!r}"
 
+    def __init__(
+        self,
+        cls: type,
+        compile_fields: Callable[[], Fields],
+        isolated: bool,
+        required_keys: Callable[[type], frozenset[str]],
+    ):
+        super().__init__(cls, compile_fields, isolated)
+        self._required_keys = required_keys
+
+    @functools.cached_property
+    def required(self) -> frozenset[str]:
+        return self._required_keys(self.cls)
+
     def values(self, value: Any) -> dict[str, Any]:
         return dict(value)
 
     def wrong_kind(self, value: Any) -> str:
         if not isinstance(value, Mapping):
             return "is not a dict"
-        required = self.cls.__required_keys__  # pyright: ignore[reportAttributeAccessIssue]
-        missing = [name for name in self.fields if name in required - value.keys()]
+        missing = [name for name in self.fields if name in self.required - value.keys()]
         if missing:
             return f"is missing required key(s): {', '.join(map(repr, missing))}"
         extra = [key for key in value if key not in self.fields]

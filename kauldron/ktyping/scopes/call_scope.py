@@ -108,13 +108,10 @@ class UncheckedCallScope(CallScope):  # pyright: ignore[reportIncompatibleVariab
     """A call while checking is off: dims are inferred only if somebody asks."""
 
     __slots__ = ("_inferred",)
+    is_checked = False
 
     def __init__(self, plan: FunctionPlan, args: tuple[Any, ...]):
         super().__init__(plan, args, None, None)  # pyright: ignore[reportArgumentType]
-
-    @property
-    def is_checked(self) -> bool:
-        return False
 
     @property
     def state(self) -> State:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kauldron.ktyping.code_location import NOWHERE, CodeLocation, locate_frame
 from kauldron.ktyping.config import Config, get_config
@@ -48,6 +48,8 @@ class ShapeScope:
         "token",
         "undetermined",
     )
+
+    is_checked: ClassVar[bool] = True  # whether the call was made with checks
 
     def __init__(
         self,
@@ -130,11 +132,6 @@ class ShapeScope:
     def config(self) -> Config:
         """The configuration that holds here."""
         return get_config(self.source.module_name)
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether the call was made with checks."""
-        return True
 
     # Texts and values for messages.
 
