@@ -16,7 +16,9 @@ def print_python(text: str) -> None:
     from rich.console import Console
     from rich.syntax import Syntax
 
-    syntax = Syntax(text, "python", theme="ansi_dark", background_color="default")
+    syntax = Syntax(
+        text, "python", theme="ansi_dark", background_color="default", word_wrap=True
+    )
     Console().print(syntax)
 
 
@@ -48,7 +50,9 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*header, box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for name in header:
+        table.add_column(name, overflow="fold")  # a path that is cut is of no use
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)

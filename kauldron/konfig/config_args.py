@@ -91,8 +91,8 @@ def _converted(value: Any, annotation: Any) -> Any:
     origin = typing.get_origin(annotation) or annotation
     if type(value) is int and float in members and int not in members:
         return float(value)
-    if type(value) is float and value.is_integer() and annotation is int:
-        return int(value)
+    if type(value) is float and value.is_integer() and int in members:
+        return value if float in members else int(value)
     if isinstance(value, list) and origin is tuple:
         return tuple(value)
     if isinstance(value, tuple) and origin is list:

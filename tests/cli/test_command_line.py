@@ -1,6 +1,8 @@
 """The command line itself: finding the command, help, exit codes, entry points."""
 
 import os
+import pty
+import re
 import subprocess
 import sys
 
@@ -133,6 +135,42 @@ def test_bad_input_exits_2_without_a_traceback(folder, arguments, words):
         file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()
     }
     assert before == after
+
+
+@pytest.mark.parametrize("command", ["show", "paths"])
+def test_output_in_a_terminal_is_coloured_and_complete(folder, command):
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "60"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kauldron.main", "config", command, "--cfg=good.py"],
+        cwd=folder,
+        env=environment,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    output = read_all(controller)
+    assert process.wait(timeout=120) == 0
+    assert "\x1b[" in output
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    assert "fractions" in plain
+    assert "\u2026" not in plain
+
+
+def read_all(descriptor):
+    """Everything that is written to the other side of a terminal."""
+    pieces = []
+    while True:
+        try:
+            piece = os.read(descriptor, 65536)
+        except OSError:  # how Linux tells that the other side is closed
+            piece = b""
+        if not piece:
+            os.close(descriptor)
+            return b"".join(pieces).decode()
+        pieces.append(piece)
 
 
 def test_reader_that_stops_early_is_no_error(folder):

@@ -250,6 +250,7 @@ def test_arguments_have_defaults(write):
         ("sizes=(1,2)", "sizes", (1, 2)),
         ("sizes=[1,2]", "sizes", (1, 2)),
         ("limit=5", "limit", 5),
+        ("limit=1e3", "limit", 1000),
         ("limit=None", "limit", None),
         ("extra={'a': 1}", "extra", {"a": 1}),
         ("layers=3,", "layers", 3),
