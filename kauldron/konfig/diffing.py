@@ -216,16 +216,22 @@ def _difference(
 def _shared_groups(cfg: Node) -> list[tuple[str, ...]]:
     """The paths of each node that has several, without those below such a node."""
     places: dict[int, list[Parts]] = {}
-    _collect_places(cfg, (), places)
-    groups = (paths for paths in places.values() if len(paths) > 1)
-    return [tuple(map(path_grammar.format_path, paths)) for paths in groups]
+    nodes: set[int] = set()
+    _collect_places(cfg, (), places, nodes)
+    groups = (places[node] for node in places if node in nodes)
+    return [tuple(map(path_grammar.format_path, g)) for g in groups if len(g) > 1]
 
 
-def _collect_places(value: Any, at: Parts, places: dict[int, list[Parts]]) -> None:
+def _collect_places(
+    value: Any, at: Parts, places: dict[int, list[Parts]], nodes: set[int]
+) -> None:
+    if not isinstance(value, (Node, list, tuple)):
+        return
+    paths = places.setdefault(id(value), [])
+    paths.append(at)
     if isinstance(value, Node) and not is_const(value):
-        paths = places.setdefault(id(value), [])
-        paths.append(at)
-        if len(paths) > 1:
-            return
+        nodes.add(id(value))
+    if len(paths) > 1:
+        return
     for part, item in children(value):
-        _collect_places(item, (*at, part), places)
+        _collect_places(item, (*at, part), places, nodes)

@@ -43,6 +43,7 @@ class _Graph:
         self.lines: list[str] = []
         self.names: dict[int, str] = {}
         self.alive: list[Node] = []  # so that no other node gets the same id
+        self.open_lists: set[int] = set()
 
     def add(self, node: Node) -> str:
         """Draws a node, unless it is drawn already; returns its name."""
@@ -64,9 +65,11 @@ class _Graph:
         if isinstance(value, Node) and not is_const(value):
             below = self.add(value)
             self.lines.append(f'{name} -> {below} [label="{_escaped(label)}"];')
-        elif isinstance(value, (list, tuple)) and _holds_node(value):
+        elif _holds_node(value, ()) and id(value) not in self.open_lists:
+            self.open_lists.add(id(value))
             for index, item in children(value):
                 self.add_value(name, f"{label}[{index}]", item, rows)
+            self.open_lists.discard(id(value))
         else:
             rows.append(f"{label} = {_one_line(value)}")
 
@@ -77,9 +80,9 @@ def _title(node: Node) -> str:
     return "dict"
 
 
-def _holds_node(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_holds_node, value))
+def _holds_node(value: Any, above: tuple[int, ...]) -> bool:
+    if isinstance(value, (list, tuple)) and id(value) not in above:
+        return any(_holds_node(item, (*above, id(value))) for item in value)
     return isinstance(value, Node) and not is_const(value)
 
 

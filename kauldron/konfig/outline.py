@@ -52,7 +52,7 @@ class Entry:
 
 
 def outline(cfg: Node) -> Entry:
-    """The tree of a config. A node that occurs again is only named."""
+    """The tree of a config. A node or list that occurs again is only named."""
     place = _Place(parts=(), node=cfg, keys=())
     return _Outliner().entry(cfg, place, "", node_origin(cfg), None)
 
@@ -107,7 +107,7 @@ class _Outliner:
         is_leaf = not isinstance(value, (Node, list, tuple))
         if is_leaf or (isinstance(value, Node) and is_const(value)):
             return format_value(value), "", ()
-        if isinstance(value, Node) and id(value) in self.shown:
+        if not isinstance(value, tuple) and id(value) in self.shown:
             return f"<same as {expression(self.shown[id(value)])}>", "", ()
         self.shown[id(value)] = place.parts
         opening, closing = _brackets(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import math
 import os
 import types
@@ -16,6 +17,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from kauldron.konfig.aliases import expand_alias
 from kauldron.konfig.py_expressions import PREFIX, parse_py
 
 _BOOLS = {"true": True, "True": True, "false": False, "False": False}
@@ -173,16 +175,31 @@ def _set_expression(value: set[Any] | frozenset[Any]) -> str:
 
 
 def _mapping_expression(value: Mapping[Any, Any]) -> str:
-    if "__const__" in value:
-        return value["__const__"]
-    if "__qualname__" not in value:
+    names = [k for k in value if not (isinstance(k, str) and k.isdecimal())]
+    symbol = value.get("__const__", value.get("__qualname__"))
+    if symbol is None or not _is_sayable(symbol) or not all(map(_is_name, names)):
         items = [f"{_expression(k)}: {_expression(v)}" for k, v in value.items()]
         return "{" + ", ".join(items) + "}"
+    if "__const__" in value:
+        return symbol
     arguments = {k: v for k, v in value.items() if k != "__qualname__"}
     positional = [arguments.pop(str(i)) for i in _positions(arguments)]
     items = [_expression(v) for v in positional]
     items += [f"{name}={_expression(v)}" for name, v in arguments.items()]
-    return f"{value['__qualname__']}({', '.join(items)})"
+    return f"{symbol}({', '.join(items)})"
+
+
+def _is_name(text: Any) -> bool:
+    is_text = isinstance(text, str)
+    return is_text and text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _is_sayable(symbol: Any) -> bool:
+    """Whether an expression can name this symbol and no other."""
+    if not isinstance(symbol, str) or symbol.count(":") != 1:
+        return False
+    parts = symbol.replace(":", ".").split(".")
+    return all(map(_is_name, parts)) and expand_alias(symbol) == symbol
 
 
 def _positions(arguments: Mapping[Any, Any]) -> range:

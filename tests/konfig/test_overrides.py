@@ -413,8 +413,11 @@ _DATA = st.recursive(
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
         st.dictionaries(_KEYS, inner, max_size=3),
-        st.dictionaries(st.sampled_from(["p", "q"]), inner, max_size=2).map(
+        st.dictionaries(st.sampled_from(["p", "q r", "if"]), inner, max_size=2).map(
             lambda fields: {"__qualname__": "m:f", "0": 1, **fields}
+        ),
+        st.sampled_from(["m:f", "np:float32", "m", "m.f", "m:<x>", "m:class"]).map(
+            lambda name: {"__const__": name}
         ),
     ),
     max_leaves=8,

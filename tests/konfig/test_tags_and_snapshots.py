@@ -123,6 +123,17 @@ def test_graph_of_a_cycle_ends():
     assert "n0 -> n0" in konfig.to_dot(cfg)
 
 
+def test_list_that_holds_itself_is_shown_once():
+    cfg = konfig.ConfigDict({"l": [{"a": 1}]})
+    cfg.l.append(cfg.l)
+    other = konfig.ConfigDict({"l": [{"a": 2}]})
+    other.l.append(other.l)
+    assert "n0 -> n1" in konfig.to_dot(cfg)
+    assert "<same as cfg.l>" in konfig.to_text(cfg)
+    assert "same as cfg.l" in konfig.to_html(cfg)
+    assert konfig.diff(cfg, other).changed == {"l[0].a": (1, 2)}
+
+
 def test_texts_in_a_graph_are_escaped():
     text = konfig.to_dot({'k"': 'say "hi"\n\\'})
     label = re.search(r'label="((?:[^"\\]|\\.)*)"\];', text).group(1)
