@@ -41,10 +41,11 @@ def nearest_indices(size: int, new_size: int) -> np.ndarray:
     >>> nearest_indices(2, 4)
     array([0, 0, 1, 1])
     """
-    # In float32, which decides ties as `jax.image.resize` does.
-    centers = np.arange(new_size, dtype=np.float32) + np.float32(0.5)
-    indices = np.floor(centers * np.float32(size) / np.float32(new_size))
-    return np.minimum(indices.astype(np.intp), size - 1)
+    # In integers: a centre that falls exactly between two pixels goes to the second,
+    # whereas in floats rounding would decide (and does, in `jax.image.resize`).
+    indices = (2 * np.arange(new_size) + 1) * size // (2 * new_size)
+    indices.flags.writeable = False
+    return indices
 
 
 @functools.lru_cache(maxsize=512)
