@@ -32,6 +32,9 @@ class CreatedHere(Exception):
 
 def check_form(fields: dict[Key, Any]) -> None:
     """Raises `ValueError` if a node is none of the three forms."""
+    name = fields.get(QUALNAME_KEY, fields.get(CONST_KEY))
+    if not isinstance(name, str):
+        raise ValueError(f"The name of a symbol is a text, not {name!r}.")
     if CONST_KEY in fields and len(fields) > 1:
         others = ", ".join(repr(key) for key in fields if key != CONST_KEY)
         raise ValueError(

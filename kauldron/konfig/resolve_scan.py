@@ -53,10 +53,18 @@ def scan(
     unset = {
         target: place
         for target, place, chain in scanner.unset
-        if not any(key in excluded_of(node) for node, key in chain)
+        if not _is_excluded(chain, excluded_of)
     }
     if unset:
         _raise_unset(unset)
+
+
+def _is_excluded(chain: _Chain, excluded_of: Callable[[Node], frozenset[str]]) -> bool:
+    """Whether one of the calls around a place wants its argument unresolved."""
+    try:
+        return any(key in excluded_of(node) for node, key in chain)
+    except Exception:  # a symbol is missing, which is not the question here
+        return False
 
 
 class _Scanner:
@@ -64,7 +72,7 @@ class _Scanner:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.seen: set[int] = set()
+        self.seen: dict[int, Any] = {}  # by id; the value keeps the id from reuse
         self.symbols: list[tuple[str, Parts]] = []  # qualname and where
         self.unset: list[tuple[str, str, _Chain]] = []  # target, expression, chain
 
@@ -73,10 +81,10 @@ class _Scanner:
     ) -> None:
         if isinstance(value, Node):
             if id(value) not in self.seen:
-                self.seen.add(id(value))
+                self.seen[id(value)] = value
                 self.visit_fields(value, parts, chain)
         elif type(value) in (list, tuple) and id(value) not in self.seen:
-            self.seen.add(id(value))
+            self.seen[id(value)] = value
             for index in range(len(value)):
                 try:
                     item = self.reader.item(value, index, owner)

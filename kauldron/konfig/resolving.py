@@ -86,6 +86,7 @@ class _Resolver:
         self.hooks: dict[type, Any] = {}
         self.built: dict[int, Any] = {}  # by id of the node
         self.open: dict[int, int] = {}  # from id of what is being built to path length
+        self.alive: list[Any] = []  # an id must not be used twice
         self.parts: list[Key] = []
         if isinstance(root, Node):
             self.parts.extend(node_path(root))
@@ -140,6 +141,7 @@ class _Resolver:
                 f"The config contains itself: {expression(self.parts)} is {start}."
             )
         self.open[id(container)] = len(self.parts)
+        self.alive.append(container)
 
     def build_node(self, node: Node) -> Any:
         if id(node) in self.built:

@@ -126,3 +126,31 @@ def test_modules_without_a_usable_name_are_left_alone():
     odd = ModuleType("")
     with konfig.mock_modules():
         assert isinstance(odd, ModuleType)
+
+
+TRAINER_SNIPPET = """
+with kd.konfig.mock_modules():
+    cfg = kd.train.Trainer()
+    is_config = isinstance(cfg, kd.konfig.ConfigDict)
+cfg.workdir = workdir
+trainer = kd.konfig.resolve(cfg)
+"""
+
+
+def test_a_trainer_written_in_a_notebook_is_a_trainer_after_the_block(tmp_path):
+    namespace = {"__name__": "notebook", "kd": kd, "workdir": str(tmp_path)}
+    exec(TRAINER_SNIPPET, namespace)
+    assert namespace["is_config"]
+    assert isinstance(namespace["trainer"], kd.train.Trainer)
+    assert namespace["trainer"].raw_cfg == namespace["cfg"]
+
+
+def test_a_trainer_written_in_a_function_is_a_trainer_after_the_block(tmp_path):
+    from kauldron import kd as local_kd
+
+    with local_kd.konfig.mock_modules():
+        cfg = local_kd.train.Trainer()
+        assert isinstance(cfg, local_kd.konfig.ConfigDict)
+    cfg.workdir = tmp_path
+    trainer = local_kd.konfig.resolve(cfg)
+    assert isinstance(trainer, local_kd.train.Trainer)

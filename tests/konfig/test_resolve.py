@@ -238,6 +238,12 @@ def test_a_shared_dict_is_one_frozen_dict_or_several_plain_ones():
     assert plain["a"] is not plain["b"]
 
 
+def test_nodes_that_exist_only_while_resolving_are_not_confused():
+    make = konfig.ref_fn(lambda n: call("Counted", n))
+    resolved = konfig.resolve([make(i) for i in range(50)])
+    assert [made.value for made in resolved] == list(range(50))
+
+
 def test_the_config_is_not_modified():
     cfg = konfig.ConfigDict({"a": call("Model", [1], {"x": [2]}), "n": 1})
     cfg.r = cfg.ref.n
@@ -338,6 +344,12 @@ def test_a_required_value_behind_a_reference_to_another_config_is_found():
     assert konfig.resolve(cfg) == {"m": 3}
 
 
+def test_unset_values_are_reported_even_if_a_symbol_is_missing():
+    node = {"__qualname__": "no_such_module:f", "x": konfig.required(int)}
+    with pytest.raises(konfig.RequiredValueError, match=r"cfg\.a\.x"):
+        konfig.resolve(konfig.ConfigDict({"a": node}))
+
+
 def test_what_is_below_an_excluded_field_need_not_be_set():
     cfg = call("Excluding", raw={"x": konfig.required(int)})
     assert konfig.resolve(cfg).raw == {"x": None}
@@ -356,6 +368,7 @@ def test_what_is_below_an_excluded_field_need_not_be_set():
         ({"__qualname__": "a:b:c"}, "colon"),
         ({"__qualname__": "json:"}, "json:"),
         ({"__qualname__": 3}, "3"),
+        ({"__const__": ["json:dumps"]}, "text"),
         ({"__qualname__": "json:dumps", "0": 1, "2": 1}, "gaps"),
         ({"__qualname__": "json:dumps", 1.5: 1}, "1.5"),
     ],
