@@ -64,6 +64,15 @@ class Names:
         self._owner = owner
         self._reported: set[str] = set()
 
+    def evaluated(self, annotation: Any) -> Any:
+        """The annotation itself, or what it stands for if it is a string."""
+        if isinstance(annotation, str):
+            return self.resolve(annotation)
+        text = getattr(annotation, "__forward_arg__", None)
+        if text is None:
+            return annotation
+        return self.resolve(text, getattr(annotation, "__forward_module__", None))
+
     def resolve(self, text: str, module: str | None = None) -> Any:
         """The object that a string annotation stands for, `Any` if that is unknown.
 

@@ -83,11 +83,8 @@ def _field_types(cls: Any) -> tuple[Any, ...]:
     if not (dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or is_tuple):
         return ()
     names = names_of_class(cls, owner="")
-    types = []
-    for owner in cls.__mro__:
-        for annotation in read_annotations(owner).values():
-            known = (
-                names.resolve(annotation) if isinstance(annotation, str) else annotation
-            )
-            types.append(known)
-    return tuple(types)
+    return tuple(
+        names.evaluated(annotation)
+        for owner in cls.__mro__
+        for annotation in read_annotations(owner).values()
+    )

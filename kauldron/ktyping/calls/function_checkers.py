@@ -92,8 +92,7 @@ def _result_key(checker: c.Checker | None) -> Any:
 def _compile_parameter(
     compiler: Compiler, parameter: inspect.Parameter, annotation: Any
 ) -> c.Checker:
-    if isinstance(annotation, str):
-        annotation = compiler.names.resolve(annotation)
+    annotation = compiler.names.evaluated(annotation)
     if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return compiler.compile(annotation)
     if typing.get_origin(annotation) is typing.Unpack:
@@ -111,9 +110,7 @@ def _compile_results(
     compiler: Compiler, plan: FunctionPlan
 ) -> tuple[c.Checker | None, c.Checker | None, c.Checker | None]:
     """The checkers of (return value, yielded values, sent values)."""
-    annotation = plan.return_annotation
-    if isinstance(annotation, str):
-        annotation = compiler.names.resolve(annotation)
+    annotation = compiler.names.evaluated(plan.return_annotation)
     if not plan.is_generator:
         if plan.result_is_replaced:
             return None, None, None
@@ -135,8 +132,7 @@ def _or_nothing(checker: c.Checker) -> c.Checker | None:
 
 def _if_arrays(compiler: Compiler, annotation: Any) -> c.Checker | None:
     """Sloppy annotations of what is yielded are common, so only arrays are checked."""
-    if isinstance(annotation, str):
-        annotation = compiler.names.resolve(annotation)
+    annotation = compiler.names.evaluated(annotation)
     return compiler.compile(annotation) if contains_array_type(annotation) else None
 
 

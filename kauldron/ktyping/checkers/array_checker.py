@@ -177,7 +177,8 @@ def dtype_reason(value: Any, dtypes: list[Any]) -> str:
 
 
 def shape_reason(value: Any, specs: list[str]) -> str:
-    wanted = specs[0] if len(specs) == 1 else f"any of [{', '.join(sorted(specs))}]"
+    ordered = sorted(specs, key=lambda text: text.strip("'"))
+    wanted = specs[0] if len(specs) == 1 else f"any of [{', '.join(ordered)}]"
     return (
         f"has shape {format_shape(_shape_of(value))} "
         f"which is not shape-compatible with {wanted}"

@@ -64,22 +64,17 @@ class Compiler:
 
     def compile(self, annotation: Any) -> c.Checker:
         """The checker of an annotation."""
+        annotation = self.names.evaluated(annotation)
         if _is_one_of(annotation, _ALWAYS):
             return c.AnyChecker(annotation)
         if annotation is None:
             return c.ClassChecker(None, (type(None),))
-        if isinstance(annotation, str):
-            return self.compile(self.names.resolve(annotation))
         if isinstance(annotation, type) and not isinstance(
             annotation, types.GenericAlias
         ):
             return self._compile_class(annotation)
         if isinstance(annotation, tuple):  # as in isinstance(x, (A, B))
             return UnionChecker(annotation, [self.compile(x) for x in annotation])
-        forward = getattr(annotation, "__forward_arg__", None)
-        if forward is not None:
-            module = getattr(annotation, "__forward_module__", None)
-            return self.compile(self.names.resolve(forward, module))
         if typing.get_origin(annotation) is not None:
             return self._compile_generic(annotation)
         return self._compile_special(annotation)
@@ -167,9 +162,7 @@ class Compiler:
         return self.compile(getattr(origin, "__value__", Any))  # `type X[T] = ...`
 
     def _compile_type_of(self, annotation: Any, target: Any) -> c.Checker:
-        if isinstance(target, str):
-            target = self.names.resolve(target)
-        members = _union_members(target)
+        members = _union_members(self.names.evaluated(target))
         if all(isinstance(m, type) and not typing.get_args(m) for m in members):
             return classes.SubclassChecker(annotation, tuple(members))
         return c.ClassChecker(annotation, (type,))
@@ -238,14 +231,11 @@ def required_keys(typed_dict: Any) -> frozenset[str]:
     required = set(typed_dict.__required_keys__)
     names = names_of_class(typed_dict, owner="")
     for key, annotation in read_annotations(typed_dict).items():
-        text = getattr(annotation, "__forward_arg__", annotation)
-        if isinstance(text, str):
-            module = getattr(annotation, "__forward_module__", None)
-            origin = typing.get_origin(names.resolve(text, module))
-            if origin is typing.NotRequired:
-                required.discard(key)
-            elif origin is typing.Required:
-                required.add(key)
+        origin = typing.get_origin(names.evaluated(annotation))
+        if origin is typing.NotRequired:
+            required.discard(key)
+        elif origin is typing.Required:
+            required.add(key)
     return frozenset(required)
 
 
