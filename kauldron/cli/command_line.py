@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from kauldron.cli.commands import BAD_INPUT, COMMANDS, DEFAULT_COMMAND, OK, Command
+from kauldron.cli.terminal import reader_is_gone
 from kauldron.cli.usage_errors import UsageError, tell
 from kauldron.cli.wrong_arguments import explain
 
@@ -42,12 +43,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in arguments
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         tell(error, show_traceback=show_traceback)
         return BAD_INPUT
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.stderr.close()
+    except BrokenPipeError:
+        if not reader_is_gone():
+            raise
         return OK
 
 

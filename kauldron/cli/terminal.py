@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -61,3 +62,17 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
 def print_json(data: Any) -> None:
     """Prints data for a script."""
     print(json.dumps(data, indent=2, default=str))
+
+
+def reader_is_gone() -> bool:
+    """Whether whoever read stdout, such as `head`, has seen enough and left.
+
+    If so, what is still to be written goes nowhere.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        return True
+    return False

@@ -106,7 +106,8 @@ def _parsing_class(base: type) -> type:
                 )
             except ValueError as error:
                 raise flags.IllegalFlagValueError(str(error)) from None
-            if overrides:
+            # A new file starts without the overrides of an earlier one.
+            if overrides or any(a.split("=")[0].lstrip("-") == name for a in others):
                 self[name].set_overrides(overrides)
             return others
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,9 +100,3 @@ def take_overrides(
         if not is_word and "=" not in argument and takes_value(argument.lstrip("-")):
             others += [value for value in [next(remaining, None)] if value is not None]
     return overrides, others
-
-
-def describe(source: ConfigSource) -> str:
-    """One line for people: the file and the overrides."""
-    file = os.fspath(source.file) if source.file else "no file"
-    return " ".join([file, *(o.flag for o in source.overrides)])

@@ -250,12 +250,15 @@ def _check_takes_bare_flag(
 
 
 def _check_order(overrides: Sequence[Override]) -> None:
-    for index, later in enumerate(overrides):
-        for earlier in overrides[:index]:
-            size = len(later.parts)
-            below = len(earlier.parts) > size and earlier.parts[:size] == later.parts
-            if below and not pathing.has_wildcard(earlier.parts):
-                _raise_order_error(earlier, later)
+    set_below: dict[str, Override] = {}  # by the paths around what was set
+    for override in overrides:
+        if override.path in set_below:
+            _raise_order_error(set_below[override.path], override)
+        parts = override.parts
+        if not pathing.has_wildcard(parts):
+            for size in range(1, len(parts)):
+                path = path_grammar.format_path(parts[:size])
+                set_below.setdefault(path, override)
 
 
 def _raise_order_error(earlier: Override, later: Override) -> NoReturn:

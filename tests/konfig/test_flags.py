@@ -115,6 +115,15 @@ def test_setting_the_flag_again_loads_again(config_file, tmp_path):
     assert holder.value.seed == 2
 
 
+def test_new_file_starts_without_the_overrides_of_the_last(config_file):
+    values, holder = define()
+    values(["program", f"--cfg={config_file}", "--cfg.seed=2"])
+    values(["program"])
+    assert holder.value.seed == 2
+    values(["program", f"--cfg={config_file}"])
+    assert holder.value.seed == 0
+
+
 def test_flag_can_be_set_to_a_config():
     values, holder = define()
     values(["program"])
