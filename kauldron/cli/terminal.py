@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -69,10 +70,9 @@ def reader_is_gone() -> bool:
 
     If so, what is still to be written goes nowhere.
     """
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        return True
-    return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
