@@ -10,6 +10,8 @@ from kauldron.data.tf.tf_data_pipeline import TFDataPipeline as TFDataPipeline
 from kauldron.data.tf.shuffle_buffer import WithShuffleBuffer as WithShuffleBuffer
 from kauldron.data.tf.tfds import Tfds as Tfds
 from kauldron.data.tf.tfds_legacy import TfdsLegacy as TfdsLegacy
+from kauldron.data.tf.seqio import SeqIOTask as SeqIOTask
+from kauldron.data.tf.seqio import SeqIOMixture as SeqIOMixture
 from kauldron.data.tf.mixtures import SampleFromDatasets as SampleFromDatasets
 from kauldron.data.tf.mixtures import ZipDatasets as ZipDatasets
 from kauldron.data.element_spec_dataset import ElementSpecDataset as ElementSpecDataset

@@ -3,6 +3,8 @@
 import types
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kauldron.data.transforms import Elements
 
@@ -127,3 +129,33 @@ def test_rename_onto_a_surviving_field():
 def test_record_that_is_no_dict():
     with pytest.raises(TypeError, match="must be dicts; got tuple"):
         Elements(keep="a").map((1, 2))
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d", "x"])
+
+
+@given(
+    keep=st.lists(NAMES, max_size=2),
+    drop=st.lists(NAMES, max_size=2),
+    rename=st.dictionaries(NAMES, NAMES, max_size=2),
+    copy=st.dictionaries(NAMES, NAMES, max_size=2),
+)
+def test_any_arguments_give_a_record_without_loss_or_a_key_error(
+    keep, drop, rename, copy
+):
+    record = dict(RECORD)
+    try:
+        transform = Elements(keep=keep, drop=drop, rename=rename, copy=copy)
+        result = transform.map(record)
+    except (KeyError, ValueError):
+        return
+    finally:
+        assert record == RECORD
+    for old, new in (*rename.items(), *copy.items()):
+        assert result[new] == RECORD[old]
+    if keep:
+        expected = {*keep, *rename.values(), *copy.values()}
+    else:
+        survivors = set(RECORD) - set(drop) - set(rename)
+        expected = {*survivors, *rename.values(), *copy.values()}
+    assert set(result) == expected

@@ -1,5 +1,6 @@
 """The `key` argument: which fields are read and written."""
 
+import copy
 import dataclasses
 import logging
 import pickle
@@ -8,6 +9,8 @@ import types
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kauldron.data import transforms as T
 
@@ -284,3 +287,26 @@ def test_result_is_of_the_family_of_the_input():
     for transform in transforms:
         assert type(transform.map({"x": image})["x"]) is np.ndarray
         assert isinstance(transform.map({"x": jnp.asarray(image)})["x"], jnp.ndarray)
+
+
+RECORDS = st.recursive(
+    st.integers(0, 3) | st.text(max_size=2) | st.none(),
+    lambda inner: (
+        st.dictionaries(st.sampled_from(["a", "b", "a.b"]), inner, max_size=3)
+        | st.lists(inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(["a", "b", "a.b", "a.a.b", "c", "a..b", "a.0"])
+
+
+@given(record=RECORDS, key=KEYS | st.lists(KEYS) | st.dictionaries(KEYS, KEYS))
+def test_any_key_on_any_record_maps_or_says_what_is_wrong(record, key):
+    before = copy.deepcopy(record)
+    try:
+        result = T.Cast(key=key, dtype="float32").map(record)
+    except (KeyError, TypeError, ValueError):
+        pass
+    else:
+        assert isinstance(result, dict) and result is not record
+    assert record == before
