@@ -114,6 +114,7 @@ def _read_weights(path: str) -> Mapping[str, np.ndarray]:
 #
 
 
+@jax.jit
 def _distances(images: jax.Array, weights: Mapping[str, np.ndarray]) -> jax.Array:
     """Distance of the first half of the images to the second."""
     features = (images - _SHIFT) / _SCALE

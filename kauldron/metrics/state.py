@@ -119,11 +119,14 @@ def _wrap_compute(compute: Callable[..., Any]) -> Callable[..., Any]:
         with jax.transfer_guard("allow"):
             state = self.finalize()
             try:
-                return compute(state)
+                value = compute(state)
             except Exception as error:
                 if has_no_data(state):
                     raise ValueError(_no_data_message(state)) from error
                 raise
+        if value is EMPTY:
+            raise ValueError(_no_data_message(state))
+        return value
 
     wrapper._wraps_state_method = True  # type: ignore[attr-defined]
     return wrapper
@@ -160,7 +163,7 @@ def has_no_data(state: State) -> bool:
 
 
 def _no_data_message(state: State) -> str:
-    owner = type(state if state.parent is EMPTY else state.parent).__qualname__
+    owner = type(state).__qualname__ if state.parent is EMPTY else repr(state.parent)
     return (
         f"{owner}: there is nothing to compute, the state is empty. Merge the state of"
         " at least one batch before calling compute()."

@@ -19,7 +19,7 @@ from kauldron.metrics.collected import (
     to_host,
 )
 from kauldron.metrics.metric import Metric
-from kauldron.metrics.state import EMPTY
+from kauldron.metrics.state import EMPTY, common_parent
 from kauldron.metrics.state import State as BaseState
 
 
@@ -83,13 +83,16 @@ class HistogramSummary(Metric):
                     f"{type(self).__qualname__} collects data on the host: its `merge`"
                     " cannot be jit-compiled."
                 )
+            parent = common_parent(self, other)
             if self.values is EMPTY or other.values is EMPTY:
-                return other if self.values is EMPTY else self
+                filled = other if self.values is EMPTY else self
+                return filled.replace(parent=parent)._limit()
             stride = max(self.stride, other.stride)
             left, right = self._thin(stride), other._thin(stride, skip=self.num_seen)
             start_copy(left.values)
             start_copy(right.values)
             merged = left.replace(
+                parent=parent,
                 values=Collected((left.values, right.values)),
                 num_seen=left.num_seen + right.num_seen,
                 num_kept=left.num_kept + right.num_kept,
@@ -98,7 +101,7 @@ class HistogramSummary(Metric):
 
         def _limit(self) -> Self:
             """Double the stride until not too many values are kept."""
-            limit = self._max_values()
+            limit = None if self.parent is EMPTY else self.parent.max_values
             stride, num_kept = self.stride, self.num_kept
             while limit is not None and num_kept > limit:
                 stride, num_kept = 2 * stride, -(-num_kept // 2)
@@ -115,16 +118,13 @@ class HistogramSummary(Metric):
             values = values[start :: stride // self.stride]
             return self.replace(values=values, stride=stride, num_kept=values.shape[0])
 
-        def _max_values(self) -> int | None:
-            return None if self.parent is EMPTY else self.parent.max_values
-
         def finalize(self) -> Self:
             if self.values is EMPTY or is_traced(self.values):
                 return self
             return self.replace(values=np.concatenate(to_host(pieces_of(self.values))))
 
         def compute(self) -> Histogram:
-            if self.values is EMPTY or not self.num_seen:
+            if not self.num_seen:
                 raise ValueError(
                     f"{self.parent!r}: there are no values to make a histogram of."
                 )
