@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
@@ -222,6 +223,7 @@ class _Run:
         with (
             jax.profiler.StepTraceAnnotation("train", step_num=step),
             error_prefix(lambda: f"Step {step} failed: "),
+            _hint_at_checks(),
         ):
             self.state, aux = dispatcher.run(self.state, feed, step)
         self.step += feed.size
@@ -283,6 +285,20 @@ class _Run:
             self.log.write()
         except Exception as write_error:
             error.add_note(f"Values of the last logged step were lost: {write_error!r}")
+
+
+@contextlib.contextmanager
+def _hint_at_checks() -> Iterator[None]:
+    """JAX says "not functionalized" where a field of the trainer is missing."""
+    try:
+        yield
+    except ValueError as error:
+        if "checkify" in str(error):
+            error.add_note(
+                "The model calls `checkify.check`: set `cfg.checkify_error_categories = "
+                "jax.experimental.checkify.user_checks` to run its checks."
+            )
+        raise
 
 
 @jax.jit

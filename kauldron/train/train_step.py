@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -172,7 +170,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
           The state after the update, and the states that were asked for.
         """
         error = None
-        with self._describe_check_errors(), self.sharding.set_global_mesh():
+        with self.sharding.set_global_mesh():
             if checkify_error_categories:
                 checked = checkify.checkify(
                     self._step, errors=checkify_error_categories
@@ -233,18 +231,6 @@ class TrainStep(config_util.UpdateFromRootCfg):
                 "`trainer.optimizer` is not set; set `cfg.optimizer = ...`."
             )
         return self.optimizer.update(grads, state.opt_state, state.params)
-
-    @contextlib.contextmanager
-    def _describe_check_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            if "not functionalized" in str(error):
-                error.add_note(
-                    "The model calls checkify.check: set "
-                    "`cfg.checkify_error_categories` to run its checks."
-                )
-            raise
 
     @property
     def model_with_aux(self) -> ModelWithAux:
