@@ -5,8 +5,17 @@ import collections.abc
 import dataclasses
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NewType, Optional, Protocol, TypedDict
-from typing import TypeVar, Union
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Union,
+)
 from unittest import mock
 
 import numpy as np
@@ -68,8 +77,8 @@ ACCEPTED = [
     (bytes, bytearray(b"x")),
     (bytes, memoryview(b"x")),
     (None, None),
-    (Optional[int], None),
-    (Union[int, str], "a"),
+    (Optional[int], None),  # noqa: UP045
+    (Union[int, str], "a"),  # noqa: UP007
     (int | str, 3),
     (Literal["a", 1], 1),
     (list[int], [1, "unchecked"]),

@@ -16,19 +16,57 @@ from kauldron.ktyping import Array, Float, Int, Shape
 from kauldron.ktyping.array_classes import JaxArray, NpArray
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta
 
-NAMES = (
-    "Array Num Bool Int SInt UInt IntOrBool Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 "
-    "UInt64 Float Float16 Float32 Float64 BFloat16 Complex Complex64 Complex128"
-).split()
+NAMES = [
+    "Array",
+    "Num",
+    "Bool",
+    "Int",
+    "SInt",
+    "UInt",
+    "IntOrBool",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "Float",
+    "Float16",
+    "Float32",
+    "Float64",
+    "BFloat16",
+    "Complex",
+    "Complex64",
+    "Complex128",
+]
 EXPORTED = [prefix + name for prefix in ("", "Tf", "X") for name in NAMES]
 
 
 def _values():
     """Arrays of many dtypes, of numpy and jax, with and without axes."""
-    dtypes = (
-        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
-        "complex64 complex128 str object datetime64[s] timedelta64[s] longdouble"
-    ).split()
+    dtypes = [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+        "str",
+        "object",
+        "datetime64[s]",
+        "timedelta64[s]",
+        "longdouble",
+    ]
     yield from (np.zeros((2, 3), dtype) for dtype in dtypes)
     low_precision = "bfloat16 float8_e4m3fn float8_e5m2 float4_e2m1fn int4 uint4 int2"
     for name in low_precision.split():
@@ -72,11 +110,11 @@ def test_wrong_subscript_lists_the_three_forms(item):
 
 
 def test_redefining_is_refused():
-    with pytest.raises(TypeError, match="^Trying to redefine the shape"):
+    with pytest.raises(TypeError, match=r"^Trying to redefine the shape"):
         Float["a"]["b"]
-    with pytest.raises(TypeError, match="^Trying to redefine the array classes"):
+    with pytest.raises(TypeError, match=r"^Trying to redefine the array classes"):
         kt.TfFloat[np.ndarray, "a"]
-    with pytest.raises(TypeError, match="^Trying to redefine the dtype"):
+    with pytest.raises(TypeError, match=r"^Trying to redefine the dtype"):
         Float[np.ndarray, "a", np.int32]
 
 
@@ -313,7 +351,7 @@ def test_wrong_class_for_a_scalar_is_a_type_check_error(name, value):
     def f(x: getattr(kt, name)):
         return x
 
-    with pytest.raises(kt.KTypeCheckError, match="was of type .* ScalarLike"):
+    with pytest.raises(kt.KTypeCheckError, match=r"was of type .* ScalarLike"):
         f(value)
 
 

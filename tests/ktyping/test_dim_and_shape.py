@@ -40,7 +40,7 @@ def test_wrong_number_of_axes_is_a_value_error(dims, name):
 
 
 def test_unknown_name_lists_the_known_ones(dims):
-    with pytest.raises(KeyError, match="Unknown dimension: h.*b, e, n"):
+    with pytest.raises(KeyError, match=r"Unknown dimension: h.*b, e, n"):
         dims["h"]
 
 

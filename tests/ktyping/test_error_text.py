@@ -303,7 +303,7 @@ def test_attributes():
     ):
         assert getattr(error, block) in str(error)
     with pytest.raises(AttributeError):
-        error.no_such_attribute  # noqa: B018
+        error.no_such_attribute
 
 
 def test_text_is_made_only_when_asked_for():
@@ -413,7 +413,7 @@ def _annotations():
     return {
         "int": int,
         "None": None,
-        "int | None": typing.Optional[int],
+        "int | None": typing.Optional[int],  # noqa: UP045
         "int | str": int | str,
         "list[int]": list[int],
         "dict[str, Float['a']]": dict[str, Float["a"]],

@@ -110,7 +110,7 @@ def test_dims_are_shared_with_the_result():
         return x
 
     assert transpose(np.ones((2, 2))).shape == (2, 2)
-    with pytest.raises(kt.KTypeCheckError, match="return value np.f64"):
+    with pytest.raises(kt.KTypeCheckError, match=r"return value np.f64"):
         transpose(np.ones((2, 3)))
 
 
@@ -151,7 +151,7 @@ def test_defaults_are_checked():
 
 def test_default_none_is_accepted_whatever_the_annotation():
     @kt.typechecked
-    def f(x: Float["n"] = None, y: int = None):
+    def f(x: Float["n"] = None, y: int | None = None):
         return x, y
 
     assert f() == (None, None)
@@ -355,7 +355,7 @@ def test_property_getter_setter_and_deleter_are_checked():
         holder.x = "a"
     holder._x = "a"
     with pytest.raises(kt.KTypeCheckError, match="property '_get'"):
-        holder.x  # noqa: B018
+        holder.x
     with pytest.raises(kt.KTypeCheckError):
         del holder.x
 
@@ -450,7 +450,7 @@ def test_refused_objects_get_advice():
 
     with pytest.raises(TypeError, match="plain class: decorate its methods"):
         kt.typechecked(Plain)
-    with pytest.raises(TypeError, match="Put @typechecked under @jax.jit"):
+    with pytest.raises(TypeError, match=r"Put @typechecked under @jax.jit"):
         kt.typechecked(jax.jit(lambda x: x))
     for other in (len, functools.partial(int, "3"), 3):
         with pytest.raises(TypeError, match="it takes functions, methods"):

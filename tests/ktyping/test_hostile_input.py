@@ -54,9 +54,11 @@ def test_checking_random_specs(spec, first, second):
             before = str(kt.dim)
             try:
                 kt.check_type(np.zeros(shape), Float[spec])
+                text = "fits"
             except DOCUMENTED as error:
-                assert str(error)
-                assert str(kt.dim) == before
+                text = str(error)
+            assert text
+            assert text == "fits" or str(kt.dim) == before
 
 
 @given(_SPECS, _SHAPES)
@@ -64,19 +66,19 @@ def test_evaluating_random_specs(spec, shape):
     with kt.ShapeScope(candidates=[{"a": shape, "b": (2,)}, {"a": (3,)}]):
         try:
             result = kt.shape(spec)
-        except DOCUMENTED as error:
-            assert str(error)
-        else:
-            assert all(type(size) is int for size in result)
+        except DOCUMENTED:
+            result = ()
+        assert all(type(size) is int for size in result)
 
 
 @given(st.text(max_size=8))
 def test_any_text_as_a_dim_name(name):
     with kt.ShapeScope(candidates=[{"a": (1,)}]):
-        try:
-            kt.dim[name]
-        except (KeyError, ValueError) as error:
-            assert str(error)
+        if name not in kt.dim:
+            with pytest.raises((KeyError, ValueError)):
+                kt.dim[name]
+        else:
+            assert kt.dim[name] in (1, (1,))
 
 
 class _Raising:

@@ -301,7 +301,7 @@ def test_typed_dict_inheritance_and_missing_keys():
     def f(x: More): ...
 
     f({**_example(1, 2), "extra": np.ones(1)})
-    with pytest.raises(kt.KTypeCheckError, match="field 'image'|key 'extra'"):
+    with pytest.raises(kt.KTypeCheckError, match=r"field 'image'|key 'extra'"):
         f({**_example(1, 2), "extra": np.ones(2)})
     with pytest.raises(kt.KTypeCheckError, match="missing required key"):
         f(_example(1, 2))

@@ -189,9 +189,11 @@ def test_any_text_parses_or_is_a_syntax_error(text):
     try:
         spec = parse(text)
     except ShapeSpecSyntaxError as error:
-        assert 0 <= error.position <= len(text)
-        return
-    assert parse(repr(spec)) == spec
+        position = error.position
+    else:
+        position = 0
+        assert parse(repr(spec)) == spec
+    assert 0 <= position <= len(text)
 
 
 @pytest.mark.parametrize(
