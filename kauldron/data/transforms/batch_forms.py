@@ -81,7 +81,7 @@ def warm_up(transform: Any) -> None:
     For the consumer's thread, before background threads start: imports in several
     threads at once can lock up.
     """
-    if isinstance(transform, Rearrange):
+    if isinstance(transform, ElementWiseTransform):
         Rearrange(key="x", pattern="a -> a 1").map({"x": np.zeros(1)})
 
 

@@ -109,11 +109,6 @@ def get_field(features: Mapping[str, Any], key: str) -> Any:
     return _descend(features, parts) if parts else _MISSING
 
 
-def has_field(features: Mapping[str, Any], key: str) -> bool:
-    """Whether `get_field` finds something."""
-    return get_field(features, key) is not _MISSING
-
-
 def set_field(record: dict[str, Any], key: str, value: Any) -> None:
     """Set a field of a record that is ours; the nested dicts on the way get copied."""
     parts = () if key in record else nested_parts(key)
@@ -206,16 +201,25 @@ def missing_keys_message(
 ) -> str:
     """What is missing, what there is, and the nearest names."""
     available = [str(name) for name in features]
+    candidates = [*available, *_dotted_names(features)]
     hints = [
         f"{name!r} -> {close[0]!r}"
         for name in missing
-        if (close := difflib.get_close_matches(name, available, n=1))
+        if (close := difflib.get_close_matches(name, candidates, n=1))
     ]
     hint = f" Did you mean {', '.join(hints)}?" if hints else ""
     return (
         f"{type(transform).__name__}: missing keys {sorted(missing)}. Available keys:"
         f" {sorted(available)}.{hint}"
     )
+
+
+def _dotted_names(features: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of everything below the top level."""
+    for name, value in features.items():
+        if isinstance(value, Mapping):
+            for inner in (*value, *_dotted_names(value)):
+                yield f"{name}.{inner}"
 
 
 def _taken_message(transform: Any, in_key: str, out_key: str) -> str:

@@ -24,7 +24,7 @@ def value_range(tensor: Any, line: Line, dtype: np.dtype, clip_values: bool) -> 
     """`ValueRange`."""
     if tensor.dtype.is_complex:
         raise TypeError(f"expected real numbers, got {tensor.dtype.name}.")
-    result = (cast(tensor, line.dtype) - line.shift) * line.scale + line.offset
+    result = line.at(tensor)
     if clip_values:
         result = tf.clip_by_value(result, line.low, line.high)
     return round_and_cast(result, dtype)

@@ -310,3 +310,8 @@ def test_any_key_on_any_record_maps_or_says_what_is_wrong(record, key):
     else:
         assert isinstance(result, dict) and result is not record
     assert record == before
+
+
+def test_misspelt_dotted_path_proposes_the_nearest():
+    with pytest.raises(KeyError, match=r"'obs.cam.imgae' -> 'obs.cam.image'"):
+        AddOne(key="obs.cam.imgae").map({"obs": {"cam": {"image": 1}, "t": 0}})
