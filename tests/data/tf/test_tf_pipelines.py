@@ -402,6 +402,19 @@ def test_orbax_handler_writes_one_folder_per_process(tmp_path):
     assert isinstance(other.__kd_ocp_restore_args__(), TFDataArg)
 
 
+def test_checkpointer_saves_and_restores_the_position(tmp_path):
+    def make_checkpointer():
+        return kd.ckpts.Checkpointer(workdir=tmp_path, save_interval_steps=1)
+
+    iterator = iter(Range(batch_size=2))
+    next(iterator)
+    checkpointer = make_checkpointer()
+    checkpointer.save(iterator, step=1)
+    checkpointer.wait_until_finished()
+    other = make_checkpointer().restore(iter(Range(batch_size=2)))
+    assert next(other)["x"].tolist() == next(iterator)["x"].tolist() == [2, 3]
+
+
 def test_restoring_where_nothing_was_saved(tmp_path):
     from kauldron.data.tf.tf_checkpoint_handler import TFDataHandler
 
