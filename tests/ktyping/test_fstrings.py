@@ -85,8 +85,10 @@ def test_works_in_the_body_too():
 
 
 def test_block_sees_the_variables_around_it():
+    k = 3
     with kt.typechecked():
         kt.check_type(np.ones((3, 4)), Float["{k} {MODULE_SIZE}"])
+        k = 5  # noqa: F841
         assert kt.shape("{k}") == (5,)
 
 

@@ -151,7 +151,7 @@ def test_defaults_are_checked():
 
 def test_default_none_is_accepted_whatever_the_annotation():
     @kt.typechecked
-    def f(x: Float["n"] = None, y: int | None = None):
+    def f(x: Float["n"] = None, y: int = None):  # noqa: RUF013
         return x, y
 
     assert f() == (None, None)

@@ -117,9 +117,11 @@ def test_builtin_isinstance_uses_the_top_scope_whoever_opened_it():
 
 def test_marked_frames_count_as_owners_or_are_passed_over():
     def owner():
+        __ktyping_scope_counter__ = 1  # noqa: F841
         return kt.dim["n"]
 
     def ignored():
+        __ktyping_ignore_frame__ = True  # noqa: F841
         return kt.dim["n"]
 
     with kt.typechecked():
