@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
+    from kauldron.contrib import data as data
     from kauldron.contrib import train as train
 
-_PACKAGES = ("train",)
+_PACKAGES = ("data", "train")
 
 __getattr__, __dir__ = lazy_namespace(
     __name__, {name: f"{__name__}.{name}" for name in _PACKAGES}

@@ -48,7 +48,7 @@ def _final_evals(trainer: Trainer) -> dict[str, Any]:
     return {
         name: evaluator
         for name, evaluator in trainer.evals.items()
-        if getattr(evaluator.run, "runs_at_end", False)
+        if evaluator.run.runs_at_end
     }
 
 

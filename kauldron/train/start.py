@@ -59,18 +59,12 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     if begin is None:
         state = trainer.init_state()
         begin = Start(state, int(state.step), chrono, ds_iter, False, False)
-    if status.is_lead_host:
-        _write_files(trainer, begin, last_step)
     if begin.is_resumed:
         _resume_writers(trainer, begin)
-    elif status.is_lead_host:
-        trainer.writer.write_start(trainer=trainer, state=begin.state, step=begin.step)
-        trainer.exporter.export(
-            model=trainer.model,
-            state=begin.state,
-            element_spec=_global_spec(trainer),
-            is_training=True,
-        )
+    if status.is_lead_host:
+        _write_files(trainer, begin, last_step)
+    if begin.step == workdir_files.first_step(trainer.workdir, default=begin.step):
+        _describe_run(trainer, begin)
     return begin
 
 
@@ -126,6 +120,18 @@ def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start
     )
 
 
+def _describe_run(trainer: Trainer, begin: Start) -> None:
+    """What is written once, at the first step of the run."""
+    if status.is_lead_host:
+        trainer.writer.write_start(trainer=trainer, state=begin.state, step=begin.step)
+    trainer.exporter.export(
+        model=trainer.model,
+        state=begin.state,
+        element_spec=_global_spec(trainer),
+        is_training=True,
+    )
+
+
 def _write_files(trainer: Trainer, begin: Start, last_step: int | None) -> None:
     workdir_files.write_config(trainer, step=begin.step)
     workdir_files.write_element_spec(trainer, _global_spec(trainer))
@@ -137,9 +143,13 @@ def _write_files(trainer: Trainer, begin: Start, last_step: int | None) -> None:
 def _resume_writers(trainer: Trainer, begin: Start) -> None:
     """Points of an earlier start that this one writes again are dropped."""
     trainer.writer.resume(step=begin.step)
-    for evaluator in trainer.evals.values():
-        first = begin.step if begin.evals_pending else begin.step + 1
-        evaluator.writer.resume(step=first)
+    marker = workdir_files.read_train_complete(trainer.workdir) or {}
+    for name, evaluator in trainer.evals.items():
+        if evaluator.run.runs_at_end:
+            is_done = name in marker.get("final_evals", ())
+        else:
+            is_done = not begin.evals_pending
+        evaluator.writer.resume(step=begin.step + is_done)
 
 
 def _global_spec(trainer: Trainer) -> Any:

@@ -80,12 +80,7 @@ def write_element_spec(trainer: Trainer, global_spec: Any) -> None:
 def write_run_info(trainer: Trainer, *, step: int) -> None:
     """Add this start to `run_info.json`."""
     path = trainer.workdir / RUN_INFO_FILENAME
-    starts: list[Any] = []
-    if path.exists():
-        try:
-            starts = json.loads(path.read_text())["starts"]
-        except (ValueError, KeyError, TypeError) as error:
-            status.log(f"{path} cannot be read and starts anew: {error!r}")
+    starts = _read_starts(trainer.workdir)
     devices = jax.devices()
     info = {
         "python": sys.version.split()[0],
@@ -101,6 +96,23 @@ def write_run_info(trainer: Trainer, *, step: int) -> None:
         "starts": [*starts, {"time": time.time(), "step": step}],
     }
     write_atomically(path, json.dumps(info, indent=2))
+
+
+def first_step(workdir: epath.Path, *, default: int) -> int:
+    """The step that the very first start of the run began with."""
+    starts = _read_starts(workdir)
+    return starts[0]["step"] if starts else default
+
+
+def _read_starts(workdir: epath.Path) -> list[dict[str, Any]]:
+    path = workdir / RUN_INFO_FILENAME
+    if not path.exists():
+        return []
+    try:
+        return json.loads(path.read_text())["starts"]
+    except (ValueError, KeyError, TypeError) as error:
+        status.log_warning(f"{path} cannot be read and starts anew: {error!r}")
+        return []
 
 
 def _note(trainer: Trainer) -> str:
