@@ -62,6 +62,7 @@ class FunctionPlan:
         self.version = 0  # of the configuration that the fields below belong to
         self.config = CONFIG
         self.compiled: FunctionCheckers | None = None
+        self._checks_nothing = False
         self._argument_key: Any = None
         self._result_key: Any = None
         self._result_checker: c.Checker | None = None
@@ -87,10 +88,12 @@ class FunctionPlan:
                 scope = self._enter_slowly(args)
             else:
                 scope = CallScope(self, args, entry.state, entry)
-        elif self.config.typechecking_enabled:
-            scope = self._enter_slowly(args)
-        else:
+        elif not self.config.typechecking_enabled:
             scope = UncheckedCallScope(self, args)
+        elif self._checks_nothing:
+            scope = CallScope(self, args, EMPTY_STATE, None)
+        else:
+            scope = self._enter_slowly(args)
         scope.token = STACK.set(scope)
         return scope
 
@@ -141,8 +144,6 @@ class FunctionPlan:
         else:
             scope = TransparentCallScope(self, args, self._enclosing_scope())
         checked = self.checked_arguments(args)
-        if not checked:
-            return scope
         parts = [(checker, value) for _, checker, value in checked]
         before = scope.state
         try:
@@ -234,6 +235,7 @@ class FunctionPlan:
             self._result_checker = compiled.result
             self._memo = {}
             if self.new_scope:
+                self._checks_nothing = not compiled.arguments
                 self._argument_key = compiled.argument_key
                 self._result_key = compiled.result_key
         self.version = version

@@ -111,7 +111,11 @@ class UncheckedCallScope(CallScope):  # pyright: ignore[reportIncompatibleVariab
     is_checked = False
 
     def __init__(self, plan: FunctionPlan, args: tuple[Any, ...]):
-        super().__init__(plan, args, None, None)  # pyright: ignore[reportArgumentType]
+        self.plan = plan
+        self.args = args
+        self.memo_entry = None
+        self.return_value = MISSING
+        self._inferred: State | None = None
 
     @property
     def state(self) -> State:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -125,6 +129,7 @@ class UncheckedCallScope(CallScope):  # pyright: ignore[reportIncompatibleVariab
 
     def _infer(self) -> State:
         """What the arguments say; those that do not match say nothing."""
+        self.undetermined = False
         parts = [(checker, value) for _, checker, value in self.replay_parts()]
         state = EMPTY_STATE
         while parts:

@@ -9,6 +9,7 @@ from kauldron.ktyping.checkers.array_checker import SpecSource
 from kauldron.ktyping.scopes.scope import ShapeScope
 from kauldron.ktyping.scopes.visibility import require_scope
 from kauldron.ktyping.shapes.evaluation import evaluate
+from kauldron.ktyping.shapes.matching import State
 from kauldron.ktyping.shapes.sizes import Sizes
 
 
@@ -39,13 +40,30 @@ def shape(spec: str, *, nested_ok: bool = False) -> Sizes:
 
 def evaluate_in(spec: str, scope: ShapeScope, *, take_first: bool = False) -> Sizes:
     """Evaluate a spec in a given scope."""
-    parsed = _source(spec).resolve(scope).spec
-    return evaluate(parsed, scope.state, take_first=take_first)
+    question = _asked(spec)
+    state = scope.state
+    answered_for, sizes = question.answer
+    if answered_for is state:
+        return sizes
+    sizes = evaluate(question.spec.resolve(scope).spec, state, take_first=take_first)
+    if question.spec.template is None and len(state) == 1:
+        question.answer = state, sizes  # at once, as threads may ask the same
+    return sizes
+
+
+class _Question:
+    """A spec and its last answer: calls with the same shapes share their state."""
+
+    __slots__ = ("answer", "spec")
+
+    def __init__(self, spec: str):
+        self.spec = SpecSource(spec)
+        self.answer: tuple[State | None, Sizes] = None, ()
 
 
 @functools.lru_cache(maxsize=1024)
-def _source(spec: str) -> SpecSource:
-    return SpecSource(spec)
+def _asked(spec: str) -> _Question:
+    return _Question(spec)
 
 
 def get_current_scope(nested_ok: bool = False, stacklevel: int = 0) -> ShapeScope:

@@ -44,12 +44,6 @@ def parse(text: str) -> s.ShapeSpec:
 
     >>> parse("*b  h*w 3")
     *b h*w 3
-    >>> parse("a b*")
-    Traceback (most recent call last):
-      ...
-    kauldron.ktyping.shape_spec_errors.PostModifierError: Misplaced modifier in shape spec at position 4: modifiers go in front of the name: `*b`, `#c`, `*#b`
-      a b*
-         ^
 
     Raises:
       ShapeSpecSyntaxError: With the position and the reason.
