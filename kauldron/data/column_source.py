@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,9 +57,9 @@ def as_columns(columns: Any, *, name: str) -> Any:
             key: as_columns(value, name=record_tree.join(name, key))
             for key, value in columns.items()
         }
-    if isinstance(columns, list) and columns and _is_leaf_list(columns):
-        return np.asarray(columns)
     if isinstance(columns, list | tuple):
+        if not columns or _is_one_column(columns):
+            return _as_one_column(columns, name)
         values = [as_columns(v, name=f"{name}[{i}]") for i, v in enumerate(columns)]
         return record_tree.rebuild_sequence(columns, values)
     if columns is None:
@@ -73,11 +73,17 @@ def as_columns(columns: Any, *, name: str) -> Any:
     return column
 
 
-def _is_leaf_list(values: list) -> bool:
-    """Whether a list holds the rows of one column, rather than several columns."""
-    return not isinstance(values[0], np.ndarray | Mapping) and not hasattr(
-        values[0], "__array__"
-    )
+def _is_one_column(values: Sequence[Any]) -> bool:
+    """Whether a sequence holds the rows of one column, rather than several columns."""
+    first = values[0]
+    return not isinstance(first, Mapping) and not hasattr(first, "__array__")
+
+
+def _as_one_column(rows: Sequence[Any], name: str) -> np.ndarray:
+    try:
+        return np.asarray(rows)
+    except ValueError as error:
+        raise ValueError(f"The rows of {name} differ in shape: {error}") from None
 
 
 def _common_length(columns: Any, name: str) -> int:

@@ -9,6 +9,7 @@ there grain takes a block one bit too small and repeats a record; this cipher do
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections import OrderedDict
 
@@ -38,11 +39,10 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
     block_bits = max(16, max_index.bit_length() + max_index.bit_length() % 2)
     cipher = _Cipher(block_bits // 2, seed & _MASK)
     flat = indices.ravel()
-    if block_bits == 16 and flat.size > 64:
+    if block_bits == 16 and (flat.size > 64 or size < 4096):
         # The whole block at once: from here on, encrypting is looking up.
         block = cipher(_WHOLE_BLOCK).astype(np.intp)
-        if size < 4096:
-            _shorten_walks(block, max_index)
+        _shorten_walks(block, size)
         encrypt, out = block.take, block.take(flat)
     else:
         encrypt, out = cipher, cipher(flat.astype(cipher.dtype))
@@ -55,14 +55,17 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
     return out.astype(np.int64, copy=False).reshape(indices.shape)
 
 
-def _shorten_walks(block: np.ndarray, max_index: int) -> None:
-    """Let each entry lead to where walking ends, by doubling the steps.
+def _shorten_walks(block: np.ndarray, size: int) -> None:
+    """Let entries lead towards where walking ends, doubling the steps each time.
 
-    Where few records are spread over the block, walks would be hundreds of steps long.
+    Where few items are spread over the block, walks would be thousands of steps long.
     """
-    while block[: max_index + 1].max() > max_index:
+    longest_walk = len(block) / size * math.log(size + 1)
+    for _ in range(
+        math.ceil(math.log2(longest_walk / 100)) if longest_walk > 100 else 0
+    ):
         further = block.take(block)
-        np.copyto(block, further, where=block > max_index)
+        np.copyto(block, further, where=block >= size)
 
 
 class EpochOrder:

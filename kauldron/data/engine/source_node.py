@@ -136,14 +136,16 @@ def _read_columns(source: Any, name: str, indices: np.ndarray) -> Chunk:
     if getattr(source, "gives_fresh_records", False):
         return Chunk(size, columns, None, None, is_fresh=True)
     columns = record_tree.map_leaves(_read_only_if_borrowed, columns)
+    is_fresh = True
     for path, column in record_tree.leaves_with_paths(columns):
+        is_fresh = is_fresh and column.flags.writeable
         if column.shape[:1] != (size,):
             raise ValueError(
                 f"get_batch of {name} was asked for {size} records, but the field"
                 f" {path!r} has shape {column.shape}; its first dimension must be"
                 f" {size}."
             )
-    return Chunk(size, columns, None, None, is_fresh=True)
+    return Chunk(size, columns, None, None, is_fresh)
 
 
 def _read_only_if_borrowed(column: Any) -> np.ndarray:

@@ -180,6 +180,8 @@ def _stack_mixed(values: Sequence[Any], path: str) -> np.ndarray:
         arrays.append(np.asarray(value))
     first = arrays[0]
     for row, array in enumerate(arrays):
+        if not _stackable(first.dtype, array.dtype):
+            raise RecordMismatchError((0, row), _kind_message(path, first, array))
         if array.shape != first.shape:
             message = (
                 f"field {_shown(path)} has shape {first.shape} in {{0}} and"
@@ -187,8 +189,6 @@ def _stack_mixed(values: Sequence[Any], path: str) -> np.ndarray:
                 " pad the field with a transform)"
             )
             raise RecordMismatchError((0, row), message)
-        if not _stackable(first.dtype, array.dtype):
-            raise RecordMismatchError((0, row), _kind_message(path, first, array))
     if first.dtype == object and not first.shape:
         return _object_column(values)
     return np.stack(arrays)
