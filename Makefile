@@ -35,7 +35,9 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/python examples/konfig_tour.py
+	@rm -rf workdir/demo
+	@$(BIN)/kauldron train --cfg=examples/digits_autoencoder.py --cfg.workdir=workdir/demo
+	@$(BIN)/python examples/show_reconstructions.py workdir/demo
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(ARGS)
@@ -43,8 +45,7 @@ test: $(STAMP)
 lint: $(STAMP)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/lint-imports --config .importlinter --no-cache --verbose >/dev/null || \
-	  $(BIN)/lint-imports --config .importlinter --no-cache
+	@$(BIN)/lint-imports --config .importlinter --no-cache --no-logo
 	@$(BIN)/pyright --warnings
 	@echo "lint: clean"
 
