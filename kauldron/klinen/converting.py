@@ -1,0 +1,117 @@
+"""`convert`: flax classes and modules as klinen ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import operator
+import sys
+import types
+from typing import Any, TypeVar, cast
+
+import flax.linen as nn
+
+from kauldron.klinen.module import RESERVED_NAMES, Module
+
+_T = TypeVar("_T")
+
+# Converted classes have the class they come from under this name.
+_SOURCE = "__klinen_source__"
+
+
+def convert(target: _T) -> _T:
+    """Make a klinen class of a flax class, or a klinen module of a flax module.
+
+    Args:
+      target: A class deriving from `flax.linen.Module`, or an instance of one.
+
+    Returns:
+      A class that derives from `target` and from `knn.Module` (always the same one for
+      a class); or an instance of such a class, with the same fields. What is klinen
+      already is returned as it is.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> Conv = convert(nn.Conv)
+      >>> conv = Conv(features=4, kernel_size=(3, 3)).init_bind(0, jnp.zeros((1, 8, 8, 3)))
+      >>> conv(jnp.ones((2, 8, 8, 3))).shape
+      (2, 8, 8, 4)
+    """
+    if inspect.isclass(target) and issubclass(target, nn.Module):
+        is_klinen = issubclass(target, Module)
+        return target if is_klinen else cast(_T, _convert_class(target))
+    if isinstance(target, nn.Module):
+        is_klinen = isinstance(target, Module)
+        return target if is_klinen else cast(_T, _convert_instance(target))
+    raise TypeError(
+        "`knn.convert` takes a class that derives from `flax.linen.Module`, or an "
+        f"instance of one, not {type(target).__name__}: {target!r:.80}."
+    )
+
+
+@functools.cache
+def _convert_class(cls: type[nn.Module]) -> type[Module]:
+    namespace = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__reduce_ex__": nn.nowrap(_reduce),
+        _SOURCE: cls,
+        **_plain_fields(cls),
+    }
+    return types.new_class(cls.__name__, (cls, Module), exec_body=lambda body: body.update(namespace))  # fmt: skip
+
+
+def _plain_fields(cls: type[nn.Module]) -> dict[str, Any]:
+    """Fields of the class that would be hidden by properties of `Module`."""
+    names = {field.name for field in dataclasses.fields(cls)} & RESERVED_NAMES
+    return {name: _PlainField(name) for name in names if not hasattr(cls, name)}
+
+
+class _PlainField:
+    """Lets the instance dict decide, unlike a property."""
+
+    nowrap = True  # flax leaves it alone
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, module: nn.Module | None, owner: type) -> Any:
+        if module is None:
+            return self
+        raise AttributeError(self._name)
+
+
+def _convert_instance(module: nn.Module) -> Module:
+    fields = {
+        field.name: getattr(module, field.name)
+        for field in dataclasses.fields(module)
+        if field.init
+    }
+    return _convert_class(type(module))(**fields)
+
+
+# ----------------------------------------------------------------------------------
+# Pickling: the name of a converted class leads to the class it comes from
+# ----------------------------------------------------------------------------------
+
+
+def _reduce(self: Module, protocol: Any) -> Any:
+    cls = type(self)
+    if _SOURCE not in vars(cls):  # a subclass, found by its own name
+        return object.__reduce_ex__(self, protocol)
+    return _make_empty, (_importable(cls),), dict(vars(self))
+
+
+def _make_empty(cls: type[nn.Module]) -> Module:
+    return object.__new__(convert(cls))  # pyright: ignore[reportReturnType]
+
+
+def _importable(cls: type[nn.Module]) -> type[nn.Module]:
+    """The class to pickle: where `convert` was a decorator, that is `cls` itself."""
+    try:
+        found = operator.attrgetter(cls.__qualname__)(sys.modules[cls.__module__])
+    except (KeyError, AttributeError):
+        found = None
+    return cls if found is cls else vars(cls)[_SOURCE]

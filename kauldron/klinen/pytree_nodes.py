@@ -1,0 +1,100 @@
+"""Bound models as pytrees: what is a leaf and what is static."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from kauldron.klinen.bound_class import bind
+from kauldron.klinen.coded_leaves import CodedTree, Form
+from kauldron.klinen.handle_variables import needed_variables
+from kauldron.klinen.variable_trees import EVERYTHING
+
+if TYPE_CHECKING:
+    from kauldron.klinen.view import View
+
+# The children of a node, as users see them in the paths of leaves.
+CHILDREN = ("params", "collections", "rngs")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Static:
+    """The static part of a node: it holds no arrays and is compared by value.
+
+    Attributes:
+      view: The place, in a model without its arrays. Only where the model exposes
+        nothing but parameters, the other arrays are in here, compared by identity.
+      forms: What the leaves below `collections` are in truth.
+      rng_forms: What the leaves below `rngs` are in truth.
+    """
+
+    view: View
+    forms: tuple[Form, ...]
+    rng_forms: tuple[Form, ...]
+
+    def unflatten(self, children: tuple[Any, ...]) -> Any:
+        """The model with these subtrees, whatever their leaves are."""
+        changes = {"params": children[0]}
+        if not self.view.root.params_only:
+            changes["collections"] = CodedTree(codes=children[1], forms=self.forms)
+            changes["rngs"] = CodedTree(codes=children[2], forms=self.rng_forms)
+        root = self.view.root.replace(**changes)
+        return bind(dataclasses.replace(self.view, root=root))
+
+    def _key(self) -> tuple[Any, ...]:
+        root = self.view.root
+        hidden = (id(root.collections), id(root.rngs)) if root.params_only else ()
+        return (
+            self.view.location,
+            root.training,
+            root.streams,
+            self.forms,
+            self.rng_forms,
+            hidden,
+            root.blueprint,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Static):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        root = self.view.root
+        mode = "train" if root.training else "eval"
+        place = f", location={self.view.location}" if self.view.location else ""
+        only = ", only params are leaves" if root.params_only else ""
+        return f"{type(self.view.definition).__name__}({mode}{place}{only})"
+
+
+def flatten(view: View) -> tuple[tuple[Any, ...], Static]:
+    """The subtrees of a model and its static part."""
+    root = view.root
+    selection = needed_variables(view) if view.location else EVERYTHING
+    params = selection.prune(root.params)
+    if root.params_only:
+        root = root.replace(params=None)
+        return (params,), Static(dataclasses.replace(view, root=root), (), ())
+    collections = root.collections
+    if selection is not EVERYTHING and collections.forms:
+        values = collections.values().items()
+        pruned = {name: selection.prune(tree) for name, tree in values}
+        collections = CodedTree(pruned)
+    children = (params, collections.codes(), root.rngs.codes())
+    root = root.replace(params=None, collections=None, rngs=None)
+    static = Static(
+        dataclasses.replace(view, root=root), collections.forms, view.root.rngs.forms
+    )
+    return children, static
+
+
+def flatten_with_keys(view: View) -> tuple[tuple[Any, ...], Static]:
+    """As `flatten`, with the names of the subtrees."""
+    children, static = flatten(view)
+    keys = map(jax.tree_util.GetAttrKey, CHILDREN)
+    return tuple(zip(keys, children)), static
