@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,13 +51,17 @@ class Ari(Metric):
         labels: Int["*b t h w 1"],
         mask: Array | None = None,
     ) -> AverageState:
-        true = jax.nn.one_hot(labels[..., 0], self.num_instances_true)
-        pred = jax.nn.one_hot(predictions[..., 0], self.num_instances_pred)
+        values = self._index(predictions[..., 0], labels[..., 0])
+        return AverageState.from_values(values, mask=mask)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _index(self, predictions: Any, labels: Any) -> jax.Array:
+        """Index of each batch element, `*b 1`."""
+        true = jax.nn.one_hot(labels, self.num_instances_true)
+        pred = jax.nn.one_hot(predictions, self.num_instances_pred)
         if self.ignored_ids is not None:
             true *= ~np.isin(np.arange(self.num_instances_true), self.ignored_ids)
-        return AverageState.from_values(
-            _adjusted_rand(true, pred)[..., None], mask=mask
-        )
+        return _adjusted_rand(true, pred)[..., None]
 
 
 def _adjusted_rand(true: jax.Array, pred: jax.Array) -> jax.Array:

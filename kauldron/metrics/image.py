@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,12 +44,17 @@ class Psnr(Metric):
         target: Float["*b h w c"],
         mask: Array | None = None,
     ) -> AverageState:
+        return AverageState.from_values(self._ratios(pred, target), mask=mask)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _ratios(self, pred: Any, target: Any) -> jax.Array:
+        """Ratio of each image, `*b 1`."""
         errors = jnp.square(as_real(pred) - as_real(target)).mean(axis=(-3, -2, -1))
         low, high = self.in_vrange
         psnr = 20 * np.log10(high - low) - 10 * jnp.log10(jnp.maximum(errors, 1e-10))
         if self.clip is not None:
             psnr = jnp.minimum(psnr, self.clip)
-        return AverageState.from_values(psnr[..., None], mask=mask)
+        return psnr[..., None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -93,12 +99,15 @@ class Ssim(Metric):
                 f"Ssim: images of {pred.shape[-3]} x {pred.shape[-2]} pixels are smaller"
                 f" than the filter (filter_size={self.filter_size})."
             )
-        low, high = self.in_vrange
-        pred, target = ((as_real(x) - low) / (high - low) for x in (pred, target))
-        ssim = self._similarity_map(pred, target).mean(axis=(-3, -2, -1))
-        return AverageState.from_values(ssim[..., None], mask=mask)
+        return AverageState.from_values(self._similarities(pred, target), mask=mask)
 
     @functools.partial(jax.jit, static_argnums=0)
+    def _similarities(self, pred: Any, target: Any) -> jax.Array:
+        """Similarity of each image, `*b 1`."""
+        low, high = self.in_vrange
+        pred, target = ((as_real(x) - low) / (high - low) for x in (pred, target))
+        return self._similarity_map(pred, target).mean(axis=(-3, -2, -1))[..., None]
+
     def _similarity_map(self, x: jax.Array, y: jax.Array) -> jax.Array:
         blur = self._blur
         mean_x, mean_y = blur(x), blur(y)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import flax.struct
+import jax
 import jax.numpy as jnp
 
 from kauldron import kontext
@@ -63,18 +65,24 @@ class Norm(Metric):
 
     @typechecked
     def get_state(self, tensor: Float["*any"], mask: Array | None = None) -> Norm.State:
-        norms = self._norms(as_real(tensor))
-        if mask is not None and jnp.ndim(mask) == 0:
-            norms = norms.reshape(()) if norms.size == 1 else norms
         if self.aggregation_type == "concat":
-            if mask is not None:
-                norms = weighted(norms, align_mask(mask, norms.shape))
-            norms = _concatenated_norm(norms.ravel(), _exponent(self.ord))
-            mask = None
-        return self.State.from_values(norms, mask=mask)
+            return self.State.from_values(self._whole_norm(tensor, mask))
+        norms = self._norms(tensor)
+        return self.State.from_values(norms, mask=_as_array_mask(mask, norms))
 
+    @functools.partial(jax.jit, static_argnums=0)
+    def _whole_norm(self, tensor: Any, mask: Any) -> Any:
+        """Norm of everything that is not masked out."""
+        norms = self._norms(tensor)
+        if mask is not None:
+            mask = align_mask(_as_array_mask(mask, norms), norms.shape)
+            norms = weighted(norms, mask)
+        return _concatenated_norm(norms.ravel(), _exponent(self.ord))
+
+    @functools.partial(jax.jit, static_argnums=0)
     def _norms(self, tensor: Any) -> Any:
         """Norms with the reduced axes kept."""
+        tensor = as_real(tensor)
         if self.axis is None or (tensor.ndim == 0 and isinstance(self.axis, int)):
             norm = jnp.linalg.norm(tensor.ravel(), ord=self.ord)
             return norm.reshape((1,) * tensor.ndim)
@@ -105,6 +113,12 @@ class Norm(Metric):
         )
 
 
+def _as_array_mask(mask: Any, norms: Any) -> Any:
+    """A single weight fits a single norm."""
+    is_single = mask is not None and mask.ndim == 0 and norms.size == 1
+    return mask.reshape(norms.shape) if is_single else mask
+
+
 def _exponent(order: Any) -> float:
     """`p` of the norms that can be put together."""
     exponent = 2.0 if order is None or order == "fro" else order
@@ -121,6 +135,7 @@ def _exponent(order: Any) -> float:
     return exponent
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def _concatenated_norm(norms: Any, exponent: float) -> Any:
     """`(Σ normᵖ)^(1/p)`, scaled so that no power overflows."""
     if math.isinf(exponent):

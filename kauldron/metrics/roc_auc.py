@@ -82,17 +82,18 @@ class RocAuc(Metric):
         labels: Int["*b 1"],
         mask: Array | None = None,
     ) -> RocAuc.State:
-        probs = jax.nn.softmax(as_real(logits), axis=-1)
-        if mask is None:
-            weights = jnp.ones(labels.shape, probs.dtype)
-        else:
-            mask = align_mask(mask, labels.shape).astype(probs.dtype)
-            weights = jnp.broadcast_to(mask, labels.shape)
-        return self.State(
-            probs=probs.reshape(-1, probs.shape[-1]),
-            labels=jnp.ravel(labels),
-            weights=weights.ravel(),
-        )
+        probs, labels, weights = _flatten_batch(logits, labels, mask)
+        return self.State(probs=probs, labels=labels, weights=weights)
+
+
+@jax.jit
+def _flatten_batch(logits: Any, labels: Any, mask: Any) -> tuple[jax.Array, ...]:
+    """Probabilities `n c`, labels `n` and weights `n`."""
+    probs = jax.nn.softmax(as_real(logits), axis=-1)
+    weights = jnp.ones(labels.shape, probs.dtype)
+    if mask is not None:
+        weights *= align_mask(mask, labels.shape).astype(probs.dtype)
+    return probs.reshape(-1, probs.shape[-1]), labels.ravel(), weights.ravel()
 
 
 def _roc_auc(

@@ -98,27 +98,34 @@ class Std(Metric):
 
     @typechecked
     def get_state(self, values: Float["*b n"], mask: Array | None = None) -> Std.State:
-        values = as_real(values)
-        weights = jnp.ones((1,) * values.ndim, values.dtype)
-        if mask is not None:
-            weights = align_mask(mask, values.shape).astype(values.dtype)
-        weights = jnp.broadcast_to(weights, values.shape)
-        count = weights.sum()
-        share = jnp.where(count == 0, 0, 1 / jnp.where(count == 0, 1, count))
-        mean = weighted(values, weights).sum() * share
-        # The mean is rounded; what it missed shows in the mean of the deviations.
-        deviations = jnp.where(weights == 0, 0, values - mean)
-        mean_rest = (deviations * weights).sum() * share
-        squares = (deviations**2 * weights).sum() - count * mean_rest**2
-        zero = jnp.zeros_like(count)
-        return self.State(
-            count=jnp.stack([count, zero]),
-            mean=jnp.stack([mean, mean_rest]),
-            squares=jnp.stack([squares, zero]),
-        )
+        count, mean, squares = _moments(values, mask)
+        return self.State(count=count, mean=mean, squares=squares)
 
 
 Moments = tuple[Any, Any, Any]
+
+
+@jax.jit
+def _moments(values: Any, mask: Any) -> Moments:
+    """Count, mean and squares of one batch, as (rounded, rest) pairs."""
+    values = as_real(values)
+    weights = jnp.ones((1,) * values.ndim, values.dtype)
+    if mask is not None:
+        weights = align_mask(mask, values.shape).astype(values.dtype)
+    weights = jnp.broadcast_to(weights, values.shape)
+    count = weights.sum()
+    share = jnp.where(count == 0, 0, 1 / jnp.where(count == 0, 1, count))
+    mean = weighted(values, weights).sum() * share
+    # The mean is rounded; what it missed shows in the mean of the deviations.
+    deviations = jnp.where(weights == 0, 0, values - mean)
+    mean_rest = (deviations * weights).sum() * share
+    squares = jnp.maximum((deviations**2 * weights).sum() - count * mean_rest**2, 0)
+    zero = jnp.zeros_like(count)
+    return (
+        jnp.stack([count, zero]),
+        jnp.stack([mean, mean_rest]),
+        jnp.stack([squares, zero]),
+    )
 
 
 @jax.jit

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 import pickle
 
@@ -173,6 +174,13 @@ def states(name, num=2):
     return [metric.get_state(**make_inputs()) for _ in range(num)]
 
 
+@functools.cache
+def jitted(name):
+    """The metric's `get_state`, compiled once for all tests."""
+    metric, _ = EXAMPLES[name]
+    return jax.jit(lambda inputs: metric.get_state(**inputs))
+
+
 def plain(value):
     """A value as nested tuples of arrays, to compare it."""
     if isinstance(value, dict):
@@ -268,7 +276,7 @@ def test_merging_does_not_change_the_operands(name):
 @every_metric_of_arrays
 def test_states_made_in_jit_merge_on_the_host_and_pass_through_jit_again(name):
     metric, make_inputs = EXAMPLES[name]
-    get_state = jax.jit(lambda inputs: metric.get_state(**inputs))
+    get_state = jitted(name)
     inputs = [jax.tree.map(jnp.asarray, make_inputs()) for _ in range(2)]
     eager = metric.get_state(**inputs[0]).merge(metric.get_state(**inputs[1]))
     merged = get_state(inputs[0]).merge(get_state(inputs[1]))
@@ -292,7 +300,7 @@ def test_shapes_of_states_need_no_data(name):
 @every_metric_of_arrays
 def test_computes_without_transfer_guard_trouble(name):
     metric, make_inputs = EXAMPLES[name]
-    get_state = jax.jit(lambda inputs: metric.get_state(**inputs))
+    get_state = jitted(name)
     pair = [get_state(jax.tree.map(jnp.asarray, make_inputs())) for _ in range(2)]
     expected = pair[0].merge(pair[1]).compute()
     with jax.transfer_guard("disallow"):

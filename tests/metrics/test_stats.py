@@ -17,9 +17,9 @@ RNG = np.random.default_rng(0)
 #
 
 
-@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3)])
-@pytest.mark.parametrize("order", [None, 1, 2, np.inf, -np.inf, 0])
-@pytest.mark.parametrize("axis", [-1, 0, None])
+@pytest.mark.parametrize("shape", [(3,), (2, 4, 3)])
+@pytest.mark.parametrize("order", [None, 1, np.inf, 0])
+@pytest.mark.parametrize("axis", [0, None])
 def test_vector_norm_matches_numpy(shape, order, axis):
     tensor = RNG.normal(size=shape).astype(np.float32)
     value = metrics.Norm(axis=axis, ord=order)(tensor=tensor)
@@ -94,9 +94,11 @@ def test_unknown_aggregation_is_refused_at_construction():
 #
 
 
-@pytest.mark.parametrize("shape", [(7,), (5, 3), (2, 4, 3)])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(7,), (2, 4, 3)])
+@pytest.mark.parametrize(
+    "masked, dtype",
+    [(False, np.float32), (True, np.float64), (True, ml_dtypes.bfloat16)],
+)
 def test_std_matches_numpy(shape, masked, dtype):
     values = RNG.normal(3, 2, size=shape).astype(dtype)
     exact = values.astype(np.float64)
@@ -124,6 +126,11 @@ def test_std_far_from_zero_keeps_its_digits_when_merged():
         state = state.merge(metric.get_state(values=row))
     expected = np.std(values.astype(np.float64))
     assert state.compute() == pytest.approx(expected, rel=1e-5)
+
+
+def test_std_of_equal_values_is_zero_and_not_below():
+    values = np.full(3, 42.785926818847656, np.float32)
+    assert metrics.Std()(values=values) == pytest.approx(0.0, abs=1e-3)
 
 
 def test_std_of_nothing_is_zero():
