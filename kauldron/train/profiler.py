@@ -47,100 +47,136 @@ class Profiler(config_util.UpdateFromRootCfg):
 
     def start(self, step: int) -> ProfilerSession:
         """The sessions of a run that begins at `step`."""
-        is_on = (self.all_host or status.is_lead_host) and (
-            self.on_colab or not status.on_notebook
-        )
-        return ProfilerSession(self if is_on else None, step)
+        is_host_on = self.all_host or status.is_lead_host
+        is_on = is_host_on and (self.on_colab or not status.on_notebook)
+        return ProfilerSession(self, step) if is_on else NoProfilerSession()
 
     def __call__(self, step: int) -> None:
-        """Record around `step`, in a run driven by hand."""
-        session = self.__dict__.get("_session")
+        """Record around `step`, in a loop driven by hand; `close` it afterwards."""
+        session = vars(self).get("_session")
         if session is None:
             session = self.start(step)
             object.__setattr__(self, "_session", session)
-        session.after_step(step)
+        session.after_step(step, _last_work_of_devices)
+
+    def close(self) -> None:
+        """End and keep the session that a loop driven by hand left open."""
+        session = vars(self).get("_session")
+        if session is not None:
+            object.__setattr__(self, "_session", None)
+            session.close()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoopProfiler:
-    """Records nothing."""
+    """Records nothing; what `cfg.profiler = None` means."""
 
     def start(self, step: int) -> ProfilerSession:
-        return ProfilerSession(None, step)
+        del step
+        return NoProfilerSession()
 
     def __call__(self, step: int) -> None:
         del step
+
+    def close(self) -> None:
+        pass
 
 
 class ProfilerSession:
     """Starts and stops the traces of one run; never fails it."""
 
-    def __init__(self, profiler: Profiler | None, initial_step: int):
+    def __init__(self, profiler: Profiler, initial_step: int):
         self._profiler = profiler
-        self._next_step = initial_step + (profiler.first_profile if profiler else 0)
-        self._started: tuple[int, float] | None = None
-        self._last_time = time.monotonic()
+        self._first_step = initial_step + profiler.first_profile
+        self._last: tuple[int, float] | None = None  # when a session last began
+        self._is_open = False
+        self._pending: Any = None
 
     def is_due(self, step: int) -> bool:
         """Whether something starts or may stop after `step`."""
-        return self._profiler is not None and (
-            self._started is not None or self._should_start(step)
-        )
+        return self._is_open or self._should_start(step)
 
     def after_step(self, step: int, pending: Any = None) -> None:
-        """Start or stop a trace, after waiting for `pending` device work."""
-        if self._profiler is None:
-            return
-        if self._started is not None:
-            if self._is_over(step):
-                self.close(pending)
-        elif self._should_start(step):
-            self._start(step, pending)
+        """Start or stop a trace.
 
-    def close(self, pending: Any = None) -> None:
+        Args:
+          step: Number of steps done.
+          pending: Arrays that the devices still work on, or a function that gives them.
+            They are waited for, so that a trace shows whole steps.
+        """
+        self._pending = pending
+        if self._is_open:
+            if self._is_over(step):
+                self.close()
+        elif self._should_start(step):
+            self._start(step)
+
+    def close(self) -> None:
         """End a session that is open, and keep it."""
-        if self._started is None:
+        if not self._is_open:
             return
-        self._started = None
-        self._last_time = time.monotonic()
+        self._is_open = False
         try:
-            jax.block_until_ready(pending)
+            self._wait_for_devices()
             jax.profiler.stop_trace()
         except Exception as error:
-            status.log(f"The profile could not be written: {error!r}")
+            status.log_warning(f"The profile could not be written: {error!r}")
 
     def _should_start(self, step: int) -> bool:
-        assert self._profiler is not None
-        if self._next_step is not None and step >= self._next_step:
-            return True
-        every_secs = self._profiler.every_secs
-        is_first_done = self._next_step is None
-        return (
-            is_first_done
-            and every_secs is not None
-            and time.monotonic() - self._last_time >= every_secs
+        if self._last is None:
+            return step >= self._first_step
+        last_step, last_time = self._last
+        every_steps, every_secs = self._profiler.every_steps, self._profiler.every_secs
+        return (every_steps is not None and step >= last_step + every_steps) or (
+            every_secs is not None and time.monotonic() >= last_time + every_secs
         )
 
-    def _start(self, step: int, pending: Any) -> None:
-        assert self._profiler is not None
-        every = self._profiler.every_steps
-        self._next_step = None if every is None else step + every
-        self._last_time = time.monotonic()
+    def _start(self, step: int) -> None:
+        self._last = (step, time.monotonic())
         try:
-            jax.block_until_ready(pending)
+            self._wait_for_devices()
             jax.profiler.start_trace(str(self._profiler.workdir))
         except Exception as error:
-            status.log(f"The profiler could not be started: {error!r}")
+            status.log_warning(f"The profiler could not be started: {error!r}")
             return
-        self._started = (step, time.monotonic())
+        self._last = (step, time.monotonic())
+        self._is_open = True
 
     def _is_over(self, step: int) -> bool:
-        assert self._profiler is not None
-        assert self._started is not None
-        start_step, start_time = self._started
+        assert self._last is not None
+        start_step, start_time = self._last
         steps = self._profiler.num_profile_steps
         duration = self._profiler.profile_duration_ms
         elapsed_ms = (time.monotonic() - start_time) * 1000
         return (steps is None or step - start_step >= steps) and (
             duration is None or elapsed_ms >= duration
         )
+
+    def _wait_for_devices(self) -> None:
+        pending = self._pending
+        jax.block_until_ready(pending() if callable(pending) else pending)
+
+
+class NoProfilerSession(ProfilerSession):
+    """Records nothing."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+
+    def _should_start(self, step: int) -> bool:
+        del step
+        return False
+
+    def after_step(self, step: int, pending: Any = None) -> None:
+        del step, pending
+
+
+def _last_work_of_devices() -> list[jax.Array]:
+    """A little work for each device, which it does after all that it has to do."""
+    zeros = [jax.device_put(0, device) for device in jax.local_devices()]
+    return [_add_one(zero) for zero in zeros]
+
+
+@jax.jit
+def _add_one(x: jax.Array) -> jax.Array:
+    return x + 1

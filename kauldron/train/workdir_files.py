@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,29 +15,13 @@ from etils import epath
 import kauldron
 from kauldron import konfig
 from kauldron.utils import constants, status
+from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 TRAIN_COMPLETE_FILENAME = "train_complete.txt"
 RUN_INFO_FILENAME = "run_info.json"
-
-
-def write_atomically(path: epath.PathLike, text: str) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
-    path = epath.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
-    try:
-        with temporary.open("w") as file:
-            file.write(text)
-            file.flush()
-            if hasattr(file, "fileno"):
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        if temporary.exists():
-            temporary.unlink()
 
 
 def write_config(trainer: Trainer, *, step: int) -> bool:
