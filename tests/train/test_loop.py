@@ -14,7 +14,9 @@ from tests.train.toy import make_ds, make_trainer
 def _points(workdir, collection="train", key="losses/l2"):
     """Logged values of a run by step."""
     lines = writers.read_scalars(workdir / collection)
-    return {line["step"]: line["values"][key] for line in lines if key in line["values"]}
+    return {
+        line["step"]: line["values"][key] for line in lines if key in line["values"]
+    }
 
 
 def _assert_equal(a, b):
@@ -116,7 +118,9 @@ def test_relaunching_a_finished_run_changes_nothing(tmp_path):
 
 
 def test_num_train_steps_none_uses_the_finite_data(tmp_path):
-    trainer = make_trainer(tmp_path, num_train_steps=None, train_ds=make_ds(num_epochs=2))
+    trainer = make_trainer(
+        tmp_path, num_train_steps=None, train_ds=make_ds(num_epochs=2)
+    )
     state, _ = trainer.train()
     assert int(state.step) == 8
     assert trainer.checkpointer.latest_step == 8
@@ -124,7 +128,9 @@ def test_num_train_steps_none_uses_the_finite_data(tmp_path):
 
 def test_num_train_steps_none_with_endless_data_names_the_ways_out(tmp_path):
     trainer = make_trainer(tmp_path / "run", num_train_steps=None)
-    with pytest.raises(ValueError, match=r"num_train_steps.*stop_after_steps.*num_epochs"):
+    with pytest.raises(
+        ValueError, match=r"num_train_steps.*stop_after_steps.*num_epochs"
+    ):
         trainer.train()
     assert not (tmp_path / "run").exists()
 
@@ -216,7 +222,9 @@ def test_second_trainer_on_a_workdir_is_refused_with_the_owner(tmp_path):
             make_trainer(tmp_path).train()
 
     evals = {"nested": Nested(run=kd.evals.Once(1))}
-    with pytest.raises(RuntimeError, match=r"Another training job uses .*process \d+ on"):
+    with pytest.raises(
+        RuntimeError, match=r"Another training job uses .*process \d+ on"
+    ):
         make_trainer(tmp_path, evals=evals).train()
 
 

@@ -12,7 +12,6 @@ import pytest
 from kauldron import kd, konfig
 from tests.train.toy import Linear, make_ds, make_trainer
 
-
 #
 # Construction
 #
@@ -67,13 +66,17 @@ def test_aliases_survive_replace_and_are_no_fields(tmp_path):
 
 
 def test_none_becomes_a_part_that_does_nothing(tmp_path):
-    names = "evals checkpointer init_transform profiler writer exporter schedules".split()
-    names += "train_metrics train_summaries aux setup rng_streams sharding".split()
+    names = (
+        ["evals", "checkpointer", "init_transform", "profiler", "writer", "exporter", "schedules"]
+    )
+    names += ["train_metrics", "train_summaries", "aux", "setup", "rng_streams", "sharding"]
     trainer = make_trainer(tmp_path, trainstep=None, **dict.fromkeys(names))
     assert isinstance(trainer.checkpointer, kd.ckpts.NoopCheckpointer)
     assert isinstance(trainer.writer, kd.train.NoopWriter)
     assert isinstance(trainer.trainstep, kd.train.TrainStep)
-    assert trainer.evals == {} and trainer.schedules == {} and trainer.train_metrics == {}
+    assert (
+        trainer.evals == {} and trainer.schedules == {} and trainer.train_metrics == {}
+    )
     state, _ = trainer.replace(num_train_steps=2).train()
     assert int(state.step) == 2
 
@@ -277,6 +280,7 @@ def test_batch_statistics_are_carried_in_collections(tmp_path):
 def _get_config(workdir):
     with konfig.imports():
         import optax
+
         from kauldron import kd
         from tests.train import toy
 

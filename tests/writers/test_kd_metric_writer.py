@@ -183,12 +183,16 @@ def test_videos_become_pictures_that_play(writer, tmp_path):
     video = np.random.default_rng(0).integers(0, 255, (1, 3, 4, 5, 3)).astype(np.uint8)
     _write(writer, 0, summaries={"summaries/video": video})
     writer.close()
-    encoded = _load(tmp_path / "train").Images("summaries/video")[0].encoded_image_string
+    encoded = (
+        _load(tmp_path / "train").Images("summaries/video")[0].encoded_image_string
+    )
     picture = Image.open(io.BytesIO(encoded))
     assert picture.n_frames == 3
     for index in range(3):
         picture.seek(index)
-        np.testing.assert_array_equal(np.asarray(picture.convert("RGB")), video[0, index])
+        np.testing.assert_array_equal(
+            np.asarray(picture.convert("RGB")), video[0, index]
+        )
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -214,7 +218,8 @@ def test_point_clouds_are_written_for_the_mesh_plugin(writer, tmp_path):
     _write(writer, 0, summaries={"summaries/cloud": cloud})
     writer.close()
     assert any(
-        tag.startswith("summaries/cloud") for tag in _load(tmp_path / "train").Tags()["tensors"]
+        tag.startswith("summaries/cloud")
+        for tag in _load(tmp_path / "train").Tags()["tensors"]
     )
 
 
