@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kauldron.ktyping.annotation_names import Names
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta
 from kauldron.ktyping.checkers.array_checker import array_checker_for
-from kauldron.ktyping.checkers.checker import Checker
+from kauldron.ktyping.checkers.checker import Checker, check_one
 from kauldron.ktyping.checkers.compiler import Compiler
 from kauldron.ktyping.config import VERSION
 from kauldron.ktyping.contents import contains_array_type
@@ -68,8 +68,7 @@ def check_in_scope(
         rules = dataclasses.replace(rules, all_items=True)
     checker = compiled(expected_type, rules)
     state = scope.state
-    scope.undetermined = False
-    after = checker.check(value, state, scope)
+    after = check_one(checker, value, state, scope)
     if after is None:
         raise make_error(FailedCheck("value", "", value, checker, state, scope))
     if after is not state:
@@ -107,9 +106,7 @@ def is_instance(obj: Any, annotation: Any) -> bool:
 def is_instance_of_array_type(obj: Any, cls: ArrayTypeMeta) -> bool:
     """The built-in `isinstance` for array types."""
     scope = STACK.get() or ShapeScope()
-    before = scope.undetermined
-    after = array_checker_for(cls).match(obj, scope.state, scope)
-    scope.undetermined = before
+    after = check_one(array_checker_for(cls), obj, scope.state, scope)
     if after is not None and cls._binds:
         scope.state = after
     return after is not None
@@ -120,15 +117,14 @@ def shape_candidates(
 ) -> frozenset[DimValues]:
     """Match only the shape of `obj`, in a scope of its own."""
     scope = ShapeScope(candidates=candidates, fstring_locals=fstring_locals)
+    scope.settle = True
     after = array_checker_for(cls).match_shape(obj, scope.state, scope)
     return frozenset(map(DimValues, after or ()))
 
 
 def _matches(obj: Any, annotation: Any, scope: ShapeScope) -> bool:
-    before = scope.undetermined
-    after = compiled(annotation, STRICT).check(obj, scope.state, scope)
-    scope.undetermined = before
-    return after is not None
+    checker = compiled(annotation, STRICT)
+    return check_one(checker, obj, scope.state, scope) is not None
 
 
 def compiled(annotation: Any, rules: Rules) -> Checker:

@@ -201,6 +201,18 @@ def test_argument_order_does_not_matter_for_products():
         f(np.ones((5, 1)), np.ones((2, 3, 1)))
 
 
+def test_rounded_division_waits_for_the_exact_size():
+    @kt.typechecked
+    def merge(low: Float["b h//2 w//2"], skip: Float["b h w"] | None = None):
+        return kt.shape("h w")
+
+    low = np.ones((1, 2, 3))
+    assert merge(low, np.ones((1, 5, 6))) == (5, 6)
+    assert merge(low) == (4, 6)
+    with pytest.raises(kt.KTypeCheckError, match="argument low"):
+        merge(low, np.ones((1, 8, 6)))
+
+
 def test_undetermined_product_is_explained():
     @kt.typechecked
     def f(flat: Float["h*w"]): ...

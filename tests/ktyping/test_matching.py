@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron.ktyping.shapes import spec as s
+from kauldron.ktyping.shapes.arithmetic import Pending
 from kauldron.ktyping.shapes.matching import EMPTY_STATE, SpecMatcher, matcher_for
 from kauldron.ktyping.shapes.sizes import UNKNOWN_DIM, UNSIZED_DIM, static_shape
 from kauldron.ktyping.shapes.spec_errors import ShapeError
@@ -15,7 +16,9 @@ from kauldron.ktyping.shapes.spec_errors import ShapeError
 def match(spec: str, shape, *candidates):
     """The candidates after matching, as a list of dicts; [] on a mismatch."""
     state = candidates or EMPTY_STATE
-    return list(matcher_for(spec).match(static_shape(shape), state, []) or ())
+    return list(
+        matcher_for(spec).match(static_shape(shape), state, Pending(settle=True)) or ()
+    )
 
 
 # --------------------------------------------------------------------------------------
@@ -122,7 +125,10 @@ def test_none_axes_match_anything_and_never_erase_a_known_size():
 
 
 def test_unknown_rank_matches_every_spec_and_binds_nothing():
-    assert matcher_for("a b 3").match(None, EMPTY_STATE, []) is EMPTY_STATE
+    assert (
+        matcher_for("a b 3").match(None, EMPTY_STATE, Pending(settle=True))
+        is EMPTY_STATE
+    )
 
 
 def test_symbolic_sizes_mismatch_only_when_provably_different():
@@ -257,7 +263,7 @@ _STATE = st.lists(
 
 @given(_SPEC, _SHAPE, _STATE)
 def test_result_is_that_of_trying_everything(spec, shape, state):
-    found = SpecMatcher(spec).match(shape, state, []) or ()
+    found = SpecMatcher(spec).match(shape, state, Pending(settle=True)) or ()
     as_sets = [frozenset(dims.items()) for dims in found]
     assert set(as_sets) == _brute_force(spec, shape, state)
     assert len(as_sets) == len(set(as_sets)), "each candidate once"
@@ -266,5 +272,5 @@ def test_result_is_that_of_trying_everything(spec, shape, state):
 @given(_SPEC, _SHAPE, _STATE)
 def test_matching_changes_nothing_it_was_given(spec, shape, state):
     before = tuple(dict(dims) for dims in state)
-    SpecMatcher(spec).match(shape, state, [])
+    SpecMatcher(spec).match(shape, state, Pending(settle=True))
     assert tuple(dict(dims) for dims in state) == before

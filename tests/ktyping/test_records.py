@@ -153,7 +153,7 @@ def test_instance_that_was_changed_is_found():
         use(batch)
     text = str(caught.value)
     assert "value of field 'label' of argument first = " in text
-    assert "Fields of dataclass 'Batch':" in text
+    assert f"Fields of dataclass 'Batch' at {__file__}:" in text
     assert "> label: Float['b'] = np.f64[5]" in text
 
 
@@ -289,7 +289,7 @@ def test_dims_inside_one_typed_dict_must_agree():
         compare(_example(1, 2), wrong)
     text = str(caught.value)
     assert "value of key 'mask' of argument b = " in text
-    assert "Fields of TypedDict 'Example':" in text
+    assert f"Fields of TypedDict 'Example' at {__file__}:" in text
     assert "w = 2 was bound by field 'image'" in text
 
 

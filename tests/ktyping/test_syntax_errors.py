@@ -146,7 +146,7 @@ def test_string_annotations_are_not_evaluated_at_decoration():
 
     import numpy as np
 
-    with pytest.raises(kt.ShapeSpecSyntaxError):
+    with pytest.raises(kt.ShapeSpecSyntaxError, match=r"argument 'x' of later\(\)"):
         later(np.ones(2))
 
 

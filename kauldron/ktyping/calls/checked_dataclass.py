@@ -14,7 +14,7 @@ from kauldron.ktyping.annotation_names import (
 )
 from kauldron.ktyping.calls import jaxtyping_policy
 from kauldron.ktyping.calls.function_checkers import validate_annotation
-from kauldron.ktyping.checkers.checker import thread
+from kauldron.ktyping.checkers.checker import check_all
 from kauldron.ktyping.checkers.compiler import Compiler
 from kauldron.ktyping.checkers.record_checkers import DataclassChecker
 from kauldron.ktyping.code_location import locate_class
@@ -92,7 +92,7 @@ class _DataclassPlan:
         scope = self._open_scope(checker, instance, values)
         names = checker.checked_names(values)
         parts = [(checker.fields[name], values[name]) for name in names]
-        state, failed = thread(parts, scope.state, scope)
+        state, failed = check_all(parts, scope.state, scope)
         if failed is not None:
             name = names[failed]
             field = checker.fields[name]

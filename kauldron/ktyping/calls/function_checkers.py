@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import inspect
 import typing
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.annotation_names import Names, evaluated_annotations
@@ -61,12 +63,14 @@ def compile_function(plan: FunctionPlan, names: Names) -> FunctionCheckers:
     kinds = []
     for index, parameter in enumerate(plan.signature.parameters.values()):
         annotation = plan.annotations.get(parameter.name, MISSING)
-        checker = _compile_parameter(compiler, parameter, annotation)
+        with naming(f"argument {parameter.name!r} of {plan.name}()"):
+            checker = _compile_parameter(compiler, parameter, annotation)
         none_is_fine = parameter.default is None
         kinds.append(_memo_kind(checker, none_is_fine))
         if not isinstance(checker, c.AnyChecker):
             arguments.append((index, parameter.name, checker, none_is_fine))
-    result, yielded, sent = _compile_results(compiler, plan)
+    with naming(f"the return annotation of {plan.name}()"):
+        result, yielded, sent = _compile_results(compiler, plan)
     memoizable = c.NOT_MEMOIZABLE not in kinds and arguments
     return FunctionCheckers(
         arguments=tuple(arguments),
@@ -156,7 +160,14 @@ def validate_annotation(annotation: Any, where: str) -> None:
     for part in walk_annotation(annotation, into_classes=False):
         has_spec = is_array_type(part) or is_shape_type(part)
         if has_spec and part.shape_spec is not MISSING:
-            try:
+            with naming(where):
                 SpecSource(part.shape_spec)
-            except ShapeSpecSyntaxError as error:
-                raise error.at(where) from None
+
+
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Let syntax errors say what the spec belongs to."""
+    try:
+        yield
+    except ShapeSpecSyntaxError as error:
+        raise error.at(where) from None

@@ -147,7 +147,7 @@ class FunctionPlan:
         parts = [(checker, value) for _, checker, value in checked]
         before = scope.state
         try:
-            state, failed = c.thread(parts, before, scope)
+            state, failed = c.check_all(parts, before, scope)
         except ShapeError as error:
             raise self._named_shape_error(error, checked, scope) from error.__cause__
         if failed is not None:
@@ -160,12 +160,10 @@ class FunctionPlan:
                 FailedCheck(what, name, value, checker, state, scope, reason)
             )
         scope.state = state
-        if self._argument_key is not None and call_memo.is_memoizable(
-            value for _, _, value in checked
-        ):
+        key_of = self._argument_key
+        if key_of and call_memo.is_memoizable(value for _, _, value in checked):
             scope.memo_entry = call_memo.MemoEntry(state)
-            key = self._argument_key(*args)
-            call_memo.remember(self._memo, key, scope.memo_entry)
+            call_memo.remember(self._memo, key_of(*args), scope.memo_entry)
         return scope
 
     def _enclosing_scope(self) -> ShapeScope:
@@ -185,7 +183,7 @@ class FunctionPlan:
         assert checker is not None
         scope.return_value = result
         state = scope.state
-        after = checker.check(result, state, scope)
+        after = c.check_one(checker, result, state, scope)
         if after is None:
             reason = ""
             if isinstance(checker, NeverChecker):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
+from kauldron.ktyping.checkers.checker import check_one
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
 from kauldron.ktyping.scopes.call_scope import CallScope
@@ -119,7 +120,7 @@ def _check(scope: CallScope, checker: Checker | None, what: str, value: Any) -> 
     if checker is None:
         return
     state = scope.state
-    after = checker.check(value, state, scope)
+    after = check_one(checker, value, state, scope)
     if after is None:
         raise make_error(FailedCheck(what, "", value, checker, state, scope))
     scope.state = after

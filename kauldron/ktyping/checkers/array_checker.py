@@ -12,6 +12,7 @@ from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.dtypes import dtype_name
 from kauldron.ktyping.formatting import class_name, format_annotation
 from kauldron.ktyping.missing import MISSING
+from kauldron.ktyping.shapes.arithmetic import Pending
 from kauldron.ktyping.shapes.explanation import explain_mismatch, format_shape
 from kauldron.ktyping.shapes.matching import SpecMatcher, State, matcher_for
 from kauldron.ktyping.shapes.sizes import Sizes, static_shape
@@ -56,7 +57,7 @@ class SpecSource:
         self, shape: Sizes | None, state: State, scope: ShapeScope
     ) -> State | None:
         matcher = self.matcher or self.resolve(scope)
-        pending: list = []
+        pending = Pending(scope.settle)
         result = matcher.match(shape, state, pending)
         if pending and result is None:
             scope.undetermined = True

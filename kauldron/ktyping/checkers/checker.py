@@ -137,6 +137,32 @@ def thread(
     return state, None
 
 
+def check_all(
+    parts: Sequence[tuple[Checker, Any]], state: State, scope: ShapeScope
+) -> tuple[State, int | None]:
+    """`thread` for the values that are checked last: nothing more will be known."""
+    after, failed = thread(parts, state, scope)
+    if failed is None or not scope.undetermined:
+        return after, failed
+    scope.settle = True
+    try:
+        return thread(parts, after, scope)
+    finally:
+        scope.settle = False
+
+
+def check_one(
+    checker: Checker, value: Any, state: State, scope: ShapeScope
+) -> State | None:
+    """`check_all` for one value; `None` if it does not fit."""
+    scope.undetermined = False
+    after = checker.check(value, state, scope)
+    if after is not None or not scope.undetermined:
+        return after
+    after, failed = check_all([(checker, value)], state, scope)
+    return after if failed is None else None
+
+
 def wrong_class(value: Any, accepted: str) -> str:
     """The reason for a value of the wrong class."""
     return f"was of type {class_name(type(value))} which is not {accepted}"

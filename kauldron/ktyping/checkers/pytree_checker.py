@@ -25,41 +25,49 @@ class PyTreeChecker(c.Checker):
     def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
         if self.leaf_is_any and self.structure is MISSING:
             return state
-        leaves, structure = self._flatten(value, state, scope)
+        import jax
+
+        tested: dict[int, State | None] = {}
+        is_leaf = self._leaf_test(state, scope, tested)
+        leaves, structure = jax.tree.flatten(value, is_leaf=is_leaf)
         if not self.leaf_is_any:
-            after = self._check_leaves(leaves, state, scope)
+            after = self._check_leaves(leaves, state, scope, tested)
             if after is None:
                 return None
             state = after
         return self._bind_structure(structure, state)
 
-    def _flatten(
-        self, value: Any, state: State, scope: ShapeScope
-    ) -> tuple[list[Any], Any]:
-        import jax
-
-        return jax.tree.flatten(value, is_leaf=self._leaf_test(state, scope))
-
-    def _leaf_test(self, state: State, scope: ShapeScope) -> Any:
+    def _leaf_test(
+        self, state: State, scope: ShapeScope, tested: dict[int, State | None]
+    ) -> Any:
         """A node that already matches is a leaf; atomic types match no container."""
         if self.leaf_is_any or self.leaf.is_atomic:
             return None
-        return lambda node: self.leaf.check(node, state, scope) is not None
+
+        def is_leaf(node: Any) -> bool:
+            after = tested[id(node)] = self.leaf.check(node, state, scope)
+            return after is not None
+
+        return is_leaf
 
     def _check_leaves(
-        self, leaves: list[Any], state: State, scope: ShapeScope
+        self,
+        leaves: list[Any],
+        state: State,
+        scope: ShapeScope,
+        tested: dict[int, State | None],
     ) -> State | None:
-        check = self.leaf.check
+        start = state
         remembered = self.leaf.memo_kind == c.BY_ARRAY
         seen: set[Any] = set()  # leaves that leave the present state as it is
         for index, leaf in enumerate(leaves):
-            if remembered and (key := _array_key(leaf)) is not None:
-                if key in seen:
-                    continue
-            else:
-                key = None
-            scope.undetermined = False
-            after = check(leaf, state, scope)
+            key = _array_key(leaf) if remembered else None
+            if key is not None and key in seen:
+                continue
+            after = tested.get(id(leaf)) if state is start else None
+            if after is None:
+                scope.undetermined = False
+                after = self.leaf.check(leaf, state, scope)
             if after is None:
                 if not scope.undetermined:
                     return None
@@ -94,7 +102,7 @@ class PyTreeChecker(c.Checker):
         import jax
 
         paths, structure = jax.tree_util.tree_flatten_with_path(
-            value, is_leaf=self._leaf_test(state, scope)
+            value, is_leaf=self._leaf_test(state, scope, {})
         )
         if not self.leaf_is_any:
             parts = [(self.leaf, leaf) for _, leaf in paths]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.checkers import checker as c
+from kauldron.ktyping.code_location import locate_class
 from kauldron.ktyping.formatting import format_annotation, format_value
 from kauldron.ktyping.missing import MISSING
 from kauldron.ktyping.shapes.matching import EMPTY_STATE, State
@@ -49,16 +50,18 @@ class RecordChecker(c.Checker):
             after, failed = c.thread(self._parts(values), state, scope)
             return after if failed is None else None
         inner = self.open_scope(value, values)
-        _, failed = c.thread(self._parts(values), EMPTY_STATE, inner)
+        _, failed = c.check_all(self._parts(values), EMPTY_STATE, inner)
         return state if failed is None else None
 
     def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
         if reason := self.wrong_kind(value):
             return c.Failure(reason, state=state, scope=scope)
         values = self.values(value)
+        check_fields = c.thread
         if self.isolated:
             scope, state = self.open_scope(value, values), EMPTY_STATE
-        state, failed = c.thread(self._parts(values), state, scope)
+            check_fields = c.check_all
+        state, failed = check_fields(self._parts(values), state, scope)
         if failed is None:
             return super().explain(value, state, scope)
         name = self.checked_names(values)[failed]
@@ -82,7 +85,8 @@ class RecordChecker(c.Checker):
         ]
 
     def _describe_fields(self, values: Mapping[str, Any], failed: str) -> list[str]:
-        lines = [f"  Fields of {self.kind} {self.cls.__name__!r}:"]
+        location = locate_class(self.cls, f"{self.kind} {self.cls.__name__!r}")
+        lines = [f"  Fields of {location}:"]
         for name, checker in self.fields.items():
             mark = ">" if name == failed else " "
             annotation = format_annotation(checker.annotation)

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any, TypeVar, overload
 
 from kauldron.ktyping.array_type_meta import is_array_type
+from kauldron.ktyping.checkers.checker import check_one
 from kauldron.ktyping.checking import check_in_scope, compiled
 from kauldron.ktyping.contents import walk_annotation
 from kauldron.ktyping.decorator import TypecheckedBlock, decorate
@@ -112,7 +113,8 @@ def set_shape(pattern: str, shape: int | Sequence[int]) -> None:
     __tracebackhide__ = True
     scope = _scope_of(sys._getframe(1))
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    after = compiled(ShapeType[pattern], OLDER).check(sizes, scope.state, scope)
+    checker = compiled(ShapeType[pattern], OLDER)
+    after = check_one(checker, sizes, scope.state, scope)
     if after is None:
         check_in_scope(sizes, ShapeType[pattern], scope, OLDER)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.checkers.checker import Checker, thread
+from kauldron.ktyping.checkers.checker import Checker, check_all
 from kauldron.ktyping.code_location import CodeLocation
 from kauldron.ktyping.config import VERSION, Config
 from kauldron.ktyping.missing import MISSING
@@ -35,6 +35,7 @@ class CallScope(ShapeScope):
         self.state = state
         self.memo_entry = memo_entry
         self.undetermined = False
+        self.settle = False
         self.token = None
         self.return_value = MISSING
 
@@ -129,11 +130,11 @@ class UncheckedCallScope(CallScope):  # pyright: ignore[reportIncompatibleVariab
 
     def _infer(self) -> State:
         """What the arguments say; those that do not match say nothing."""
-        self.undetermined = False
+        self.undetermined = self.settle = False
         parts = [(checker, value) for _, checker, value in self.replay_parts()]
         state = EMPTY_STATE
         while parts:
-            after, failed = thread(parts, state, self)
+            after, failed = check_all(parts, state, self)
             if failed is None:
                 return after
             del parts[failed]

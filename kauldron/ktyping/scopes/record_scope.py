@@ -28,7 +28,7 @@ class RecordScope(ShapeScope):
     def _set_record(
         self, checker: RecordChecker, value: Any, values: dict[str, Any]
     ) -> None:
-        self.undetermined = False
+        self.undetermined = self.settle = False
         self.token = None
         self.return_value = MISSING
         self.checker = checker

@@ -44,6 +44,7 @@ class ShapeScope:
         "_source",
         "_stacklevel",
         "return_value",
+        "settle",
         "state",
         "token",
         "undetermined",
@@ -69,6 +70,7 @@ class ShapeScope:
         self, source: CodeLocation | None, given: tuple[Any, ...], stacklevel: int
     ) -> None:
         self.undetermined = False
+        self.settle = False
         self.return_value = MISSING
         self.token: Any = None
         self._source = source

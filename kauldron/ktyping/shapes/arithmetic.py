@@ -36,6 +36,22 @@ _MAX_ALTERNATIVES = 1000
 
 _ANYTHING = object()  # every value solves the equation
 
+
+class Pending(list[s.Dim]):
+    """The parts of a spec that could not be determined yet.
+
+    Args:
+      settle: Nothing more will be known, so `h//2` on an axis of 3 may conclude that
+        `h` is 6, although it could be 7.
+    """
+
+    __slots__ = ("settle",)
+
+    def __init__(self, settle: bool = False):
+        super().__init__()
+        self.settle = settle
+
+
 # --------------------------------------------------------------------------------------
 # Choices inside an expression: `(a|b)+1` means `(a+1)|(b+1)`
 # --------------------------------------------------------------------------------------
@@ -202,7 +218,7 @@ def _attempt(function: Any, *args: Any) -> Any:
 # --------------------------------------------------------------------------------------
 
 
-def solve(dim: s.Dim, size: Size, dims: Dims, pending: list[s.Dim]) -> Iterator[Dims]:
+def solve(dim: s.Dim, size: Size, dims: Dims, pending: Pending) -> Iterator[Dims]:
     """All extensions of `dims` under which the expression `dim` equals `size`.
 
     Args:
@@ -261,10 +277,15 @@ def bind(dim: s.NamedDims, sizes: tuple[Size, ...], dims: Dims) -> Dims | None:
 
 
 def _solve_operation(
-    dim: s.BinaryOpDim, size: Size, dims: Dims, pending: list[s.Dim]
+    dim: s.BinaryOpDim, size: Size, dims: Dims, pending: Pending
 ) -> Iterator[Dims]:
     left, right = possible_values(dim.left, dims), possible_values(dim.right, dims)
-    if dim.op == "%" or (left is None and right is None):
+    is_rounded = dim.op == "//" and left is None and right != [1]
+    if (
+        dim.op == "%"
+        or (left is None and right is None)
+        or (is_rounded and not pending.settle)
+    ):
         pending.append(dim)
         return
     if left is None:

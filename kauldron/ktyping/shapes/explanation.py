@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kauldron.ktyping.shapes import spec as s
-from kauldron.ktyping.shapes.arithmetic import Dims, possible_values
+from kauldron.ktyping.shapes.arithmetic import Dims, Pending, possible_values
 from kauldron.ktyping.shapes.matching import SpecMatcher, State
 from kauldron.ktyping.shapes.sizes import Sizes, UnknownDim, format_size, format_sizes
 
@@ -23,7 +23,7 @@ def explain_mismatch(
     matcher: SpecMatcher, shape: Sizes, state: State, scope: ShapeScope
 ) -> str:
     """One line about the attempt that got furthest; '' if there is nothing to add."""
-    pending: list[s.Dim] = []
+    pending = Pending(settle=True)
     matcher.match(shape, state, pending)
     if pending:
         return _undetermined(pending[-1], state[0])

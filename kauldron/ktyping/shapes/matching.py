@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 
 from kauldron.ktyping.shapes import spec as s
-from kauldron.ktyping.shapes.arithmetic import Dims, alternatives, bind, solve
+from kauldron.ktyping.shapes.arithmetic import Dims, Pending, alternatives, bind, solve
 from kauldron.ktyping.shapes.parsing import parse
 from kauldron.ktyping.shapes.sizes import Sizes, compatible
 from kauldron.ktyping.shapes.spec_errors import ShapeError
@@ -44,7 +44,7 @@ class SpecMatcher:
         ]
 
     def match(
-        self, shape: Sizes | None, state: State, pending: list[s.Dim]
+        self, shape: Sizes | None, state: State, pending: Pending
     ) -> State | None:
         """The candidates under which `shape` fits, `None` if there are none.
 
@@ -68,7 +68,9 @@ class SpecMatcher:
     def failures(self, shape: Sizes, state: State) -> list[tuple[int, s.Dim, Dims]]:
         """Where each attempt to match got stuck: (axis, dim of the spec, candidate)."""
         stuck: list[tuple[int, s.Dim, Dims]] = []
-        search = _Search(shape, [], lambda *failure: stuck.append(failure))
+        search = _Search(
+            shape, Pending(settle=True), lambda *failure: stuck.append(failure)
+        )
         with contextlib.suppress(ShapeError):  # enough attempts have been seen
             for dims in state:
                 for _ in self._walk(search, 0, 0, dims):
@@ -76,7 +78,7 @@ class SpecMatcher:
         return stuck
 
     def _search_all(
-        self, shape: Sizes, state: State, pending: list[s.Dim]
+        self, shape: Sizes, state: State, pending: Pending
     ) -> Iterator[Dims]:
         lowest, highest = self._ranks_after[0]
         if len(shape) < lowest or (highest is not None and len(shape) > highest):
@@ -122,7 +124,7 @@ class SpecMatcher:
 def matcher_for(text: str) -> SpecMatcher:
     """The matcher of a spec without f-string parts.
 
-    >>> matcher_for("*p *q d").match((4, 5, 6), EMPTY_STATE, [])
+    >>> matcher_for("*p *q d").match((4, 5, 6), EMPTY_STATE, Pending())
     ({'p': (), 'q': (4, 5), 'd': (6,)}, {'p': (4,), 'q': (5,), 'd': (6,)}, {'p': (4, 5), 'q': (), 'd': (6,)})
     """
     return SpecMatcher(parse(text))
@@ -225,9 +227,7 @@ class _Search:
 
     __slots__ = ("on_failure", "pending", "shape", "steps")
 
-    def __init__(
-        self, shape: Sizes, pending: list[s.Dim], on_failure: OnFailure | None
-    ):
+    def __init__(self, shape: Sizes, pending: Pending, on_failure: OnFailure | None):
         self.shape = shape
         self.pending = pending
         self.on_failure = on_failure
