@@ -1,15 +1,25 @@
 """Saving and restoring. Orbax is imported when something is read or written."""
 
-from kauldron.ckpts import items as items
+# ruff: noqa: I001 (in the order a reader wants)
+
+# Saving a run, and going on with it.
 from kauldron.ckpts.checkpointer import Checkpointer as Checkpointer
-from kauldron.ckpts.checkpointer_base import BaseCheckpointer as BaseCheckpointer
 from kauldron.ckpts.checkpointer_base import NoopCheckpointer as NoopCheckpointer
+from kauldron.ckpts.checkpointer_base import BaseCheckpointer as BaseCheckpointer
+from kauldron.ckpts import items as items
+from kauldron.ckpts.structure import StructureMismatch as StructureMismatch
+
+# Starting from what another run, or tool, has saved.
 from kauldron.ckpts.init_transforms import InitTransform as InitTransform
-from kauldron.ckpts.init_transforms import MultiTransform as MultiTransform
 from kauldron.ckpts.init_transforms import NoopTransform as NoopTransform
+from kauldron.ckpts.init_transforms import MultiTransform as MultiTransform
 from kauldron.ckpts.partial_loader import PartialKauldronLoader as PartialKauldronLoader
-from kauldron.ckpts.partial_loader import PartialKauldronLoader as PartialLoader
 from kauldron.ckpts.partial_loader import (
     SimpleCheckpointLoader as SimpleCheckpointLoader,
 )
-from kauldron.ckpts.structure import StructureMismatch as StructureMismatch
+from kauldron.ckpts.weight_files import SafetensorsLoader as SafetensorsLoader
+from kauldron.ckpts.weight_files import MsgpackLoader as MsgpackLoader
+
+# Other spellings.
+from kauldron.ckpts.compat import PartialLoader as PartialLoader
+from kauldron.ckpts.compat import workdir_from_xid as workdir_from_xid

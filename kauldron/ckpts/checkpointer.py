@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import math
-import time
+import functools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import jax
 from etils import epath
+from jax.experimental import multihost_utils
 
-from kauldron.ckpts import checksums, items, metric_values, step_folders, structure
+from kauldron.ckpts import (
+    best_metric,
+    following,
+    items,
+    metric_values,
+    restoring,
+    step_folders,
+    structure,
+)
 from kauldron.ckpts.checkpointer_base import BaseCheckpointer
+from kauldron.ckpts.saving import SaveSession
+from kauldron.ckpts.step_folders import (
+    CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
+)
 from kauldron.utils import config_util, status
-from kauldron.utils.error_context import error_prefix
 
 _T = TypeVar("_T")
-_SAVE_ATTEMPTS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpointer(BaseCheckpointer):
     """Saves to `<workdir>/checkpoints/ckpt_<step>`.
 
-    Reading never creates or changes anything; the first save makes the folder.
+    Reading never creates or changes anything; the first save makes the folder. With
+    several processes, all of them must call `save` and `restore`.
 
     Attributes:
       save_interval_steps: Steps between two checkpoints.
@@ -41,14 +53,19 @@ class Checkpointer(BaseCheckpointer):
         newest.
       multiprocessing_options: Orbax options for several processes.
       never_save_step_zero: Whether step 0 is never saved.
-      lightweight_initialize: Whether to skip the metadata of old checkpoints when
-        opening: quick with thousands of them.
-      cleanup_orphaned_snapshots: Whether to remove old `_SNAPSHOTS-*` folders.
+      lightweight_initialize: Whether to leave the metadata of the checkpoints of
+        earlier starts unread: quick with thousands of them. Time and metric then do
+        not keep any of those.
+      cleanup_orphaned_snapshots: Whether to remove `_SNAPSHOTS-*` folders older than
+        three hours when following a run.
       fast: Accepted for older configs; has no effect.
       create: Whether this one may write; `False` for a reader.
       file_mode: Permissions of the folders.
       enable_async: Whether files are written in the background.
-      checksum: Whether to note a checksum of every array, and check it when restoring.
+      checksum: Whether to note a checksum of every file. Checkpoints that have them are
+        checked before they are restored, which reads them twice.
+      on_save_error: Whether a save that fails (a full disk) stops training, or is
+        logged and left to the next save.
     """
 
     save_interval_steps: int
@@ -69,19 +86,30 @@ class Checkpointer(BaseCheckpointer):
     file_mode: int | None = 0o770
     enable_async: bool = True
     checksum: bool = False
+    on_save_error: Literal["raise", "warn"] = "raise"
 
     def __post_init__(self) -> None:
-        if self.save_interval_steps < 1:
-            raise ValueError(
-                "Checkpointer.save_interval_steps must be at least 1, got "
-                f"{self.save_interval_steps}."
-            )
-        if self.best_mode not in ("max", "min"):
-            raise ValueError(
-                f"Checkpointer.best_mode must be 'max' or 'min', got {self.best_mode!r}."
-            )
+        for name, least in _LEAST_VALUES.items():
+            value = getattr(self, name)
+            is_optional = name != "save_interval_steps"
+            if not ((value is None and is_optional) or _is_at_least(value, least)):
+                raise ValueError(
+                    f"Checkpointer.{name} must be at least {least}, got {value!r}."
+                )
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"Checkpointer.{name} must be {' or '.join(map(repr, choices))}, "
+                    f"got {getattr(self, name)!r}."
+                )
         if self.save_on_steps is not None:
             object.__setattr__(self, "save_on_steps", tuple(self.save_on_steps))
+        if isinstance(self.workdir, str | os.PathLike):
+            object.__setattr__(self, "workdir", epath.Path(self.workdir))
+
+    def update_from_root_cfg(self, root: Any) -> Self:
+        best_metric.warn_if_never_there(self, root)
+        return super().update_from_root_cfg(root)
 
     #
     # What there is
@@ -90,58 +118,98 @@ class Checkpointer(BaseCheckpointer):
     @property
     def folder(self) -> epath.Path:
         """Where the checkpoints are."""
-        if isinstance(self.workdir, config_util.RootCfgRef) or not str(self.workdir):
-            raise ValueError("Checkpointer.workdir is not set: set `workdir=...`.")
-        return epath.Path(self.workdir) / step_folders.CHECKPOINT_FOLDER_NAME
+        if not isinstance(self.workdir, epath.Path):
+            raise ValueError(
+                "The checkpointer has no folder: set `workdir=...`, or use it inside a "
+                "`kd.train.Trainer`."
+            )
+        folder = self.workdir / CHECKPOINT_FOLDER_NAME
+        return folder if "://" in str(folder) else folder.absolute()
 
     @property
     def all_steps(self) -> list[int]:
-        for path in step_folders.incomplete_folders(self.folder):
-            self._warn_once(f"{path} holds no complete checkpoint and is ignored.")
-        return step_folders.complete_steps(self.folder)
+        return [s for s in step_folders.named_steps(self.folder) if self._is_there(s)]
+
+    @property
+    def latest_step(self) -> int | None:
+        steps = reversed(step_folders.named_steps(self.folder))
+        return next((step for step in steps if self._is_there(step)), None)
+
+    def _is_there(self, step: int) -> bool:
+        if step in self._saves.unreadable:
+            return False
+        if step_folders.is_complete(self.folder, step):
+            return True
+        folder = step_folders.step_folder(self.folder, step)
+        if folder.exists():  # it may have been deleted since it was listed
+            self._saves.warn_once(f"{folder} is no complete checkpoint: ignored.")
+        return False
 
     @property
     def best_step(self) -> int | None:
-        """Step with the best recorded metric."""
-        ranked = [
-            (self.metric_or_worst(step_folders.read_metadata(f).get("metrics")), step)
-            for step in self.all_steps
-            for f in [step_folders.step_folder(self.folder, step)]
-        ]
-        ranked = [(value, step) for value, step in ranked if math.isfinite(value)]
-        if not ranked:
-            return None
-        best = max if self.best_mode == "max" else min
-        return best(ranked)[1]
+        """Step with the best recorded metric; `None` if none is recorded."""
+        if self.best_metric_path is None:
+            raise ValueError("There is no best step without `best_metric_path`.")
+        ranks = {step: self._rank(step) for step in self.all_steps}
+        best = max(ranks, key=lambda step: (ranks[step], step), default=None)
+        return None if best is None or ranks[best] == metric_values.WORST else best
+
+    def _rank(self, step: int) -> float:
+        folder = step_folders.step_folder(self.folder, step)
+        metrics = step_folders.read_metrics(folder)
+        value = metric_values.find(metrics, self.best_metric_path)
+        return metric_values.rank(value, mode=self.best_mode)
 
     def custom_metadata(self, step: int) -> dict[str, Any]:
-        folder = step_folders.step_folder(self.folder, step)
-        metadata = step_folders.read_metadata(folder).get("custom_metadata") or {}
-        return {k: v for k, v in metadata.items() if k != checksums.KEY}
+        folder = step_folders.step_folder(self.folder, self._existing_step(step))
+        return step_folders.read_metadata(folder).get("custom_metadata") or {}
 
     def item_metadata(self, step: int = -1) -> Any:
         """Tree of shapes and dtypes of the default item; no data is read."""
-        from kauldron.ckpts import orbax_manager
+        from kauldron.ckpts import tree_files
 
         folder = step_folders.step_folder(self.folder, self._existing_step(step))
-        return orbax_manager.stored_tree(folder / items.DEFAULT_ITEM_NAME)
+        return tree_files.stored_tree(folder / items.DEFAULT_ITEM_NAME)
+
+    def _existing_step(self, step: int) -> int:
+        if step < -1:
+            raise ValueError(f"step must be a step or -1 for the newest, got {step}.")
+        if step == -1:
+            newest = self.latest_step
+            if newest is not None:
+                return newest
+        elif step_folders.is_complete(self.folder, step):
+            return step
+        wanted = "no checkpoint" if step == -1 else f"no checkpoint of step {step}"
+        raise FileNotFoundError(
+            f"There is {wanted} in {self.folder}. Steps: "
+            f"{', '.join(map(str, self.all_steps)) or 'none'}."
+        )
 
     #
     # Saving
     #
 
     def should_save(self, step: int) -> bool:
-        if self.never_save_step_zero and step == 0:
-            return False
-        newest = self._newest_started()
-        if newest is None:
-            return not self.never_save_step_zero or self._is_due(step)
-        return step > newest and self._is_due(step)
+        return self.is_due(step) or self._is_preempted(step)
 
-    def _is_due(self, step: int) -> bool:
-        return step % self.save_interval_steps == 0 or step in (
-            self.save_on_steps or ()
-        )
+    def is_due(self, step: int) -> bool:
+        if not self.create or (self.never_save_step_zero and step == 0):
+            return False
+        is_due = step % self.save_interval_steps == 0
+        is_due = is_due or step in (self.save_on_steps or ())
+        newest = self._saves.newest_step()
+        if newest is None:
+            # The first one is due at once. If that fails, it is not tried at each step.
+            return is_due or not (self.never_save_step_zero or self._saves.has_failed)
+        return is_due and step > newest
+
+    def _is_preempted(self, step: int) -> bool:
+        if not self.create or jax.process_count() == 1:
+            return False
+        newest = self._saves.newest_step()
+        is_new = newest is None or step > newest
+        return is_new and multihost_utils.reached_preemption_sync_point(step)
 
     def save(
         self,
@@ -155,74 +223,53 @@ class Checkpointer(BaseCheckpointer):
         del force
         if not self.create:
             raise ValueError("This checkpointer is a reader: it has `create=False`.")
+        if step < 0:
+            raise ValueError(f"step must be at least 0, got {step}.")
         if self.never_save_step_zero and step == 0:
             return False
-        self.wait_until_finished()
-        if step in step_folders.complete_steps(self.folder):
-            return False
-        parts = items.split(state)
         values = metric_values.to_json(metrics or {})
-        metadata = dict(custom_metadata or {})
-        if self.checksum:
-            metadata[checksums.KEY] = checksums.of_parts(parts)
-        self._check_metric(values)
-        with jax.transfer_guard("allow"):
-            self._save_parts(parts, step, values, metadata)
-        self._memory["started"] = step
-        return True
+        is_started = self._saves.save(
+            state,
+            int(step),
+            metrics=values if self.tracks_metrics else None,
+            custom_metadata=dict(custom_metadata or {}),
+        )
+        if is_started:
+            self._check_metric(values)
+        return is_started
 
-    def _save_parts(
-        self, parts: Mapping[str, Any], step: int, metrics: Any, metadata: Any
-    ) -> None:
-        import orbax.checkpoint as ocp
+    @property
+    def tracks_metrics(self) -> bool:
+        """Whether metrics are stored with the checkpoints."""
+        return self.best_metric_path is not None or self.preservation_policy is not None
 
-        args = {name: part.__kd_ocp_save_args__() for name, part in parts.items()}
-        for attempt in range(1, _SAVE_ATTEMPTS + 1):
-            manager = self._manager(parts)
-            try:
-                with error_prefix(f"Saving {self.folder}/ckpt_{step} failed: "):
-                    manager.save(
-                        step,
-                        args=ocp.args.Composite(**args),
-                        metrics=metrics if self.tracks_metrics else None,
-                        custom_metadata=metadata,
-                        force=True,
-                    )
-                return
-            except OSError as error:
-                self._drop_manager()
-                if attempt == _SAVE_ATTEMPTS:
-                    raise
-                status.log(f"{error} Trying again.")
-                time.sleep(attempt)
+    def _check_metric(self, values: Any) -> None:
+        path = self.best_metric_path
+        if path is None or metric_values.find(values, path) is not None:
+            return
+        message = best_metric.missing_message(path, values)
+        if path.split(".")[0] in values and self.best_step is None:
+            raise ValueError(message)
+        self._saves.warn_once(message, about="metric")
 
     def wait_until_finished(self) -> None:
-        manager = self._memory.get("manager")
-        if manager is None:
-            return
-        try:
-            started = self._memory.get("started")
-            with error_prefix(f"Saving {self.folder}/ckpt_{started} failed: "):
-                manager.wait_until_finished()
-        except BaseException:
-            # Orbax counts the step as saved; a new manager looks at the folder.
-            self._drop_manager()
-            raise
+        self._saves.finish()
 
     def delete(self, step: int) -> None:
         """Remove a checkpoint."""
+        if not self.create:
+            raise ValueError("This checkpointer is a reader: it has `create=False`.")
         self.wait_until_finished()
-        step_folders.delete(self.folder, self._existing_step(step))
-        self._drop_manager()
+        step = self._existing_step(step)
+        if status.is_lead_host:
+            step_folders.delete(self.folder, step)
+        self.reload()
 
     def reload(self) -> None:
-        self._memory.pop("started", None)
+        self._saves.forget_listing()
 
     def close(self) -> None:
-        try:
-            self.wait_until_finished()
-        finally:
-            self._drop_manager()
+        self.wait_until_finished()
 
     #
     # Restoring
@@ -236,13 +283,12 @@ class Checkpointer(BaseCheckpointer):
         noop_if_missing: bool = False,
         donate: bool = True,
     ) -> _T:
-        if step < -1:
-            raise ValueError(f"step must be a step or -1 for the newest, got {step}.")
+        self.wait_until_finished()
         if step != -1:
             return self._restore_step(state, self._existing_step(step), donate=donate)
-        restored = self.restore_newest(state, donate=donate)
-        if restored is not None:
-            return restored[0]
+        found = self.restore_newest(state, donate=donate)
+        if found is not None:
+            return found[0]
         if noop_if_missing:
             return state
         raise FileNotFoundError(
@@ -255,59 +301,41 @@ class Checkpointer(BaseCheckpointer):
     ) -> tuple[_T, int] | None:
         self.wait_until_finished()
         first_error: Exception | None = None
-        for step in reversed(self.all_steps):
+        while (step := self.latest_step) is not None:
+            specs = restoring.forget_arrays(state) if donate else state
             try:
-                return self._restore_step(state, step, donate=donate), step
+                restored, error = self._restore_step(state, step, donate=donate), None
             except structure.StructureMismatch:
                 raise
-            except Exception as error:
-                first_error = first_error or error
-                state = _forget_arrays(state)
-                status.log_error(
-                    f"{self.folder}/ckpt_{step} cannot be read, the one before is "
-                    f"tried: {error!r}"
-                )
+            except Exception as caught:
+                restored, error = specs, caught
+            if not restoring.is_error_anywhere(error):
+                return restored, step
+            error = error or OSError(f"ckpt_{step} cannot be read by another process.")
+            first_error = first_error or error
+            state = specs
+            self._note_unreadable(step, error)
         if first_error is not None:
             raise first_error
         return None
 
     def _restore_step(self, state: _T, step: int, *, donate: bool) -> _T:
-        from kauldron.ckpts import orbax_manager
-
         folder = step_folders.step_folder(self.folder, step)
-        parts = _parts_on_disk(items.split(state), folder)
-        for name, part in parts.items():
-            tree = part._as_tree() if _is_standard(part) else None
-            if tree is not None:
-                structure.check_fits(
-                    structure.flatten(tree),
-                    structure.flatten(orbax_manager.stored_tree(folder / name)),
-                    where=f"{folder}/{name}",
-                )
-        if donate:
-            parts = {name: _free_arrays(part) for name, part in parts.items()}
-        consumed = " (the state that was passed is consumed)" if donate else ""
-        with (
-            error_prefix(f"Restoring {folder} failed{consumed}: "),
-            jax.transfer_guard("allow"),
-        ):
-            restored = {
-                name: orbax_manager.restore_part(part, folder / name)
-                for name, part in parts.items()
-            }
-            checksums.check(restored, step_folders.read_metadata(folder))
-        return items.join(state, {**items.split(state), **restored})
+        try:
+            return restoring.restore_item(state, folder, donate=donate)
+        except Exception as error:
+            if folder.exists():
+                raise
+            raise FileNotFoundError(f"{folder} was deleted meanwhile.") from error
 
-    def _existing_step(self, step: int) -> int:
-        steps = self.all_steps
-        if step == -1 and steps:
-            return steps[-1]
-        if step not in steps:
-            raise FileNotFoundError(
-                f"There is no checkpoint of step {step} in {self.folder}. Steps: "
-                f"{', '.join(map(str, steps)) or 'none'}."
-            )
-        return step
+    def _note_unreadable(self, step: int, error: Exception) -> None:
+        folder = step_folders.step_folder(self.folder, step)
+        self._saves.unreadable.add(step)
+        self._saves.forget_listing()
+        status.log_error(
+            f"{folder} cannot be read, the one before is tried: "
+            f"{type(error).__name__}: {str(error)[:1000]}"
+        )
 
     #
     # Following a run
@@ -321,145 +349,44 @@ class Checkpointer(BaseCheckpointer):
         timeout: float | None = None,
         timeout_fn: Callable[[], bool] | None = None,
     ) -> Iterator[int]:
-        last = -1
-        while True:
-            step = self._wait_for_step(last, seconds_to_sleep, timeout, timeout_fn)
-            if step is None:
-                return
-            started = time.monotonic()
-            yield step
-            last = step
-            time.sleep(max(0.0, min_interval_secs - (time.monotonic() - started)))
-
-    def _wait_for_step(
-        self,
-        last: int,
-        seconds_to_sleep: float,
-        timeout: float | None,
-        timeout_fn: Callable[[], bool] | None,
-    ) -> int | None:
-        """The newest step after `last`; `None` when there will be no other."""
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while True:
-            is_over = time.monotonic() >= deadline and (
-                timeout_fn is None or timeout_fn()
-            )
-            newest = self.latest_step  # looked at after `timeout_fn` said yes
-            if newest is not None and newest > last:
-                return newest
-            if is_over:
-                return None
-            time.sleep(seconds_to_sleep)
-
-    #
-    # Ranking
-    #
-
-    @property
-    def tracks_metrics(self) -> bool:
-        """Whether metrics are stored with the checkpoints."""
-        return self.best_metric_path is not None or self.preservation_policy is not None
-
-    def metric_or_worst(self, metrics: Any) -> float:
-        """The metric that checkpoints are ranked by; what has none comes last."""
-        worst = -math.inf if self.best_mode == "max" else math.inf
-        value = metric_values.find(metrics, self.best_metric_path)
-        return worst if value is None or math.isnan(value) else value
-
-    def _check_metric(self, values: Any) -> None:
-        path = self.best_metric_path
-        if path is None or metric_values.find(values, path) is not None:
-            return
-        evaluator = path.split(".")[0]
-        message = (
-            f"This checkpoint has no metric {path!r}, by which the best are kept. It has: "
-            f"{', '.join(metric_values.paths(values)) or 'none'}. An evaluator must run "
-            "at the steps that are saved."
+        if self.cleanup_orphaned_snapshots:
+            step_folders.remove_old_snapshots(self.folder)
+        return following.new_steps(
+            self._latest_step_now,
+            min_interval_secs=min_interval_secs,
+            seconds_to_sleep=seconds_to_sleep,
+            timeout=timeout,
+            timeout_fn=timeout_fn,
         )
-        if evaluator in values:
-            raise ValueError(message)
-        self._warn_once(message)
+
+    def _latest_step_now(self) -> int | None:
+        self.reload()
+        return self.latest_step
 
     #
     # Details
     #
 
-    @property
-    def _memory(self) -> dict[str, Any]:
-        """What is known of this process: the open manager, the last save started."""
-        return self.__dict__.setdefault("_memory_dict", {})
-
-    def _manager(self, parts: Mapping[str, Any]) -> Any:
-        from kauldron.ckpts import orbax_manager
-
-        if self._memory.get("part_names") != tuple(parts):
-            self._drop_manager()
-        if "manager" not in self._memory:
-            if status.is_lead_host and not self._memory.get("is_clean"):
-                step_folders.remove_leftovers(self.folder)
-                self._memory["is_clean"] = True
-            manager = orbax_manager.open_manager(self, self.folder, parts)
-            self._memory.update(manager=manager, part_names=tuple(parts))
-        return self._memory["manager"]
-
-    def _drop_manager(self) -> None:
-        manager = self._memory.pop("manager", None)
-        self._memory.pop("started", None)
-        if manager is not None:
-            try:
-                manager.close()
-            except Exception as error:
-                status.log(f"Closing the checkpoint manager: {error!r}")
-
-    def _newest_started(self) -> int | None:
-        """The newest step, one whose save is under way included; quick to answer."""
-        if "started" not in self._memory:
-            newest = self.latest_step
-            if newest is None:
-                return None
-            self._memory["started"] = newest
-        return self._memory["started"]
-
-    def _warn_once(self, message: str) -> None:
-        warned = self._memory.setdefault("warned", set())
-        if message not in warned:
-            warned.add(message)
-            status.log_warning(message)
+    @functools.cached_property
+    def _saves(self) -> SaveSession:
+        """What changes, outside of the fields: two checkpointers stay equal."""
+        return SaveSession(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_memory_dict"}
+        return {k: v for k, v in self.__dict__.items() if k != "_saves"}
 
 
-def _is_standard(part: Any) -> bool:
-    return isinstance(part, items.StandardCheckpointItem)
+_LEAST_VALUES: dict[str, Any] = {
+    "save_interval_steps": 1,
+    "max_to_keep": 0,
+    "keep_period": 1,
+    "keep_time_interval": datetime.timedelta(0),
+}
+_CHOICES = {"best_mode": ("max", "min"), "on_save_error": ("raise", "warn")}
 
 
-def _parts_on_disk(parts: dict[str, Any], folder: epath.Path) -> dict[str, Any]:
-    """The parts that the checkpoint has; only the default one is indispensable."""
-    stored = step_folders.item_names(folder)
-    if items.DEFAULT_ITEM_NAME not in stored:
-        raise FileNotFoundError(
-            f"{folder} has no item {items.DEFAULT_ITEM_NAME!r}; it has "
-            f"{', '.join(stored) or 'nothing'}."
-        )
-    for name in parts:
-        if name not in stored:
-            status.log_warning(f"{folder} has no {name!r}: it keeps its initial value.")
-    return {name: part for name, part in parts.items() if name in stored}
-
-
-def _free_arrays(part: Any) -> Any:
-    """Only the specs stay; the memory is free for what is restored."""
-    if not _is_standard(part) or part._as_tree() is None:
-        return part
-    specs = items.to_specs(part)
-    for leaf in jax.tree.leaves(part):
-        if isinstance(leaf, jax.Array) and not leaf.is_deleted():
-            leaf.delete()
-    return specs
-
-
-def _forget_arrays(state: Any) -> Any:
-    """Specs in the place of arrays that a failed restore may have freed."""
-    parts = {n: _free_arrays(part) for n, part in items.split(state).items()}
-    return items.join(state, parts)
+def _is_at_least(value: Any, least: Any) -> bool:
+    try:
+        return value >= least
+    except TypeError:
+        return False

@@ -42,6 +42,10 @@ class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
     def should_save(self, step: int) -> bool:
         """Whether a checkpoint is due at `step`."""
 
+    def is_due(self, step: int) -> bool:
+        """`should_save` for any step, also a future one: without asking anybody."""
+        return self.should_save(step)
+
     @abc.abstractmethod
     def save(
         self,

@@ -1,40 +1,53 @@
-"""Noticing that a stored array changed on disk."""
+"""Noticing that the files of a checkpoint changed on disk."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Iterator
 
-import jax
-import numpy as np
+import crc32c
+from etils import epath
 
-from kauldron.ckpts import items, structure
-
-KEY = "crc32"
+_FILENAME = "checksums.json"
+_PIECE_BYTES = 1 << 24
 
 
-def of_parts(parts: Mapping[str, Any]) -> dict[str, int]:
-    """Checksum of every array of the train state, by path."""
-    part = parts.get(items.DEFAULT_ITEM_NAME)
-    return _of_tree(part) if isinstance(part, items.StandardCheckpointItem) else {}
+def write(folder: epath.Path) -> None:
+    """Note the checksum of every file of a checkpoint, beside them."""
+    noted = {name: _crc(path) for name, path in _files(folder)}
+    temporary = folder / f".{_FILENAME}.tmp"
+    temporary.write_text(json.dumps({"crc32c": noted}))
+    temporary.rename(folder / _FILENAME)
 
 
-def check(parts: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Raise `OSError` if a restored array is not what was saved."""
-    noted = (metadata.get("custom_metadata") or {}).get(KEY)
-    if not noted:
+def check(folder: epath.Path) -> None:
+    """Raise `OSError` if a file is not what it was; no matter if none was noted."""
+    path = folder / _FILENAME
+    if not path.exists():
         return
-    found = _of_tree(parts.get(items.DEFAULT_ITEM_NAME))
-    changed = [path for path, crc in found.items() if noted.get(path, crc) != crc]
+    try:
+        noted = json.loads(path.read_text())["crc32c"]
+    except (ValueError, KeyError) as error:
+        raise OSError(f"{path} is damaged: {error!r}.") from error
+    found = {name: _crc(path) for name, path in _files(folder)}
+    changed = [name for name in noted if found.get(name) != noted[name]]
     if changed:
-        raise OSError(f"The stored data changed on disk: {', '.join(changed)}.")
+        raise OSError(
+            f"{folder} is damaged: these files changed after they were written: "
+            f"{', '.join(changed)}."
+        )
 
 
-def _of_tree(tree: Any) -> dict[str, int]:
-    return {
-        path: zlib.crc32(np.ascontiguousarray(np.asarray(leaf)).tobytes())
-        for path, leaf in structure.flatten(tree).items()
-        if isinstance(leaf, np.ndarray)
-        or (isinstance(leaf, jax.Array) and leaf.is_fully_addressable)
-    }
+def _files(folder: epath.Path) -> Iterator[tuple[str, epath.Path]]:
+    """Names relative to the folder, and paths."""
+    for path in sorted(folder.glob("**/*")):
+        if path.name != _FILENAME and not path.is_dir():
+            yield str(path.relative_to(folder)), path
+
+
+def _crc(path: epath.Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            crc = crc32c.crc32c(piece, crc)
+    return crc

@@ -6,13 +6,14 @@ import abc
 import dataclasses
 from typing import Any, ClassVar, Self
 
-import jax
-
 DEFAULT_ITEM_NAME = "default"
 
 
 class CheckpointItem(abc.ABC):
-    """Anything that can be saved and restored."""
+    """Anything that can be saved and restored.
+
+    Objects that have these methods are items, whether or not they inherit from here.
+    """
 
     @abc.abstractmethod
     def __kd_ocp_handlers__(self) -> Any:
@@ -34,7 +35,11 @@ class CheckpointItem(abc.ABC):
 class StandardCheckpointItem(CheckpointItem):
     """Mixin for pytree dataclasses, stored as a tree of arrays.
 
-    `StandardCheckpointItem()` itself asks for whatever is stored, as nested dicts.
+    When restoring, a field that is `None` is left alone: it is not read, and what the
+    checkpoint has for it does not matter.
+
+    `StandardCheckpointItem()` itself asks for whatever is stored, as nested dicts and
+    lists with arrays on the first device.
     """
 
     def __kd_ocp_handlers__(self) -> Any:
@@ -45,24 +50,31 @@ class StandardCheckpointItem(CheckpointItem):
     def __kd_ocp_save_args__(self) -> Any:
         import orbax.checkpoint as ocp
 
-        return ocp.args.StandardSave(self._as_tree())
+        return ocp.args.StandardSave(fields_of(self))
 
     def __kd_ocp_restore_args__(self) -> Any:
         import orbax.checkpoint as ocp
 
-        tree = self._as_tree()
-        return ocp.args.StandardRestore(None if tree is None else to_specs(tree))
+        from kauldron.ckpts import tree_files
+
+        tree = fields_of(self)
+        return ocp.args.StandardRestore(tree and tree_files.as_requests(tree))
 
     def __kd_ocp_restore_post__(self, value: Any) -> Any:
-        if self._as_tree() is None:
+        if fields_of(self) is None:
             return value
         return dataclasses.replace(self, **value)  # type: ignore[type-var]
 
-    def _as_tree(self) -> dict[str, Any] | None:
-        """The fields by name; `None` if the structure is not known."""
-        if not dataclasses.is_dataclass(self):
-            return None
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+def fields_of(item: StandardCheckpointItem) -> dict[str, Any] | None:
+    """What is stored of an item, by field name; `None` if it can be anything."""
+    if not dataclasses.is_dataclass(item):
+        return None
+    return {
+        field.name: getattr(item, field.name)
+        for field in dataclasses.fields(item)
+        if field.metadata.get("pytree_node", True)  # flax: not part of the tree
+    }
 
 
 class TopLevelCheckpointItem(CheckpointItem):
@@ -109,8 +121,17 @@ class TopLevelCheckpointItem(CheckpointItem):
 def split(item: Any) -> dict[str, Any]:
     """The parts of an item, by their names on disk."""
     if isinstance(item, TopLevelCheckpointItem):
-        return item.items_by_name()
-    return {DEFAULT_ITEM_NAME: item}
+        parts = item.items_by_name()
+    else:
+        parts = {DEFAULT_ITEM_NAME: item}
+    for part in parts.values():
+        if not hasattr(part, "__kd_ocp_save_args__"):
+            raise TypeError(
+                f"{type(part).__name__} cannot be in a checkpoint. Make it a dataclass "
+                "that inherits from `kd.ckpts.items.StandardCheckpointItem`, or give it "
+                "the methods of `kd.ckpts.items.CheckpointItem`."
+            )
+    return parts
 
 
 def join(item: Any, parts: dict[str, Any]) -> Any:
@@ -118,16 +139,3 @@ def join(item: Any, parts: dict[str, Any]) -> Any:
     if isinstance(item, TopLevelCheckpointItem):
         return item.with_items(parts)
     return parts[DEFAULT_ITEM_NAME]
-
-
-def to_specs(tree: Any) -> Any:
-    """Arrays to `jax.ShapeDtypeStruct`s with their shardings."""
-
-    def to_spec(leaf: Any) -> Any:
-        if not hasattr(leaf, "dtype"):
-            return leaf
-        return jax.ShapeDtypeStruct(
-            leaf.shape, leaf.dtype, sharding=getattr(leaf, "sharding", None)
-        )
-
-    return jax.tree.map(to_spec, tree)

@@ -1,18 +1,30 @@
-"""Which checkpoints a folder holds, seen from the outside."""
+"""Which checkpoints a folder holds, seen from the outside; moving and removing them."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from etils import epath
 
 CHECKPOINT_FOLDER_NAME = "checkpoints"
-_STEP_FOLDER = re.compile(r"ckpt_(\d+)")
+METRICS_ITEM_NAME = "metrics"
+_STEP_FOLDER = re.compile(r"ckpt_(0|[1-9][0-9]*)")
 _TEMPORARY_MARK = ".orbax-checkpoint-tmp"
 _DELETING_MARK = ".deleting"
+_UNREADABLE_MARK = ".unreadable"
+_SNAPSHOT = re.compile(r"_SNAPSHOTS-([0-9]+)")
+_SNAPSHOT_LIFETIME_SECONDS = 3 * 3600
+
+# Any other error is one: a folder that cannot be read must not look like an empty one.
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
+
+#
+# Looking
+#
 
 
 def step_folder(root: epath.Path, step: int) -> epath.Path:
@@ -20,66 +32,99 @@ def step_folder(root: epath.Path, step: int) -> epath.Path:
     return root / f"ckpt_{step}"
 
 
+def named_steps(root: epath.Path) -> list[int]:
+    """Steps of all folders named like a checkpoint, ascending."""
+    found = (_STEP_FOLDER.fullmatch(path.name) for path in _children(root))
+    return sorted(int(match.group(1)) for match in found if match)
+
+
 def complete_steps(root: epath.Path) -> list[int]:
     """Steps of the checkpoints that were written to the end, ascending."""
-    steps = []
+    return [step for step in named_steps(root) if is_complete(root, step)]
+
+
+def is_complete(root: epath.Path, step: int) -> bool:
+    """Whether a checkpoint was written to the end: it has an item, and says so."""
+    folder = step_folder(root, step)
+    if not item_names(folder):
+        return False
+    has_marker = (folder / "commit_success.txt").exists()
+    return has_marker or bool(read_metadata(folder).get("commit_timestamp_nsecs"))
+
+
+def item_names(folder: epath.Path) -> list[str]:
+    """Items that a checkpoint holds."""
+    children = (path for path in _children(folder) if path.name != METRICS_ITEM_NAME)
+    return [path.name for path in children if path.is_dir()]
+
+
+def read_metadata(folder: epath.Path) -> dict[str, Any]:
+    """What orbax noted about a checkpoint; empty if it noted nothing."""
+    return _read_json(folder / "_CHECKPOINT_METADATA") or {}
+
+
+def read_metrics(folder: epath.Path) -> dict[str, Any] | None:
+    """The metrics of a checkpoint, if it has any."""
+    return _read_json(folder / METRICS_ITEM_NAME / METRICS_ITEM_NAME)
+
+
+def _read_json(path: epath.Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (*_NOT_THERE, ValueError):
+        return None
+
+
+def _children(root: epath.Path) -> Iterator[epath.Path]:
+    try:
+        yield from root.iterdir()
+    except _NOT_THERE:
+        return
+
+
+#
+# Moving and removing
+#
+
+
+def delete(root: epath.Path, step: int) -> None:
+    """Remove a checkpoint so that no reader sees a part of it."""
+    _rename(root, step, _DELETING_MARK).rmtree(missing_ok=True)
+
+
+def put_aside(root: epath.Path, step: int) -> epath.Path:
+    """Rename a checkpoint that cannot be read, and so free its name."""
+    return _rename(root, step, _UNREADABLE_MARK)
+
+
+def remove_temporary(root: epath.Path, step: int) -> None:
+    """Remove what a failed save left."""
     for path in _children(root):
-        match = _STEP_FOLDER.fullmatch(path.name)
-        if match and _is_complete(path):
-            steps.append(int(match.group(1)))
-    return sorted(steps)
-
-
-def incomplete_folders(root: epath.Path) -> list[epath.Path]:
-    """Folders named like a checkpoint that hold none."""
-    return [
-        path
-        for path in _children(root)
-        if _STEP_FOLDER.fullmatch(path.name) and not _is_complete(path)
-    ]
+        if path.name.startswith(f"ckpt_{step}{_TEMPORARY_MARK}"):
+            path.rmtree(missing_ok=True)
 
 
 def remove_leftovers(root: epath.Path) -> None:
     """Remove what a killed job left: half-written and half-deleted checkpoints."""
     for path in _children(root):
-        if _TEMPORARY_MARK in path.name or path.name.endswith(_DELETING_MARK):
+        is_ours = path.name.startswith("ckpt_")
+        is_temporary = _TEMPORARY_MARK in path.name
+        if is_ours and (is_temporary or path.name.endswith(_DELETING_MARK)):
             path.rmtree(missing_ok=True)
 
 
-def delete(root: epath.Path, step: int) -> None:
-    """Remove a checkpoint so that no reader sees a part of it."""
+def remove_old_snapshots(root: epath.Path) -> None:
+    """Remove the `_SNAPSHOTS-<nanoseconds>` folders that nobody can need any more."""
+    newest = time.time() - _SNAPSHOT_LIFETIME_SECONDS
+    for path in _children(root):
+        match = _SNAPSHOT.fullmatch(path.name)
+        if match and int(match.group(1)) / 1e9 < newest:
+            path.rmtree(missing_ok=True)
+
+
+def _rename(root: epath.Path, step: int, mark: str) -> epath.Path:
     folder = step_folder(root, step)
-    doomed = folder.parent / f"{folder.name}{_DELETING_MARK}"
-    folder.rename(doomed)
-    doomed.rmtree(missing_ok=True)
-
-
-def read_metadata(folder: epath.Path) -> dict[str, Any]:
-    """What orbax noted about a checkpoint; empty if it noted nothing."""
-    try:
-        return json.loads((folder / "_CHECKPOINT_METADATA").read_text())
-    except (OSError, ValueError):
-        return {}
-
-
-def item_names(folder: epath.Path) -> list[str]:
-    """Items that a checkpoint holds."""
-    return [path.name for path in folder.iterdir() if path.is_dir()]
-
-
-def _is_complete(folder: epath.Path) -> bool:
-    """A committed checkpoint has at least one item, and a mark that it is done."""
-    try:
-        if not any(path.is_dir() for path in folder.iterdir()):
-            return False
-    except OSError:
-        return False  # deleted meanwhile
-    has_marker = (folder / "commit_success.txt").exists()
-    return has_marker or bool(read_metadata(folder).get("commit_timestamp_nsecs"))
-
-
-def _children(root: epath.Path) -> Iterable[epath.Path]:
-    try:
-        return sorted(root.iterdir(), key=lambda path: path.name)
-    except OSError:
-        return ()
+    target = root / f"{folder.name}{mark}"
+    if target.exists():
+        target.rmtree(missing_ok=True)
+    return folder.rename(target)

@@ -1,13 +1,19 @@
-"""Does a checkpoint fit a state? Compared before anything is read."""
+"""Trees as flat names, and whether a checkpoint fits a state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
 from kauldron import kontext
+
+LeafPath: TypeAlias = tuple[str, ...]
+"""Names from the root to a leaf. Fields, dict keys and indices are all texts, so that
+containers of different types with the same names agree."""
 
 _MOST_SHOWN = 20
 
@@ -16,57 +22,101 @@ class StructureMismatch(ValueError):
     """The checkpoint holds another structure than the state."""
 
 
-def flatten(tree: Any) -> dict[str, Any]:
-    """From dotted path to leaf; containers of any type with the same names agree."""
+def flatten(tree: Any) -> dict[LeafPath, Any]:
+    """From path to leaf."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {".".join(_name(part) for part in path): leaf for path, leaf in leaves}
+    return {_names(path): leaf for path, leaf in leaves}
 
 
-def with_leaves(tree: Any, leaves: Mapping[str, Any]) -> Any:
+def with_leaves(tree: Any, leaves: Mapping[LeafPath, Any]) -> Any:
     """The tree with some of its leaves, by path, in the place of its own."""
     old, treedef = jax.tree_util.tree_flatten_with_path(tree)
-    new = [
-        leaves.get(".".join(_name(part) for part in path), leaf) for path, leaf in old
-    ]
+    new = [leaves.get(_names(path), leaf) for path, leaf in old]
     return jax.tree_util.tree_unflatten(treedef, new)
 
 
-def normalize(path: str) -> str:
-    """A path in the form that `flatten` gives: `a[0]["b"]` is `a.0.b`."""
-    return ".".join(str(part) for part in kontext.Path.from_str(path).parts)
+def parse(path: str) -> LeafPath:
+    """A path in any spelling: `a[0]["b"]`, `a.0.b`; the empty one is the root."""
+    return tuple(str(part) for part in kontext.Path.from_str(path).parts)
+
+
+def show(path: LeafPath) -> str:
+    """The path as a user writes it."""
+    return str(_as_kontext(path))
+
+
+def matches(path: LeafPath, glob: str) -> bool:
+    """Whether a path is one that a glob pattern stands for."""
+    parts = kontext.GlobPath.from_str(glob).parts
+    pattern = kontext.GlobPath(*(_as_index(part) for part in parts))
+    return kontext.path_matches(_as_kontext(path), pattern)
+
+
+def closest(path: LeafPath, known: Iterable[LeafPath]) -> list[str]:
+    """Names that the author of `path` may have meant: known ones and their parents."""
+    parents = {name[:length] for name in known for length in range(1, len(name) + 1)}
+    return difflib.get_close_matches(show(path), map(show, parents), n=3)
+
+
+def stored_shape(leaf: Any) -> tuple[int, ...]:
+    """The shape in which a leaf is stored; random keys are stored as their data."""
+    if is_random_key(leaf):
+        return jax.eval_shape(jax.random.key_data, leaf).shape
+    return tuple(getattr(leaf, "shape", ()))
+
+
+def is_random_key(leaf: Any) -> bool:
+    """Whether a leaf is an array of `jax.random.key`s."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def shape_conflicts(
+    pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]],
+) -> list[str]:
+    """Descriptions of the leaves whose shapes differ.
+
+    Args:
+      pairs: Path and leaf of the state, path and leaf of the checkpoint.
+    """
+    return [
+        f"{_both(path, old_path)}: model {stored_shape(leaf)} vs checkpoint "
+        f"{stored_shape(old)}"
+        for path, leaf, old_path, old in pairs
+        if stored_shape(leaf) != stored_shape(old)
+    ]
 
 
 def check_fits(
-    wanted: Mapping[str, Any], stored: Mapping[str, Any], *, where: str
+    wanted: Mapping[LeafPath, Any], stored: Mapping[LeafPath, Any], *, where: str
 ) -> None:
     """Raise if two flat trees differ in paths or shapes.
 
     Args:
-      wanted: Path to array (or spec) of the state.
-      stored: Path to metadata of the checkpoint.
+      wanted: Leaves (or specs) of the state.
+      stored: Metadata of the checkpoint.
       where: What is compared, for the message.
     """
-    missing = [path for path in wanted if path not in stored]
-    unexpected = [path for path in stored if path not in wanted]
-    conflicts = [
-        f"{path}: model {tuple(leaf.shape)} vs checkpoint {tuple(stored[path].shape)}"
+    missing = [show(path) for path in wanted if path not in stored]
+    unexpected = [show(path) for path in stored if path not in wanted]
+    conflicts = shape_conflicts(
+        (path, leaf, path, stored[path])
         for path, leaf in wanted.items()
-        if path in stored and hasattr(leaf, "shape") and hasattr(stored[path], "shape")
-        if tuple(leaf.shape) != tuple(stored[path].shape)
-    ]
+        if path in stored
+    )
     if not (missing or unexpected or conflicts):
         return
     raise StructureMismatch(
         f"{where} does not fit the state."
-        + _list("Missing in the checkpoint", missing)
-        + _list("Only in the checkpoint", unexpected)
-        + _list("Other shapes", conflicts)
+        + listing("Missing in the checkpoint", missing)
+        + listing("Only in the checkpoint", unexpected)
+        + listing("Other shapes", conflicts)
         + "\nTo load only parts, or under other names, use "
         "`kd.ckpts.PartialKauldronLoader`."
     )
 
 
-def _list(title: str, entries: list[str]) -> str:
+def listing(title: str, entries: list[str]) -> str:
+    """The entries under a title, not too many; nothing if there are none."""
     if not entries:
         return ""
     shown = entries[:_MOST_SHOWN]
@@ -75,8 +125,28 @@ def _list(title: str, entries: list[str]) -> str:
     return f"\n{title}:" + "".join(f"\n  {line}" for line in lines)
 
 
+def _both(path: LeafPath, old_path: LeafPath) -> str:
+    if path == old_path:
+        return show(path)
+    return f"{show(path)} (from {show(old_path)})"
+
+
+def _names(path: Iterable[Any]) -> LeafPath:
+    return tuple(_name(part) for part in path)
+
+
 def _name(part: Any) -> str:
     for attribute in ("key", "name", "idx"):
         if hasattr(part, attribute):
             return str(getattr(part, attribute))
     return str(part)
+
+
+def _as_kontext(path: LeafPath) -> kontext.Path:
+    return kontext.Path(*(_as_index(part) for part in path))
+
+
+def _as_index(part: Any) -> Any:
+    """Digits are an index, whichever way they were written."""
+    is_digits = type(part) is str and part.isascii() and part.isdigit()
+    return int(part) if is_digits else part

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.experimental import multihost_utils
 
-from kauldron.train import workdir_files
+from kauldron import ckpts
+from kauldron.train import preemption, workdir_files
 from kauldron.utils import status
 from kauldron.utils.error_context import error_prefix
 
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
     from kauldron.train.start import Start
     from kauldron.train.train_state import TrainState
     from kauldron.train.trainer import Trainer
+
+
+@contextlib.contextmanager
+def leaving_if_asked(stop_request: preemption.StopRequest, step: int) -> Iterator[None]:
+    """Final evaluations stop between two batches; the next start runs them again."""
+    try:
+        with preemption.watched(stop_request):
+            yield
+    except preemption.StopRequested:
+        status.log(f"Stopped at step {step}, as asked; a new start continues.")
+        stop_request.leave(step)
 
 
 def finish(trainer: Trainer, state: TrainState, step: int) -> TrainState:
@@ -76,7 +89,7 @@ def _offload_optimizer(
       The state to evaluate, and a function that gives the optimizer state back.
     """
     frees = all(
-        e.discard_opt and getattr(e.run, "free_memory", False)
+        not e.needs_opt_state and getattr(e.run, "free_memory", False)
         for e in evaluators.values()
     )
     if not frees or not all(
@@ -96,5 +109,11 @@ def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> 
     trainer.writer.flush()
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("train_complete")
-    if status.is_lead_host:
-        workdir_files.write_train_complete(trainer, step=step, final_evals=list(final))
+    if not status.is_lead_host:
+        return
+    checkpointer = trainer.checkpointer
+    is_real = not isinstance(checkpointer, ckpts.NoopCheckpointer)
+    if is_real and checkpointer.latest_step != step:
+        status.log_warning(f"Step {step} could not be saved: the run is not complete.")
+        return
+    workdir_files.write_train_complete(trainer, step=step, final_evals=list(final))

@@ -44,7 +44,7 @@ class HostSteps:
         return (
             step == self.last_step
             or any(e.run.should_eval_in_train(step) for e in trainer.evals.values())
-            or trainer.checkpointer.should_save(step)
+            or trainer.checkpointer.is_due(step)
         )
 
     def free_run(self, step: int, limit: int) -> int:

@@ -80,16 +80,31 @@ def is_real(checkpointer: ckpts.BaseCheckpointer) -> bool:
 
 
 def best_metrics(
-    trainer: Trainer, evaluated: dict[str, Any], log: DeferredLog
+    evaluated: dict[str, Any], log: DeferredLog, step: int
 ) -> dict[str, Any]:
     """Values by collection, for a checkpointer that keeps the best."""
     values: dict[str, Any] = {}
+    if log.last_values is not None and log.last_values[0] == step - 1:
+        logged = log.last_values[1]
+        values["train"] = _nested({**logged.metric_values, **logged.loss_values})
     for name, result in evaluated.items():
         if isinstance(result, AuxiliariesState):
             result = result.compute(flatten=False)
         if isinstance(result, AuxiliariesOutput):
             values[name] = {**result.metric_values, "losses": result.loss_values}
     return values
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Values by logged name (`metrics/acc`, `losses/l2`) as nested mappings."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.removeprefix("metrics/").split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return tree
 
 
 def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start | None:
@@ -145,6 +160,8 @@ def _resume_writers(trainer: Trainer, begin: Start) -> None:
     trainer.writer.resume(step=begin.step)
     marker = workdir_files.read_train_complete(trainer.workdir) or {}
     for name, evaluator in trainer.evals.items():
+        if not evaluator.run.runs_in_training:
+            continue  # another process writes its values
         if evaluator.run.runs_at_end:
             is_done = name in marker.get("final_evals", ())
         else:

@@ -1,0 +1,73 @@
+"""Is the metric that checkpoints are ranked by ever there?"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kauldron.ckpts import metric_values
+
+if TYPE_CHECKING:
+    from kauldron.ckpts.checkpointer import Checkpointer
+
+_MOST_STEPS_LOOKED_AT = 10_000
+_TRAIN = "train"
+
+
+def missing_message(path: str, values: Mapping[str, Any]) -> str:
+    """What to tell about a checkpoint without the metric."""
+    known = metric_values.paths(values)
+    close = difflib.get_close_matches(path, known, n=1)
+    return (
+        f"This checkpoint has no metric {path!r}, by which the best are kept: it counts "
+        f"as the worst. It has: {', '.join(known) or 'none'}."
+        + (f" Did you mean {close[0]!r}?" if close else "")
+        + f" {_ADVICE}"
+    )
+
+
+_ADVICE = (
+    "Use the metric of an evaluator that runs in the training job at the steps that are "
+    "saved; metrics of training are there only if the step before was logged."
+)
+
+
+def warn_if_never_there(checkpointer: Checkpointer, trainer: Any) -> None:
+    """Warn the author of a config whose evaluations and saves never meet."""
+    path = checkpointer.best_metric_path
+    if path is None:
+        return
+    name = path.split(".")[0]
+    if name == _TRAIN:
+        return
+    evaluator = (trainer.evals or {}).get(name)
+    due = getattr(getattr(evaluator, "run", None), "should_eval_in_train", None)
+    try:
+        if due is not None and any(due(s) for s in _saved_steps(checkpointer, trainer)):
+            return
+    except NotImplementedError:  # a strategy that says nothing of its steps
+        return
+    problem = (
+        f"there is no evaluator {name!r}"
+        if evaluator is None
+        else f"the evaluator {name!r} never runs in the training job at a saved step"
+    )
+    warnings.warn(
+        f"Checkpointer.best_metric_path is {path!r}, but {problem}: no checkpoint will "
+        f"have the metric. {_ADVICE}",
+        stacklevel=2,
+    )
+
+
+def _saved_steps(checkpointer: Checkpointer, trainer: Any) -> Iterable[int]:
+    ends = [trainer.num_train_steps, trainer.stop_after_steps]
+    last = min((end for end in ends if end is not None), default=None)
+    regular = itertools.count(0, checkpointer.save_interval_steps)
+    if last is not None:
+        regular = itertools.takewhile(lambda step: step <= last, regular)
+        yield last
+    yield from checkpointer.save_on_steps or ()
+    yield from itertools.islice(regular, _MOST_STEPS_LOOKED_AT)

@@ -1,0 +1,168 @@
+"""Restoring an item from the folder of one checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from etils import epath
+from jax.experimental import multihost_utils
+
+from kauldron.ckpts import checksums, items, step_folders, structure
+from kauldron.ckpts.structure import LeafPath
+from kauldron.utils import status
+from kauldron.utils.error_context import error_prefix
+
+_T = TypeVar("_T")
+
+
+def restore_item(item: _T, folder: epath.Path, *, donate: bool) -> _T:
+    """Restore an item.
+
+    Args:
+      item: What to restore; an item, a tuple of items, or their specs.
+      folder: Folder of the checkpoint.
+      donate: Whether the arrays of `item` may be freed. They are once it is known that
+        the checkpoint fits.
+
+    Returns:
+      The restored item. Parts that the checkpoint lacks are those of `item`.
+    """
+    parts = items.split(item)
+    stored = _parts_on_disk(parts, folder)
+    with error_prefix(f"Restoring {folder} failed: "):
+        checksums.check(folder)
+        trees = {
+            name: _plan_tree(part, folder / name)
+            for name, part in stored.items()
+            if isinstance(part, items.StandardCheckpointItem)
+        }
+    if donate:
+        trees = {name: tree.without_arrays() for name, tree in trees.items()}
+    consumed = " (the state that was passed is consumed)" if donate else ""
+    with (
+        error_prefix(f"Restoring {folder} failed{consumed}: "),
+        jax.transfer_guard("allow"),
+    ):
+        # All is read before anything is made of it: items may change in place.
+        values = {
+            name: trees[name].read() if name in trees else _read(part, folder / name)
+            for name, part in stored.items()
+        }
+        restored = {
+            name: part.__kd_ocp_restore_post__(values[name])
+            for name, part in stored.items()
+        }
+    return items.join(item, {**parts, **restored})
+
+
+def is_error_anywhere(error: Exception | None) -> bool:
+    """Whether this process, or another one of the run, failed."""
+    if jax.process_count() == 1:
+        return error is not None
+    flags = multihost_utils.process_allgather(np.array(error is not None))
+    return bool(np.any(flags))
+
+
+def forget_arrays(item: _T) -> _T:
+    """The item with specs in the place of arrays, which may have been freed."""
+    from kauldron.ckpts import tree_files
+
+    parts = items.split(item)
+    for name, part in parts.items():
+        if isinstance(part, items.StandardCheckpointItem):
+            fields = items.fields_of(part)
+            if fields is not None:
+                specs = tree_files.as_requests(fields)
+                parts[name] = dataclasses.replace(part, **specs)  # type: ignore
+    return items.join(item, parts)
+
+
+def _parts_on_disk(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, Any]:
+    """The parts that the checkpoint has; only the default one is indispensable."""
+    stored = step_folders.item_names(folder)
+    found = {name: part for name, part in parts.items() if name in stored}
+    missing = [name for name in parts if name not in stored]
+    if items.DEFAULT_ITEM_NAME in missing or not found:
+        raise FileNotFoundError(
+            f"{folder} has no item {', '.join(map(repr, missing))}; it has "
+            f"{', '.join(stored) or 'nothing'}."
+        )
+    if missing:
+        status.log_warning(
+            f"{folder} has no {' and no '.join(missing)}: the initial value is kept."
+        )
+    return found
+
+
+def _read(part: Any, folder: epath.Path) -> Any:
+    """Read a part in its own way."""
+    handler = part.__kd_ocp_handlers__()
+    try:
+        return handler.restore(folder, args=part.__kd_ocp_restore_args__())
+    finally:
+        handler.close()
+
+
+#
+# Trees of arrays
+#
+
+
+@dataclasses.dataclass(frozen=True)
+class _TreeToRead:
+    """A tree that was compared with what is stored of it.
+
+    Attributes:
+      item: The item, with arrays or specs.
+      folder: Its folder.
+      stored: The structure on disk.
+      wanted: What to read, as what.
+    """
+
+    item: items.StandardCheckpointItem
+    folder: epath.Path
+    stored: Any
+    wanted: dict[LeafPath, Any]
+
+    def without_arrays(self) -> _TreeToRead:
+        """Only specs stay; the memory is free for what is restored."""
+        from kauldron.ckpts import tree_files
+
+        specs = {
+            path: tree_files.as_requests(leaf) for path, leaf in self.wanted.items()
+        }
+        for leaf in self.wanted.values():
+            if isinstance(leaf, jax.Array) and not leaf.is_deleted():
+                leaf.delete()
+        return dataclasses.replace(self, wanted=specs)
+
+    def read(self) -> Any:
+        from kauldron.ckpts import tree_files
+
+        leaves = tree_files.read_leaves(self.folder, self.stored, self.wanted)
+        fields = items.fields_of(self.item)
+        tree = self.stored if fields is None else fields
+        return structure.with_leaves(tree, leaves)
+
+
+def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeToRead:
+    from kauldron.ckpts import tree_files
+
+    stored = tree_files.stored_tree(folder)
+    stored_leaves = structure.flatten(stored)
+    fields = items.fields_of(item)
+    if fields is None:
+        anywhere = {p: tree_files.anywhere(leaf) for p, leaf in stored_leaves.items()}
+        return _TreeToRead(item, folder, stored, anywhere)
+    wanted = structure.flatten(fields)
+    left_alone = {(name,) for name, value in fields.items() if value is None}
+    structure.check_fits(
+        wanted,
+        {p: leaf for p, leaf in stored_leaves.items() if p[:1] not in left_alone},
+        where=str(folder),
+    )
+    return _TreeToRead(item, folder, stored, wanted)

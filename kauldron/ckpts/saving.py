@@ -1,0 +1,229 @@
+"""The changing side of a checkpointer: the saves of this process."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+from etils import epath
+
+from kauldron.ckpts import checksums, items, preservation, step_folders
+from kauldron.utils import status
+from kauldron.utils.error_context import error_prefix
+
+if TYPE_CHECKING:
+    from kauldron.ckpts.checkpointer import Checkpointer
+    from kauldron.ckpts.pending_save import PendingSave
+
+_MOST_ATTEMPTS = 3
+_NOT_PASSING = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+)
+
+
+class SaveSession:
+    """What a checkpointer did in this process.
+
+    Attributes:
+      unreadable: Steps of checkpoints that turned out to be damaged. They count as not
+        there, and make room when their step is saved again.
+      has_failed: Whether a save went wrong.
+    """
+
+    def __init__(self, checkpointer: Checkpointer):
+        self.unreadable: set[int] = set()
+        self.has_failed = False
+        self._checkpointer = checkpointer
+        self._pending: tuple[int, PendingSave] | None = None
+        self._newest: int | None = None
+        self._has_made_folder = False
+        self._infos: dict[int, preservation.StepInfo] = {}
+        self._warned: set[str] = set()
+
+    def newest_step(self) -> int | None:
+        """The newest step, one whose save is under way included; quick to answer."""
+        if self._pending is not None:
+            return self._pending[0]
+        if self._newest is None:
+            self._newest = self._checkpointer.latest_step
+        return self._newest
+
+    def forget_listing(self) -> None:
+        """Look at the folder again when next asked."""
+        self._newest = None
+
+    def warn_once(self, message: str, *, about: str | None = None) -> None:
+        """Log a warning unless there was one about the same."""
+        about = about or message
+        if about not in self._warned:
+            self._warned.add(about)
+            status.log_warning(message)
+
+    #
+    # Saving
+    #
+
+    def save(
+        self,
+        state: Any,
+        step: int,
+        *,
+        metrics: Mapping[str, Any] | None,
+        custom_metadata: Mapping[str, Any],
+    ) -> bool:
+        """Start a save; whether one was started."""
+        self.finish()
+        root = self._checkpointer.folder
+        if step not in self.unreadable and step_folders.is_complete(root, step):
+            return False
+        parts = items.split(state)
+        json.dumps(custom_metadata)  # complain now, and not in the background
+        try:
+            with error_prefix(f"Saving {root}/ckpt_{step} failed: "):
+                self._start(parts, step, metrics, custom_metadata)
+        except (OSError, jax.errors.JaxRuntimeError) as error:
+            self._on_failure(step, error)
+            return False
+        return True
+
+    def finish(self) -> None:
+        """Wait for the save under way; raises (or logs) what went wrong in it."""
+        if self._pending is None:
+            return
+        step, save = self._pending
+        try:
+            with error_prefix(f"Saving {save.folder} failed: "):
+                save.wait()
+        except Exception as error:
+            self._pending = None
+            self._on_failure(step, error)
+        else:
+            self._pending = None
+            self._newest = step
+
+    def _on_failure(self, step: int, error: Exception) -> None:
+        self.has_failed = True
+        self._has_made_folder = False
+        self.forget_listing()
+        if self._is_lead():
+            _try(step_folders.remove_temporary, self._checkpointer.folder, step)
+        if self._checkpointer.on_save_error == "raise":
+            raise error
+        status.log_warning(f"{error} Training goes on; the next save tries again.")
+
+    def _start(
+        self,
+        parts: Mapping[str, Any],
+        step: int,
+        metrics: Mapping[str, Any] | None,
+        custom_metadata: Mapping[str, Any],
+    ) -> None:
+        for attempt in range(1, _MOST_ATTEMPTS + 1):
+            try:
+                self._start_once(parts, step, metrics, custom_metadata)
+                return
+            except (OSError, jax.errors.JaxRuntimeError) as error:
+                if attempt == _MOST_ATTEMPTS or not _may_pass(error):
+                    raise
+                status.log_warning(f"{error!r} Trying again.")
+                time.sleep(attempt)
+
+    def _start_once(
+        self,
+        parts: Mapping[str, Any],
+        step: int,
+        metrics: Mapping[str, Any] | None,
+        custom_metadata: Mapping[str, Any],
+    ) -> None:
+        from kauldron.ckpts import pending_save
+
+        if self._is_lead():
+            self._make_room(step)
+        save = pending_save.start_save(
+            self._checkpointer,
+            step_folders.step_folder(self._checkpointer.folder, step),
+            parts,
+            metrics=metrics,
+            custom_metadata=custom_metadata,
+            after_commit=lambda: self._after_commit(step, metrics),
+        )
+        if self._checkpointer.enable_async:
+            self._pending = (step, save)
+        else:
+            save.wait()
+            self._newest = step
+
+    def _make_room(self, step: int) -> None:
+        """See to it that there is a folder, and nothing in it under this name."""
+        root = self._checkpointer.folder
+        if self._has_made_folder and not root.exists():
+            raise FileNotFoundError(errno.ENOENT, f"{root} was removed")
+        if not self._has_made_folder:
+            root.mkdir(parents=True, exist_ok=True, mode=self._checkpointer.file_mode)
+            step_folders.remove_leftovers(root)
+            self._has_made_folder = True
+        if step_folders.step_folder(root, step).exists():
+            aside = step_folders.put_aside(root, step)
+            status.log_warning(f"What cannot be read of step {step} is now {aside}.")
+            self.unreadable.discard(step)
+
+    #
+    # In the background, once a checkpoint is there
+    #
+
+    def _after_commit(self, step: int, metrics: Mapping[str, Any] | None) -> None:
+        now = datetime.datetime.now(tz=datetime.UTC)
+        self._infos[step] = preservation.StepInfo(step, now, metrics)
+        if not self._is_lead():
+            return
+        root = self._checkpointer.folder
+        if self._checkpointer.checksum:
+            checksums.write(step_folders.step_folder(root, step))
+        for old_step in self._steps_to_delete(root):
+            _try(step_folders.delete, root, old_step)
+
+    def _steps_to_delete(self, root: epath.Path) -> list[int]:
+        reads = preservation.needs_metadata(self._checkpointer)
+        steps = [
+            step
+            for step in step_folders.complete_steps(root)
+            if step not in self.unreadable
+        ]
+        for step in steps:
+            if reads and step not in self._infos:
+                self._infos[step] = preservation.read_info(root, step)
+        return preservation.steps_to_delete(
+            preservation.policies_of(self._checkpointer),
+            [self._infos.get(step, preservation.StepInfo(step)) for step in steps],
+        )
+
+    def _is_lead(self) -> bool:
+        options = self._checkpointer.multiprocessing_options
+        primary = 0 if options is None else options.primary_host
+        return primary is None or jax.process_index() == primary
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether trying again can help."""
+    if isinstance(error, OSError):
+        # Alone, a process of several would wait for the others.
+        return jax.process_count() == 1 and error.errno not in _NOT_PASSING
+    return "DEADLINE_EXCEEDED" in str(error)
+
+
+def _try(function: Any, *args: Any) -> None:
+    """Clean up if possible: what stays is removed by the next start."""
+    try:
+        function(*args)
+    except OSError as error:
+        status.log_warning(f"Cleaning up failed: {error}")
