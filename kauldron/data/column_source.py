@@ -51,15 +51,15 @@ class ColumnSource:
 
 
 def as_columns(columns: Any, *, name: str) -> Any:
-    """A tree of arrays: lists of numbers or texts become arrays, arrays stay."""
+    """A tree of arrays: lists become arrays, arrays stay, dicts and tuples hold them."""
     if isinstance(columns, Mapping):
         return {
             key: as_columns(value, name=record_tree.join(name, key))
             for key, value in columns.items()
         }
-    if isinstance(columns, list | tuple):
-        if not columns or _is_one_column(columns):
-            return _as_one_column(columns, name)
+    if isinstance(columns, list) or _is_frozen_list(columns):
+        return _as_one_column(columns, name)
+    if isinstance(columns, tuple):
         values = [as_columns(v, name=f"{name}[{i}]") for i, v in enumerate(columns)]
         return record_tree.rebuild_sequence(columns, values)
     if columns is None:
@@ -73,10 +73,14 @@ def as_columns(columns: Any, *, name: str) -> Any:
     return column
 
 
-def _is_one_column(values: Sequence[Any]) -> bool:
-    """Whether a sequence holds the rows of one column, rather than several columns."""
-    first = values[0]
-    return not isinstance(first, Mapping) and not hasattr(first, "__array__")
+def _is_frozen_list(columns: Any) -> bool:
+    """Whether a tuple holds the rows of one column, as a list in a config becomes one.
+
+    Tuples of arrays or lists are several columns.
+    """
+    return type(columns) is tuple and not any(
+        isinstance(row, Mapping | list) or getattr(row, "ndim", 0) for row in columns
+    )
 
 
 def _as_one_column(rows: Sequence[Any], name: str) -> np.ndarray:

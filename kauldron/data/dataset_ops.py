@@ -10,6 +10,7 @@ from typing import Any
 
 from kauldron.data import op_iterators
 from kauldron.data.array_spec import specs_of
+from kauldron.data.engine import record_tree
 from kauldron.data.iterable_dataset import IterableDataset
 from kauldron.data.iters.iterator import Iterator, as_iterator, wrap_like
 
@@ -165,4 +166,8 @@ class DevicePutDataset(DatasetOp):
 
         # The train loop forbids transfers that nobody asked for; this one is wanted.
         with jax.transfer_guard("allow"):
-            return device_put(batch, self.sharding)
+            try:
+                return device_put(batch, self.sharding)
+            except (TypeError, ValueError) as error:
+                error.add_note(f"The batch: {record_tree.describe(batch)}.")
+                raise

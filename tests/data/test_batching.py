@@ -105,7 +105,9 @@ def test_the_remainder_is_dropped_kept_or_padded(remainder, expected):
 
 
 def test_an_unknown_word_for_the_remainder_lists_the_legal_ones():
-    with pytest.raises(ValueError, match="'x' is not a valid DropRemainder.*'drop'.*'pad'"):
+    with pytest.raises(
+        ValueError, match=r"'x' is not a valid DropRemainder.*'drop'.*'pad'"
+    ):
         make_ds(numbers(1), batch_drop_remainder="x")
 
 
@@ -126,7 +128,7 @@ def test_a_mask_that_is_already_a_field_is_refused():
 
 
 def test_a_mask_without_batches_is_refused():
-    with pytest.raises(ValueError, match="batch_mask_key='m'.*batch_size"):
+    with pytest.raises(ValueError, match=r"batch_mask_key='m'.*batch_size"):
         make_ds(numbers(5), batch_mask_key="m")
 
 
@@ -161,7 +163,9 @@ def test_length_is_the_number_of_batches(size, batch_size, epochs, remainder):
 
 @pytest.mark.parametrize("batch_size", [None, 0])
 def test_without_batches_records_come_one_by_one(batch_size):
-    ds = make_ds([{"x": i, "s": "t", "n": None} for i in range(3)], batch_size=batch_size)
+    ds = make_ds(
+        [{"x": i, "s": "t", "n": None} for i in range(3)], batch_size=batch_size
+    )
     assert list(ds) == [{"x": i, "s": "t", "n": None} for i in range(3)]
     assert len(ds) == 3
     assert ds.host_batch_size is None
@@ -213,7 +217,7 @@ def test_fewer_records_than_a_batch_are_repeated_without_end():
 
 def test_fewer_records_than_a_finite_batch_warn_and_yield_none():
     ds = make_ds(numbers(2), batch_size=5)
-    with pytest.warns(UserWarning, match="2 records.*batch of 5.*'pad'"):
+    with pytest.warns(UserWarning, match=r"2 records.*batch of 5.*'pad'"):
         assert list(ds) == []
     assert ds.element_spec["x"].shape == (5,)
 
@@ -246,7 +250,11 @@ def test_records_that_do_not_fit_are_named_by_their_index_in_the_source(bad, wor
     next(iterator)
     with pytest.raises(ValueError) as info:
         next(iterator)
-    for word in [*words, "record 3 of DataSource(list)", "record 4 of DataSource(list)"]:
+    for word in [
+        *words,
+        "record 3 of DataSource(list)",
+        "record 4 of DataSource(list)",
+    ]:
         assert word in str(info.value)
 
 

@@ -85,7 +85,7 @@ def test_the_length_of_filtered_data_is_unknown():
 def test_endless_data_of_which_nothing_passes_is_an_error():
     for transforms in ([Below(0)], [lambda r: None]):
         ds = make_ds(9, transforms, batch_size=2, num_epochs=None)
-        with pytest.raises(RuntimeError, match="whole epoch.*9 records"):
+        with pytest.raises(RuntimeError, match=r"whole epoch.*9 records"):
             next(iter(ds))
 
 
@@ -154,7 +154,7 @@ def test_processes_share_filtered_endless_data(as_process):
 
 def test_processes_cannot_share_filtered_data_that_ends(as_process):
     as_process(0, 2)
-    with pytest.raises(ValueError, match="2 processes.*num_epochs=None"):
+    with pytest.raises(ValueError, match=r"2 processes.*num_epochs=None"):
         iter(make_ds(20, [Below(10)], batch_size=4))
 
 
@@ -218,7 +218,7 @@ def test_one_bad_record_too_many_is_an_error():
     ds = kd.data.py.DataSource(
         Damaged({2, 5}), shuffle=False, num_epochs=1, batch_size=4, max_bad_records=1
     )
-    with pytest.raises(ValueError, match="2 bad records.*max_bad_records=1.*record 5"):
+    with pytest.raises(ValueError, match=r"2 bad records.*max_bad_records=1.*record 5"):
         list(ds)
 
 

@@ -148,10 +148,14 @@ def test_processes_are_read_when_the_iterator_is_made(as_process):
 def test_a_batch_size_that_does_not_divide_is_an_error_with_both_numbers(as_process):
     as_process(0, 4)
     ds = make_ds("arrays", 20, batch_size=6)
-    for fails in (lambda: iter(ds), lambda: ds.host_batch_size, lambda: ds.element_spec):
-        with pytest.raises(ValueError, match="batch_size=6.*4 processes"):
+    for fails in (
+        lambda: iter(ds),
+        lambda: ds.host_batch_size,
+        lambda: ds.element_spec,
+    ):
+        with pytest.raises(ValueError, match=r"batch_size=6.*4 processes"):
             fails()
-    with pytest.raises(ValueError, match="total|batch_size=3.*4 processes"):
+    with pytest.raises(ValueError, match=r"batch_size=3.*4 processes"):
         kd.data.BatchSize(3)
     assert kd.data.BatchSize(8).per_process == 2
 
@@ -159,7 +163,7 @@ def test_a_batch_size_that_does_not_divide_is_an_error_with_both_numbers(as_proc
 def test_a_kept_remainder_cannot_be_shared(as_process):
     as_process(0, 2)
     ds = make_ds("arrays", 5, num_epochs=1, batch_size=4, batch_drop_remainder="keep")
-    with pytest.raises(ValueError, match="5 records.*2 processes.*'pad'"):
+    with pytest.raises(ValueError, match=r"5 records.*2 processes.*'pad'"):
         iter(ds)
 
 
@@ -189,7 +193,7 @@ def test_a_state_with_nothing_but_a_next_index_is_accepted():
 
 def test_a_position_beyond_the_data_is_an_error_with_both_numbers():
     ds = make_ds("arrays", 10, num_epochs=1, batch_size=2)
-    with pytest.raises(IndexError, match="12.*10 records"):
+    with pytest.raises(IndexError, match=r"12.*10 records"):
         iter(ds).set_state({"next_index": 12})
 
 

@@ -82,13 +82,15 @@ def test_flat_map_that_gives_too_many_names_the_record():
 def test_grain_batch_groups_records():
     ds = make_ds([grain.transforms.Batch(2), lambda r: {"x": r["x"].sum()}], count=5)
     assert values(ds) == [1, 5, 4]
-    ds = make_ds([grain.transforms.Batch(2, drop_remainder=True)], count=5, batch_size=2)
+    ds = make_ds(
+        [grain.transforms.Batch(2, drop_remainder=True)], count=5, batch_size=2
+    )
     (batch,) = ds
     assert batch["x"].tolist() == [[0, 1], [2, 3]]
 
 
 def test_grain_batch_after_a_filter_is_refused():
-    with pytest.raises(ValueError, match="Batch.*cannot come after a filter"):
+    with pytest.raises(ValueError, match=r"Batch.*cannot come after a filter"):
         list(make_ds([Odd(), grain.transforms.Batch(2)]))
 
 
@@ -104,9 +106,14 @@ def test_slices_select_source_records_wherever_they_stand():
             assert sorted(seen[epoch * 3 : epoch * 3 + 3]) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("args", [(4,), (2, 5), (1, None, 2), (-2, None), (None, None, -1)])
+@pytest.mark.parametrize(
+    "args", [(4,), (2, 5), (1, None, 2), (-2, None), (None, None, -1)]
+)
 def test_slices_are_those_of_python(args):
-    assert values(make_ds([kd.data.py.SliceDataset(*args)])) == list(range(6))[slice(*args)]
+    assert (
+        values(make_ds([kd.data.py.SliceDataset(*args)]))
+        == list(range(6))[slice(*args)]
+    )
 
 
 def test_two_slices_follow_each_other():
@@ -224,7 +231,12 @@ def test_an_error_in_a_transform_names_transform_and_record():
         list(ds)
     assert info.value.args == ("no",)
     note = "".join(info.value.__notes__)
-    for words in ("transforms[1]", "Fails(at=4)", "record 4 of DataSource(list)", "{x: int}"):
+    for words in (
+        "transforms[1]",
+        "Fails(at=4)",
+        "record 4 of DataSource(list)",
+        "{x: int}",
+    ):
         assert words in note
 
 

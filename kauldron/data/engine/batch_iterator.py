@@ -70,9 +70,11 @@ class BatchIterator:
           StopIteration: There is none left.
         """
         self._check_open()
-        executor = self._running_executor()
         units = self._full_units(count)
-        if executor.builds_ahead or not units:
+        if not units:
+            return self._stack_one_by_one(count)
+        executor = self._running_executor()
+        if executor.builds_ahead:
             return self._stack_one_by_one(count)
         batches = self._job.build_stacked(units)
         if self._job.skipped is not None:
@@ -146,6 +148,7 @@ class BatchIterator:
         if position != self._job.plan.start:
             self._job = self._job.starting_at(position)
         self._position = position
+        self._has_ended = False
         self._units = 0  # taken from the executor
         self._walked = 0  # positions since the last record, where some are missing
         plan = self._job.plan
@@ -187,10 +190,14 @@ class BatchIterator:
         return self._executor
 
     def _next_piece(self) -> Piece:
+        if self._has_ended:
+            raise StopIteration
         executor = self._running_executor()
         try:
             piece = executor.get()
         except StopIteration:
+            self._has_ended = True
+            self._stop_executor()
             raise
         except Exception:
             self._go_to(self._position)  # the next call tries again

@@ -49,7 +49,11 @@ class PyGrainCheckpointHandler(ocp.CheckpointHandler):
         key = (share.index, share.count)
         # All processes of a dense stream are in step, so any of their files will do.
         (_, count), path = (key, files[key]) if key in files else min(files.items())
-        return {"process_count": count, **json.loads(path.read_text())}
+        try:
+            state = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error}") from error
+        return {"process_count": count, **state}
 
 
 @ocp.args.register_with_handler(PyGrainCheckpointHandler, for_save=True)

@@ -13,7 +13,9 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 def grain_shuffle(indices, size, seed):
     return [
-        grain.experimental.index_shuffle(int(i), max_index=size - 1, seed=seed, rounds=4)
+        grain.experimental.index_shuffle(
+            int(i), max_index=size - 1, seed=seed, rounds=4
+        )
         for i in indices
     ]
 

@@ -28,9 +28,7 @@ def test_parts_of_the_processes_make_up_the_whole_batches(make_plan, plan, count
     if plan["batch_size"] is None:
         plan = {**plan, "remainder": DropRemainder.DROP}
     whole = make_plan(**{**plan, "batch_size": plan["batch_size"] or count})
-    parts = [
-        make_plan(**plan, share=Share(index=p, count=count)) for p in range(count)
-    ]
+    parts = [make_plan(**plan, share=Share(index=p, count=count)) for p in range(count)]
     assert {part.num_units for part in parts} == {whole.num_units}
     for unit in range(whole.num_units):
         joined = [k for part in parts for k in part.positions(unit)]
