@@ -115,8 +115,9 @@ class Norm(Metric):
 
 def _as_array_mask(mask: Any, norms: Any) -> Any:
     """A single weight fits a single norm."""
-    is_single = mask is not None and mask.ndim == 0 and norms.size == 1
-    return mask.reshape(norms.shape) if is_single else mask
+    if mask is not None and mask.ndim == 0 and norms.size == 1:
+        return mask.reshape(norms.shape)
+    return mask
 
 
 def _exponent(order: Any) -> float:

@@ -2,8 +2,9 @@
 
 from kauldron.summaries import boxes, difference_images, images, segmentations
 
-vars(images).update(
-    ShowBoxes=boxes.ShowBoxes,
-    ShowSegmentations=segmentations.ShowSegmentations,
-    ShowDifferenceImages=difference_images.ShowDifferenceImages,
-)
+for _show in (
+    boxes.ShowBoxes,
+    segmentations.ShowSegmentations,
+    difference_images.ShowDifferenceImages,
+):
+    setattr(images, _show.__name__, _show)

@@ -1,0 +1,38 @@
+"""More metrics: depth, poses, point tracking, average precision."""
+
+# ruff: noqa: I001 (in the order a reader wants)
+
+from kauldron.contrib.metrics.joint_accuracy import JointAccuracy as JointAccuracy
+from kauldron.contrib.metrics.average_precision import (
+    MultilabelAveragePrecision as MultilabelAveragePrecision,
+)
+
+# Regression.
+from kauldron.contrib.metrics.regression import (
+    RootMeanSquaredError as RootMeanSquaredError,
+)
+from kauldron.contrib.metrics.regression import CosineSimilarity as CosineSimilarity
+from kauldron.contrib.metrics.depth import (
+    MeanAbsoluteRelativeError as MeanAbsoluteRelativeError,
+)
+from kauldron.contrib.metrics.depth import Delta1 as Delta1
+from kauldron.contrib.metrics.psnr_with_resize import PsnrWithResize as PsnrWithResize
+
+# Geometry.
+from kauldron.contrib.metrics.pose import PoseEndPointError as PoseEndPointError
+from kauldron.contrib.metrics.pose import RelativeRotationError as RelativeRotationError
+from kauldron.contrib.metrics.pose import (
+    RelativeTranslationError as RelativeTranslationError,
+)
+from kauldron.contrib.metrics.point_tracking import (
+    TapOcclusionAccuracy as TapOcclusionAccuracy,
+)
+from kauldron.contrib.metrics.point_tracking import (
+    TapPositionAccuracy as TapPositionAccuracy,
+)
+from kauldron.contrib.metrics.point_tracking import (
+    TapAverageJaccard as TapAverageJaccard,
+)
+
+# A state for one's own metrics.
+from kauldron.contrib.metrics.mean_cov import MeanCov as MeanCov

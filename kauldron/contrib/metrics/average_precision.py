@@ -1,0 +1,77 @@
+"""Average precision of many yes-or-no decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax.numpy as jnp
+import numpy as np
+
+from kauldron import kontext
+from kauldron.ktyping import Array, Float, typechecked
+from kauldron.metrics import EMPTY, AutoState, Metric, concat_field
+from kauldron.metrics.masks import as_real
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class MultilabelAveragePrecision(Metric):
+    """Average precision of each class, averaged over the classes that occur.
+
+    Attributes:
+      scores: Scores of shape `*b n`.
+      labels: Whether the class is right: bool, or 0 and 1; `*b n`.
+    """
+
+    scores: kontext.Key = kontext.REQUIRED
+    labels: kontext.Key = kontext.REQUIRED
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(AutoState["MultilabelAveragePrecision"]):
+        """Scores and labels of all examples, `n c`."""
+
+        scores: Any = concat_field()
+        labels: Any = concat_field()
+
+        def compute(self) -> Any:
+            if self.scores is EMPTY:
+                return np.float64(0.0)
+            values = [
+                average_precision(scores, is_right)
+                for scores, is_right in zip(self.scores.T, self.labels.T)
+                if is_right.any()
+            ]
+            return np.mean(values) if values else np.float64(0.0)
+
+    @typechecked
+    def get_state(
+        self, scores: Float["*b n"], labels: Array["*b n"]
+    ) -> MultilabelAveragePrecision.State:
+        num_classes = scores.shape[-1]
+        return self.State(
+            scores=as_real(scores).reshape(-1, num_classes),
+            labels=(jnp.asarray(labels) > 0).reshape(-1, num_classes),
+        )
+
+
+def average_precision(scores: np.ndarray, is_right: np.ndarray) -> Any:
+    """`Σ (Rₖ - Rₖ₋₁) Pₖ` over decreasing thresholds.
+
+    Args:
+      scores: One number per example.
+      is_right: Whether the example belongs to the class; at least one does.
+
+    Returns:
+      A number between 0 and 1.
+
+    Example:
+      >>> scores = np.array([0.9, 0.8, 0.7])
+      >>> float(average_precision(scores, np.array([True, False, True])).round(3))
+      0.833
+    """
+    _, group = np.unique(-scores, return_inverse=True)
+    hits = np.cumsum(np.bincount(group, is_right))
+    predicted = np.cumsum(np.bincount(group))
+    recalls = hits / hits[-1]
+    return np.sum(np.diff(recalls, prepend=0.0) * hits / predicted)

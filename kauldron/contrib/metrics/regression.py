@@ -1,0 +1,90 @@
+"""Errors of predicted numbers and vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from kauldron import kontext
+from kauldron.ktyping import Array, Float, typechecked
+from kauldron.metrics import AverageState, Metric
+from kauldron.metrics.masks import as_real
+
+_MODES = ("trad", "average_all", "per_sample_sqrt")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class RootMeanSquaredError(Metric):
+    """Root of the mean squared error.
+
+    Attributes:
+      preds: Predictions, one sample per entry of the first dimension.
+      targets: Targets of the same shape.
+      rmse_mode: With the sum of squared errors of each sample: `"trad"` is the root of
+        its mean over samples, `"per_sample_sqrt"` the mean of its root, and
+        `"average_all"` the root of the mean over all numbers.
+    """
+
+    preds: kontext.Key = kontext.REQUIRED
+    targets: kontext.Key = kontext.REQUIRED
+    rmse_mode: str = "trad"
+
+    def __post_init__(self) -> None:
+        if self.rmse_mode not in _MODES:
+            raise ValueError(
+                f"rmse_mode must be one of {_MODES}, not {self.rmse_mode!r}."
+            )
+
+    @flax.struct.dataclass
+    class State(AverageState["RootMeanSquaredError"]):
+        """Mean of the squared errors, or of their roots."""
+
+        def compute(self) -> Any:
+            mean = super().compute()
+            return mean if self.parent.rmse_mode == "per_sample_sqrt" else mean**0.5
+
+    @typechecked
+    def get_state(
+        self, preds: Float["b *s"], targets: Float["b *s"]
+    ) -> RootMeanSquaredError.State:
+        return self.State.from_values(self._terms(preds, targets))
+
+    def _terms(self, preds: Any, targets: Any) -> jax.Array:
+        squares = jnp.square(as_real(preds) - as_real(targets))
+        if self.rmse_mode == "average_all":
+            return squares
+        sums = squares.sum(axis=tuple(range(1, squares.ndim)))
+        return sums if self.rmse_mode == "trad" else jnp.sqrt(sums)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class CosineSimilarity(Metric):
+    """Mean cosine of the angle between two vectors.
+
+    Attributes:
+      pred: Vectors of shape `*b c`.
+      target: Vectors of the same shape.
+      mask: Weights, `*b 1`.
+      eps: Added to the product of the lengths.
+    """
+
+    pred: kontext.Key = kontext.REQUIRED
+    target: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
+    eps: float = 1e-6
+
+    State = AverageState
+
+    @typechecked
+    def get_state(
+        self, pred: Float["*b c"], target: Float["*b c"], mask: Array | None = None
+    ) -> AverageState:
+        pred, target = as_real(pred), as_real(target)
+        lengths = [jnp.linalg.norm(x, axis=-1, keepdims=True) for x in (pred, target)]
+        products = jnp.sum(pred * target, axis=-1, keepdims=True)
+        cosines = products / (lengths[0] * lengths[1] + self.eps)
+        return AverageState.from_values(cosines, mask=mask)

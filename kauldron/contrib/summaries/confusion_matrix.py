@@ -1,0 +1,106 @@
+"""Which classes are taken for which."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kauldron import kontext
+from kauldron.ktyping import Array, Float, Int, typechecked
+from kauldron.metrics import AutoState, Metric, sum_field
+from kauldron.metrics.masks import align_mask
+
+_NORMALIZE = (None, "true", "pred", "all")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class ConfusionMatrix(Metric):
+    """A text table: one row per true class, one column per predicted class.
+
+    Attributes:
+      logits: Scores of shape `*b n`.
+      labels: Right classes, integers of shape `*b 1`.
+      sample_weight: Weights of the examples, `*b 1`.
+      normalize: Divide by the sum of each row (`"true"`), of each column (`"pred"`), or
+        of everything (`"all"`).
+      precision: Digits after the point of normalized or weighted entries.
+
+    Example:
+      >>> logits, labels = np.eye(2)[[0, 1, 1]], np.array([[0], [1], [0]])
+      >>> print(ConfusionMatrix()(logits=logits, labels=labels))
+      true \\ pred |  0 |  1
+      ----------- | -- | --
+                0 |  1 |  1
+                1 |  0 |  1
+    """
+
+    logits: kontext.Key = kontext.REQUIRED
+    labels: kontext.Key = kontext.REQUIRED
+    sample_weight: kontext.Key | None = None
+    normalize: str | None = None
+    precision: int = 2
+
+    def __post_init__(self) -> None:
+        if self.normalize not in _NORMALIZE:
+            raise ValueError(
+                f"normalize must be one of {_NORMALIZE}, not {self.normalize!r}."
+            )
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(AutoState["ConfusionMatrix"]):
+        """Weight of each pair of true and predicted class, `n n`."""
+
+        matrix: Any = sum_field()
+
+        def compute(self) -> str:
+            matrix = _normalize(np.asarray(self.matrix, float), self.parent.normalize)
+            return _as_table(matrix, self.parent.precision)
+
+    @typechecked
+    def get_state(
+        self,
+        logits: Float["*b n"],
+        labels: Int["*b 1"],
+        sample_weight: Array | None = None,
+    ) -> ConfusionMatrix.State:
+        num_classes = logits.shape[-1]
+        weights = jnp.ones(labels.shape, jnp.float32)
+        if sample_weight is not None:
+            weights *= align_mask(sample_weight, labels.shape)
+        true = jax.nn.one_hot(labels[..., 0], num_classes) * weights
+        pred = jax.nn.one_hot(jnp.argmax(logits, axis=-1), num_classes)
+        matrix = jnp.einsum(
+            "...i,...j->ij", true, pred, precision=jax.lax.Precision.HIGHEST
+        )
+        return self.State(matrix=matrix)
+
+
+def _normalize(matrix: np.ndarray, by: str | None) -> np.ndarray:
+    if by is None:
+        return matrix
+    axis = {"true": 1, "pred": 0, "all": None}[by]
+    total = matrix.sum(axis=axis, keepdims=True)
+    return matrix / np.where(total > 0, total, 1)
+
+
+def _as_table(matrix: np.ndarray, precision: int) -> str:
+    is_counts = np.array_equal(matrix, matrix.round())
+    digits = 0 if is_counts else precision
+    cells = [[f"{entry:.{digits}f}" for entry in row] for row in matrix]
+    names = [str(i) for i in range(len(matrix))]
+    width = max(len(text) for row in [names, *cells] for text in row)
+    width = max(width, 2)
+    corner = "true \\ pred"
+    lines = [
+        " | ".join([corner, *(name.rjust(width) for name in names)]),
+        " | ".join(["-" * len(corner), *("-" * width for _ in names)]),
+    ]
+    for name, row in zip(names, cells):
+        columns = [name.rjust(len(corner)), *(cell.rjust(width) for cell in row)]
+        lines.append(" | ".join(columns))
+    return "\n".join(lines)

@@ -1,0 +1,309 @@
+"""The metrics of `kd.contrib` against plain numpy."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from kauldron.contrib import metrics
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def test_reachable_from_the_namespace_without_further_imports():
+    code = "from kauldron import kd; print(kd.contrib.metrics.RootMeanSquaredError.__name__)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split()[-1] == "RootMeanSquaredError"
+
+
+def test_joint_accuracy_needs_both_to_be_right():
+    value = metrics.JointAccuracy()(
+        logits_a=np.eye(3)[[0, 1, 2, 0]],
+        labels_a=np.array([[0], [1], [2], [1]]),
+        logits_b=np.eye(2)[[0, 0, 1, 1]],
+        labels_b=np.array([[0], [1], [1], [1]]),
+        mask=np.array([[1.0], [1.0], [2.0], [0.0]]),
+    )
+    assert value == pytest.approx(3 / 4)
+
+
+#
+# Regression and depth
+#
+
+
+@pytest.mark.parametrize("mode", ["trad", "average_all", "per_sample_sqrt"])
+def test_rmse_matches_numpy_over_merged_batches(mode):
+    preds, targets = normal(6, 4, 2), normal(6, 4, 2)
+    sums = np.square(preds - targets).astype(np.float64).sum((1, 2))
+    expected = {
+        "trad": np.sqrt(sums.mean()),
+        "average_all": np.sqrt(sums.sum() / 48),
+        "per_sample_sqrt": np.sqrt(sums).mean(),
+    }[mode]
+    metric = metrics.RootMeanSquaredError(rmse_mode=mode)
+    state = metric.get_state(preds=preds[:2], targets=targets[:2])
+    merged = state.merge(metric.get_state(preds=preds[2:], targets=targets[2:]))
+    assert merged.compute() == pytest.approx(expected, rel=1e-5)
+
+
+def test_rmse_of_an_unknown_mode_is_refused():
+    with pytest.raises(ValueError, match="'mean'"):
+        metrics.RootMeanSquaredError(rmse_mode="mean")
+
+
+def test_cosine_similarity_matches_numpy():
+    pred, target = normal(2, 3, 5), normal(2, 3, 5)
+    mask = RNG.uniform(size=(2, 3, 1)).astype(np.float32)
+    cosines = (pred * target).sum(-1) / (
+        np.linalg.norm(pred, axis=-1) * np.linalg.norm(target, axis=-1)
+    )
+    value = metrics.CosineSimilarity()(pred=pred, target=target, mask=mask)
+    assert value == pytest.approx(np.average(cosines, weights=mask[..., 0]), rel=1e-4)
+
+
+def test_relative_error_matches_numpy():
+    preds, targets = np.abs(normal(4, 3)) + 0.1, np.abs(normal(4, 3)) + 0.1
+    mask = np.array([1, 0, 1, 1])
+    expected = (np.abs(preds - targets) / targets)[mask > 0].mean()
+    value = metrics.MeanAbsoluteRelativeError()(preds=preds, targets=targets, mask=mask)
+    assert value == pytest.approx(expected, rel=1e-4)
+
+
+def test_delta1_counts_what_is_within_a_factor():
+    targets = np.array([1.0, 1.0, 1.0, 2.0])
+    preds = np.array([1.2, 0.7, -5.0, 2.4])
+    assert metrics.Delta1()(preds=preds, targets=targets) == 0.5
+    scaled = metrics.Delta1(denormalize=True, depth_mean=1.0, depth_std=2.0)
+    value = scaled(preds=(preds - 1) / 2, targets=(targets - 1) / 2)
+    assert value == 0.5
+
+
+def test_psnr_after_resizing():
+    target = np.full((2, 8, 8, 3), 0.5, np.float32)
+    pred = np.full((2, 4, 4, 3), 0.4, np.float32)
+    value = metrics.PsnrWithResize()(pred=pred, target=target)
+    assert value == pytest.approx(20.0, abs=1e-3)
+
+
+#
+# Average precision
+#
+
+
+def test_average_precision_matches_scikit_learn():
+    scores = RNG.integers(0, 6, (50, 4)).astype(np.float32)  # with ties
+    labels = RNG.integers(0, 2, (50, 4))
+    metric = metrics.MultilabelAveragePrecision()
+    state = metric.get_state(scores=scores[:20], labels=labels[:20])
+    merged = state.merge(metric.get_state(scores=scores[20:], labels=labels[20:]))
+    expected = sklearn.metrics.average_precision_score(labels, scores, average="macro")
+    assert merged.compute() == pytest.approx(expected)
+
+
+def test_classes_that_do_not_occur_are_left_out():
+    scores, labels = normal(10, 2), np.zeros((10, 2))
+    labels[:3, 0] = 1
+    metric = metrics.MultilabelAveragePrecision()
+    expected = sklearn.metrics.average_precision_score(labels[:, 0], scores[:, 0])
+    assert metric(scores=scores, labels=labels) == pytest.approx(expected)
+    assert metric(scores=scores, labels=np.zeros((10, 2))) == 0.0
+    assert metric.empty().compute() == 0.0
+
+
+#
+# MeanCov
+#
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mean_and_covariance_match_numpy_over_merged_batches(ddof, weighted):
+    samples = normal(12, 3) + 100
+    weights = RNG.integers(1, 4, 12) if weighted else None
+    parts = [slice(0, 1), slice(1, 5), slice(5, 12)]
+    state = metrics.MeanCov.empty()
+    for part in parts:
+        part_weights = None if weights is None else weights[part]
+        state = state.merge(
+            metrics.MeanCov.from_samples(samples[part], part_weights, ddof=ddof)
+        )
+    mean, cov = state.compute()
+    exact = samples.astype(np.float64)
+    np.testing.assert_allclose(
+        mean, np.average(exact, axis=0, weights=weights), rtol=1e-6
+    )
+    expected = np.cov(exact.T, fweights=weights, ddof=ddof)
+    np.testing.assert_allclose(cov, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_mean_and_covariance_merge_inside_jit():
+    state = metrics.MeanCov.from_samples(jnp.array([[0.0], [2.0]]))
+    merged = jax.jit(lambda a, b: a.merge(b))(state, state)
+    mean, cov = merged.compute()
+    assert mean == 1.0 and cov == 1.0
+
+
+def test_too_few_samples_give_nan():
+    _, cov = metrics.MeanCov.from_samples(np.ones((1, 2)), ddof=1).compute()
+    assert np.isnan(cov).all()
+
+
+def test_weights_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"\(2,\).*\(3, 1\)"):
+        metrics.MeanCov.from_samples(np.ones((3, 1)), np.ones(2))
+    with pytest.raises(ValueError, match="ddof"):
+        metrics.MeanCov.from_samples(np.ones((3, 1))).merge(
+            metrics.MeanCov.from_samples(np.ones((3, 1)), ddof=1)
+        )
+
+
+#
+# Poses
+#
+
+
+def pose(degrees=0.0, translation=(0.0, 0.0, 0.0)):
+    c, s = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
+    rotation = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]])
+    return np.concatenate([rotation, np.array(translation)[:, None]], axis=1)
+
+
+def test_end_point_error_of_a_translation_is_its_length():
+    value = metrics.PoseEndPointError()(
+        preds=pose(translation=(3, 4, 0))[None], targets=pose()[None]
+    )
+    assert value == pytest.approx(5.0, rel=1e-5)
+
+
+def test_end_point_error_matches_numpy():
+    pred, target = pose(30, (1, 2, 3)), pose(-10, (0, 1, 0))
+    grid = np.array([[x, y, z] for x in (-5, 5) for y in (-5, 5) for z in (0, 10)])
+    moved = [grid @ p[:, :3].T + p[:, 3] for p in (pred, target)]
+    expected = np.linalg.norm(moved[0] - moved[1], axis=-1).mean()
+    value = metrics.PoseEndPointError()(preds=pred[None], targets=target[None])
+    assert value == pytest.approx(expected, rel=1e-5)
+
+
+def test_rotation_error_is_the_angle_between_rotations():
+    preds, targets = np.stack([pose(10), pose(50)]), np.stack([pose(0), pose(20)])
+    mean = metrics.RelativeRotationError(mode="mean")
+    assert mean(preds=preds, targets=targets) == pytest.approx(20.0, abs=1e-2)
+    assert metrics.RelativeRotationError()(preds=preds, targets=targets) == 0.5
+
+
+def test_translation_error_is_the_angle_between_directions():
+    preds = np.stack([pose(translation=(2, 0, 0)), pose(translation=(0, 0, 3))])
+    targets = np.stack([pose(translation=(1, 1, 0)), pose(translation=(0, 0, 1))])
+    mean = metrics.RelativeTranslationError(mode="mean")
+    assert mean(preds=preds, targets=targets) == pytest.approx(22.5, abs=0.1)
+    accuracy = metrics.RelativeTranslationError(threshold_degs=30)
+    assert accuracy(preds=preds, targets=targets) == 0.5
+
+
+def test_unknown_mode_of_angles_is_refused():
+    with pytest.raises(ValueError, match="'median'"):
+        metrics.RelativeRotationError(mode="median")
+
+
+#
+# Point tracking
+#
+
+
+def tracking_reference(points_pred, points_true, visible_pred, visible_true, evaluated):
+    """One video, one point at a time: position, occlusion, Jaccard."""
+    thresholds = np.array([1, 2, 4, 8, 16]) / 256
+    positions, jaccards = [], []
+    for threshold in thresholds:
+        near = visible = found = wrong = 0
+        for index in zip(*np.nonzero(evaluated)):
+            is_near = (
+                np.linalg.norm(points_pred[index] - points_true[index]) < threshold
+            )
+            visible += visible_true[index]
+            near += visible_true[index] and is_near
+            found += visible_true[index] and visible_pred[index] and is_near
+            wrong += visible_pred[index] and not (visible_true[index] and is_near)
+        positions.append(near / visible)
+        jaccards.append(found / (visible + wrong))
+    occlusion = (visible_pred == visible_true)[evaluated].mean()
+    return np.mean(positions), occlusion, np.mean(jaccards)
+
+
+@pytest.mark.parametrize("query_mode", ["strided", "first"])
+@pytest.mark.parametrize("axis_order", ["BQTC", "BTQC"])
+def test_point_tracking_matches_one_point_at_a_time(query_mode, axis_order):
+    batch, queries, frames = 2, 3, 5
+    points_true = RNG.uniform(size=(batch, queries, frames, 2))
+    points_pred = points_true + RNG.normal(0, 0.02, points_true.shape)
+    visible_true = RNG.uniform(size=(batch, queries, frames)) < 0.7
+    visible_pred = RNG.uniform(size=(batch, queries, frames)) < 0.7
+    query_frames = RNG.integers(0, 2, (batch, queries, 1))
+    frame = np.arange(frames)
+    later = frame > query_frames if query_mode == "first" else frame != query_frames
+    expected = np.mean(
+        [
+            tracking_reference(*arrays)
+            for arrays in zip(
+                points_pred, points_true, visible_pred, visible_true, later
+            )
+        ],
+        axis=0,
+    )
+
+    def arrange(array):
+        return array if axis_order == "BQTC" else np.swapaxes(array, 1, 2)
+
+    inputs = {
+        "points_pred": arrange(points_pred),
+        "points_true": arrange(points_true),
+        "visible_pred": arrange(visible_pred[..., None]),
+        "visible_true": arrange(visible_true[..., None]),
+    }
+    options = {"query_mode": query_mode, "axis_order": axis_order}
+    for metric, names, value in (
+        (
+            metrics.TapPositionAccuracy,
+            ("points_pred", "points_true", "visible_true"),
+            0,
+        ),
+        (metrics.TapOcclusionAccuracy, ("visible_pred", "visible_true"), 1),
+        (metrics.TapAverageJaccard, tuple(inputs), 2),
+    ):
+        chosen = {name: inputs[name] for name in names}
+        computed = metric(**options)(**chosen, query_frames=query_frames)
+        assert computed == pytest.approx(expected[value], abs=1e-5)
+
+
+def test_point_tracking_takes_an_explicit_mask_and_drops_empty_videos():
+    visible = np.ones((2, 1, 3, 1), bool)
+    predicted = visible.copy()
+    predicted[0, 0, 0] = False
+    mask = np.zeros((2, 1, 3, 1), bool)
+    mask[0, 0, :2] = True
+    metric = metrics.TapOcclusionAccuracy()
+    value = metric(visible_pred=predicted, visible_true=visible, mask=mask)
+    assert value == 0.5
+
+
+def test_point_tracking_without_queries_or_mask_is_refused():
+    visible = np.ones((1, 1, 3, 1), bool)
+    with pytest.raises(ValueError, match="either query_frames or a mask"):
+        metrics.TapOcclusionAccuracy()(visible_pred=visible, visible_true=visible)
+
+
+@pytest.mark.parametrize("option", [{"query_mode": "last"}, {"axis_order": "TBQC"}])
+def test_unknown_options_of_point_tracking_are_refused(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        metrics.TapAverageJaccard(**option)

@@ -1,0 +1,165 @@
+"""The summaries of `kd.contrib`."""
+
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from kauldron import kontext
+from kauldron import summaries as kd_summaries
+from kauldron.contrib import summaries
+from kauldron.contrib.summaries.image_grid import to_rgb
+
+RNG = np.random.default_rng(0)
+
+
+#
+# ConfusionMatrix
+#
+
+
+def entries(table: str) -> np.ndarray:
+    rows = table.splitlines()[2:]
+    return np.array([[float(cell) for cell in row.split("|")[1:]] for row in rows])
+
+
+@pytest.mark.parametrize("normalize", [None, "true", "pred", "all"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_confusion_matrix_matches_scikit_learn(normalize, weighted):
+    logits = RNG.normal(size=(30, 3)).astype(np.float32)
+    labels = RNG.integers(0, 3, (30, 1))
+    weights = RNG.uniform(size=(30, 1)).astype(np.float32) if weighted else None
+    metric = summaries.ConfusionMatrix(normalize=normalize, precision=6)
+    states = [
+        jax.jit(metric.get_state)(
+            logits=logits[part],
+            labels=labels[part],
+            sample_weight=None if weights is None else weights[part],
+        )
+        for part in (slice(0, 10), slice(10, 30))
+    ]
+    merged = jax.jit(lambda a, b: a.merge(b))(*states)
+    expected = sklearn.metrics.confusion_matrix(
+        labels[:, 0],
+        logits.argmax(-1),
+        sample_weight=None if weights is None else weights[:, 0],
+        normalize=normalize,
+    )
+    np.testing.assert_allclose(entries(merged.compute()), expected, atol=1e-5)
+
+
+def test_all_classes_are_shown_though_some_do_not_occur():
+    table = summaries.ConfusionMatrix(normalize="true")(
+        logits=np.eye(4)[:1], labels=np.array([[0]])
+    )
+    assert entries(table).shape == (4, 4)
+
+
+def test_unknown_normalization_of_a_confusion_matrix_is_refused():
+    with pytest.raises(ValueError, match="'rows'"):
+        summaries.ConfusionMatrix(normalize="rows")
+
+
+#
+# ImageGrid
+#
+
+
+def test_grid_has_a_column_per_summary_below_its_header():
+    grid = summaries.ImageGrid.simple(
+        columns={"input": "batch.a", "output": "preds.b"}, num_images=3, border_width=2
+    )
+    context = {
+        "batch": {"a": jnp.full((4, 10, 60, 1), 0.25)},
+        "preds": {"b": jnp.full((4, 10, 60, 3), 0.75)},
+    }
+    state = jax.jit(grid.get_state_from_context)(context)
+    image = state.merge(grid.get_state_from_context(context)).compute()
+    assert image.shape[0] == 1 and image.shape[2] == 2 * (60 + 4)
+    picture = image[0]
+    header = picture[: picture.shape[0] - 3 * 12]
+    assert header[:, :64].max() > 0.9  # white letters
+    assert header[:, 64:].max() > 0.9
+    rows = picture[-3 * 12 :]
+    for row in range(3):
+        middle = 12 * row + 5
+        assert rows[middle, 32].tolist() == [0.25] * 3
+        assert rows[middle, 64 + 32].tolist() == [0.75] * 3
+    assert picture[-1].max() == 0.0  # the border
+
+
+def test_grid_of_summaries_with_inputs_and_different_sizes():
+    columns = {
+        "a": kd_summaries.ShowImages(images="x"),
+        "b": kd_summaries.ShowDifferenceImages(images1="x", images2="y", vrange=(0, 1)),
+    }
+    grid = summaries.ImageGrid(columns=columns, bg_color=0.5, font_color=(255, 0, 0))
+    small, large = np.zeros((1, 4, 4, 1)), np.ones((2, 40, 40, 1))
+    image = grid(a={"images": small}, b={"images1": large, "images2": 0 * large})
+    assert image.shape[1] > 80
+    assert kontext.get_keypaths(grid) == {
+        "a.images": "x",
+        "b.images1": "x",
+        "b.images2": "y",
+    }
+    assert isinstance(hash(grid), int)
+
+
+@pytest.mark.parametrize(
+    "color, expected",
+    [
+        ("black", [0, 0, 0]),
+        ("#ff8000", [1.0, 128 / 255, 0.0]),
+        ((255, 0, 51), [1.0, 0.0, 0.2]),
+        ((0.5, 0.25, 1.0), [0.5, 0.25, 1.0]),
+        (0.3, [0.3, 0.3, 0.3]),
+        (1, [1.0, 1.0, 1.0]),
+    ],
+)
+def test_colors_in_every_form(color, expected):
+    assert to_rgb(color).tolist() == pytest.approx(expected)
+    summaries.ImageGrid(columns={}, bg_color=color)
+
+
+@pytest.mark.parametrize("color", [2.0, -0.1, (1, 2), None])
+def test_what_is_no_color_is_refused(color):
+    with pytest.raises(ValueError, match="not a colour"):
+        summaries.ImageGrid(columns={}, bg_color=color)
+
+
+#
+# Print and videos
+#
+
+
+def test_print_logs_the_first_values_of_every_array(caplog):
+    metric = summaries.Print(value="params", first_n=2)
+    context = {"params": {"w": jnp.arange(6.0).reshape(2, 3), "b": jnp.array(7.0)}}
+    state = jax.jit(metric.get_state_from_context)(context)
+    with caplog.at_level(logging.INFO):
+        assert metric.empty().merge(state).merge(state).compute() == {}
+    assert "params.w: [0. 1.]" in caplog.text
+    assert "params.b: [7.]" in caplog.text
+
+
+def test_print_of_nothing_logs_nothing(caplog):
+    with caplog.at_level(logging.INFO):
+        assert summaries.Print(value="params").empty().compute() == {}
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_videos_become_bytes(channels):
+    videos = np.linspace(-1, 1, 3 * 2 * 4 * 4 * channels).reshape(3, 2, 4, 4, channels)
+    metric = summaries.ShowVideosAsGif(num_videos=2, in_vrange=(-1, 1))
+    state = metric.get_state(videos=videos)
+    shown = state.merge(state).compute()
+    assert shown.dtype == np.uint8
+    assert shown.shape == (2, 2, 4, 4, 3)
+    assert shown[0].min() == 0
+    expected = ((videos[:2] + 1) / 2 * 255).round()
+    np.testing.assert_allclose(shown, np.broadcast_to(expected, shown.shape), atol=1)
+    assert metric.save_format == "GIF" and metric.frame_duration_ms == 100
