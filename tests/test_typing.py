@@ -173,10 +173,11 @@ def test_other_decorators_may_be_inside():
 
     @kd.typechecked
     @passing
-    def f(x: Float["n"]):
-        return kd.Dim("n")
+    def f(x: Float["n"], y: int = 0):
+        return kd.Dim("n") if y == 0 else y
 
     assert f(np.ones(3)) == 3
+    assert f("unchecked", "y", _typecheck=False) == "y"
 
 
 def test_both_modules_mix_freely():

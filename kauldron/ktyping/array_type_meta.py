@@ -96,7 +96,7 @@ class ArrayTypeMeta(type):
             union = union | dtype
         return union
 
-    # Checks of one value, without compiling anything.
+    # One question at a time about a value.
 
     def array_types_match(cls, obj: Any) -> bool:
         """Whether `obj` is an array of one of the classes."""
@@ -132,6 +132,8 @@ class ArrayTypeMeta(type):
         except KeyError:
             made = _interned[cls, item] = _subscripted(cls, item)
             return made
+        except TypeError:  # not hashable
+            return _subscripted(cls, item)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         text = ", ".join(map(repr, args))
@@ -187,22 +189,22 @@ def _subscripted(cls: ArrayTypeMeta, item: Any) -> ArrayTypeMeta:
     alternatives = tuple(
         _narrowed(cls, alternative, classes, dtype) for alternative in cls._alternatives
     )
-    names = [] if classes is MISSING else [_short_name(c) for c in classes]
-    prefix = (
-        f"({', '.join(names)}), "
-        if len(names) > 1
-        else f"{names[0]}, "
-        if names
-        else ""
-    )
     return _rebuild(
         cls._base_name,
-        f"{cls._base_name}[{prefix}{spec!r}]",
+        f"{cls._base_name}[{_class_text(classes)}{spec!r}]",
         cls.__module__,
         alternatives,
         spec,
         cls._binds,
     )
+
+
+def _class_text(classes: Any) -> str:
+    """`ndarray, ` or `(ndarray, Array), `, as written in front of the spec."""
+    if classes is MISSING:
+        return ""
+    names = ", ".join(map(_short_name, classes))
+    return f"{names}, " if len(classes) == 1 else f"({names}), "
 
 
 def _short_name(cls: type) -> str:

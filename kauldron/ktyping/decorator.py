@@ -121,7 +121,9 @@ def decorate(fn: Any, new_scope: bool, rules: Rules) -> Any:
 
 def _decorate_function(fn: Any, *, kind: str, new_scope: bool, rules: Rules) -> Any:
     if _is_jitted(fn):
-        raise TypeError(f"{_refusal(fn)} Put @typechecked under @jax.jit.")
+        raise TypeError(
+            f"{_refusal(fn)} Put @typechecked under @jax.jit, next to the function."
+        )
     innermost = inspect.unwrap(fn)
     if not isinstance(innermost, types.FunctionType) or not callable(fn):
         raise TypeError(_refusal(fn))

@@ -41,7 +41,7 @@ class KTypeCheckError(TypeCheckError):
     """
 
     def __init__(self, failed: FailedCheck | str):
-        super().__init__()
+        Exception.__init__(self)  # typeguard's may be in between and wants a text
         self._failed = failed
 
     def __str__(self) -> str:

@@ -22,6 +22,7 @@ from kauldron.ktyping.shapes.sizes import UnknownDim, static_shape
 
 _LIBRARY_NAMES = {NpArray: "np", JaxArray: "jax", TfArray: "tf", TorchArray: "torch"}
 _MAX_WIDTH = 40
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # differs from run to run
 
 # --------------------------------------------------------------------------------------
 # Values
@@ -41,7 +42,7 @@ def format_value(value: Any) -> str:
         text = _compact_repr(value, depth=3)
     except Exception:  # whatever the value's own code does
         text = f"<{type(value).__name__}>"
-    text = " ".join(text.split())
+    text = _ADDRESS.sub("", " ".join(text.split()))
     if len(text) <= _MAX_WIDTH:
         return text
     return f"{text[: _MAX_WIDTH - 4]}...{text[-1]}"
@@ -140,6 +141,8 @@ def _format_annotation(annotation: Any) -> str:
         return annotation
     if isinstance(annotation, list):  # the arguments of a Callable
         return f"[{', '.join(map(_format_annotation, annotation))}]"
+    if isinstance(annotation, tuple):  # as in isinstance(x, (A, B))
+        return " | ".join(map(_format_annotation, annotation))
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is None:
         return _format_plain(annotation)

@@ -19,6 +19,7 @@ from typing import (
 from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import kauldron.ktyping as kt
@@ -100,6 +101,12 @@ ACCEPTED = [
     (type[Base], Derived),
     (type[Base | int], int),
     (type, int),
+    (type[Any], int),
+    (typing.Type, int),  # noqa: UP006
+    (typing.Tuple, (1, 2)),  # noqa: UP006
+    (typing.Dict, {1: 2}),  # noqa: UP006
+    (typing.SupportsFloat, 1.5),
+    (npt.NDArray[np.float32], np.ones(2)),
     (Callable, print),
     (Callable[..., int], _function_of_two),
     (Callable[[int, int], int], _function_of_two),
@@ -154,6 +161,9 @@ REFUSED = [
     (Callable[[int], int], _function_of_two, "too many mandatory positional"),
     (Callable[[int, int, int], int], _function_of_two, "too few positional"),
     (Callable[[int], int], _function_with_keyword, "keyword-only arguments: must"),
+    (typing.SupportsFloat, "a", "is not an instance of SupportsFloat"),
+    (type[Any], 3, "is not an instance of type"),
+    (typing.Tuple, 3, "is not an instance of tuple"),  # noqa: UP006
     (HasArea, 3, "it lacks name, area"),
     (Options, {}, "is missing required key(s): 'size'"),
     (Options, {"size": 1, "z": 2}, "has unexpected extra key(s): 'z'"),

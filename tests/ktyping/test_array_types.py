@@ -102,7 +102,7 @@ def test_text_of_a_type():
 
 
 @pytest.mark.parametrize(
-    "item", [3, ("a",), ("a", "b"), (np.ndarray,), ((), "a"), None]
+    "item", [3, ["a"], ("a",), ("a", "b"), (np.ndarray,), ((), "a"), None]
 )
 def test_wrong_subscript_lists_the_three_forms(item):
     with pytest.raises(TypeError, match=r"\['spec'\].*\[cls, 'spec'\].*dtype\]"):

@@ -112,6 +112,15 @@ def test_missing_name_is_a_shape_error_that_names_everything():
     assert isinstance(caught.value.__cause__, NameError)
 
 
+def test_missing_name_in_the_return_annotation():
+    @kt.typechecked
+    def f() -> Float["{nope}"]:
+        return np.ones(2)
+
+    with pytest.raises(kt.ShapeError, match=r"return value of f\(\).*nope"):
+        f()
+
+
 def test_failing_expression_is_chained():
     @kt.typechecked
     def f(x: Float["{1 // zero}"], zero: int): ...

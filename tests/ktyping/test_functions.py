@@ -133,6 +133,25 @@ def test_dims_bound_in_the_body_hold_for_the_result():
             f(np.ones(3), 4)
 
 
+def test_proxies_are_judged_by_what_they_stand_for():
+    class Proxy:
+        def __init__(self, target):
+            self._target = target
+
+        @property
+        def __class__(self):
+            return type(self._target)
+
+    @kt.typechecked
+    def f(x: int):
+        return True
+
+    for _ in range(2):
+        assert f(Proxy(3))
+        with pytest.raises(kt.KTypeCheckError):
+            f(Proxy("a"))
+
+
 def test_many_different_shapes_are_all_checked():
     for n in range(300):
         assert scale(np.ones((1, n)), shift=np.ones(n)).shape == (1, n)

@@ -183,7 +183,11 @@ class FunctionPlan:
         assert checker is not None
         scope.return_value = result
         state = scope.state
-        after = c.check_one(checker, result, state, scope)
+        try:
+            after = c.check_one(checker, result, state, scope)
+        except ShapeError as error:
+            text = f"return value of {self.name}(): {error}"
+            raise ShapeError(text) from error.__cause__
         if after is None:
             reason = ""
             if isinstance(checker, NeverChecker):

@@ -112,10 +112,12 @@ def _compiled(
     kind: str, layout: tuple[Any, ...], is_bound: bool, switchable: bool
 ) -> types.CodeType:
     """The code of a wrapper whose parameters are called p0, p1, ..."""
-    entries = [(kind, f"p{i}") for i, kind in enumerate(layout)]
+    entries = [(parameter, f"p{i}") for i, parameter in enumerate(layout)]
+    call = ", ".join(_CALL_FORMS[parameter].format(name) for parameter, name in entries)
     arguments = "".join(f"{name}, " for _, name in entries)
-    enter = "_plan.enter_bound(p0, p1)" if is_bound else f"_plan.enter(({arguments}))"
-    call = ", ".join(_CALL_FORMS[kind].format(name) for kind, name in entries)
+    enter = f"_plan.enter(({arguments}))"
+    if is_bound:
+        enter, arguments = "_plan.enter_bound(p0, p1)", ""
     if switchable:
         enter = f"{enter} if _typecheck else _plan.enter_unchecked(({arguments}))"
         has_extra = bool(layout) and layout[-1] is _P.VAR_KEYWORD

@@ -55,9 +55,20 @@ def remember_result(results: set[Any], key: Any) -> None:
 
 
 def is_memoizable(values: Iterable[Any]) -> bool:
-    """Whether all shapes are plain ints: symbolic sizes are compared with care."""
-    for value in values:
-        shape = getattr(value, "shape", ())
-        if not isinstance(shape, tuple) or any(type(size) is not int for size in shape):
-            return False
-    return True
+    """Whether classes and shapes tell all.
+
+    Symbolic sizes are compared with care, and a proxy has the class of what it stands
+    for only by pretence.
+    """
+    try:
+        return all(
+            value.__class__ is type(value) and _has_plain_shape(value)
+            for value in values
+        )
+    except Exception:  # whatever the value's own code does
+        return False
+
+
+def _has_plain_shape(value: Any) -> bool:
+    shape = getattr(value, "shape", ())
+    return isinstance(shape, tuple) and all(type(size) is int for size in shape)

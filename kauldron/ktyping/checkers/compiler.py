@@ -100,7 +100,7 @@ class Compiler:
             return records.NamedTupleChecker(cls, compile_fields, isolated=False)
         if dataclasses.is_dataclass(cls) and self._checks_fields_of(cls):
             return self.compile_dataclass(cls)
-        if getattr(cls, "_is_protocol", False):
+        if getattr(cls, "_is_protocol", False) and cls.__module__ != "typing":
             return classes.ProtocolChecker(cls)
         return c.ClassChecker(cls, _WIDER.get(cls, (cls,)))
 
@@ -145,6 +145,8 @@ class Compiler:
 
     def _compile_generic(self, annotation: Any) -> c.Checker:
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+        if isinstance(origin, type) and not hasattr(annotation, "__args__"):
+            return self._compile_class(origin)  # typing.List without a subscript
         if origin in (typing.Union, types.UnionType):
             return UnionChecker(annotation, [self.compile(arg) for arg in args])
         if _is_one_of(origin, _WRAPPERS):
@@ -163,7 +165,7 @@ class Compiler:
 
     def _compile_type_of(self, annotation: Any, target: Any) -> c.Checker:
         members = _union_members(self.names.evaluated(target))
-        if all(isinstance(m, type) and not typing.get_args(m) for m in members):
+        if all(map(_is_plain_class, members)):
             return classes.SubclassChecker(annotation, tuple(members))
         return c.ClassChecker(annotation, (type,))
 
@@ -248,6 +250,11 @@ def _union_members(annotation: Any) -> tuple[Any, ...]:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return typing.get_args(annotation)
     return (annotation,)
+
+
+def _is_plain_class(annotation: Any) -> bool:
+    is_class = isinstance(annotation, type) and not typing.get_args(annotation)
+    return is_class and annotation is not Any
 
 
 def _is_unpacked(annotation: Any) -> bool:

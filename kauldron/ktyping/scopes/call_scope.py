@@ -66,7 +66,7 @@ class CallScope(ShapeScope):
         return frozenset(
             name
             for name, value in self.arguments.items()
-            if name in defaults and value is defaults[name]
+            if name in defaults and _is_untouched(value, defaults[name])
         )
 
     @property
@@ -139,3 +139,11 @@ class UncheckedCallScope(CallScope):  # pyright: ignore[reportIncompatibleVariab
                 return after
             del parts[failed]
         return state
+
+
+def _is_untouched(value: Any, default: Any) -> bool:
+    """Whether an argument is its default; without extra arguments `*args` is empty."""
+    is_empty = type(value) in (tuple, dict) and not value
+    return value is default or (
+        is_empty and type(default) is type(value) and not default
+    )
