@@ -89,37 +89,45 @@ class SaveSession:
         parts = items.split(state)
         json.dumps(custom_metadata)  # complain now, and not in the background
         try:
-            with error_prefix(f"Saving {root}/ckpt_{step} failed: "):
-                self._start(parts, step, metrics, custom_metadata)
+            save = self._start(parts, step, metrics, custom_metadata)
         except (OSError, jax.errors.JaxRuntimeError) as error:
             self._on_failure(step, error)
             return False
-        return True
+        self._pending = (step, save)
+        return self._checkpointer.enable_async or self.finish()
 
-    def finish(self) -> None:
-        """Wait for the save under way; raises (or logs) what went wrong in it."""
+    def finish(self) -> bool:
+        """Wait for the save under way; raises (or logs) what went wrong in it.
+
+        Returns:
+          Whether all is well.
+        """
         if self._pending is None:
-            return
+            return True
         step, save = self._pending
         try:
-            with error_prefix(f"Saving {save.folder} failed: "):
-                save.wait()
+            save.wait()
         except Exception as error:
             self._pending = None
             self._on_failure(step, error)
-        else:
-            self._pending = None
-            self._newest = step
+            return False
+        self._pending = None
+        self._newest = step
+        return True
 
     def _on_failure(self, step: int, error: Exception) -> None:
+        root = self._checkpointer.folder
         self.has_failed = True
         self._has_made_folder = False
         self.forget_listing()
         if self._is_lead():
-            _try(step_folders.remove_temporary, self._checkpointer.folder, step)
-        if self._checkpointer.on_save_error == "raise":
+            _try(step_folders.remove_temporary, root, step)
+        prefix = f"Saving {root}/ckpt_{step} failed: "
+        if self._checkpointer.on_save_error == "warn":
+            status.log_warning(f"{prefix}{error}. Training goes on without it.")
+            return
+        with error_prefix(prefix):
             raise error
-        status.log_warning(f"{error} Training goes on; the next save tries again.")
 
     def _start(
         self,
@@ -127,15 +135,16 @@ class SaveSession:
         step: int,
         metrics: Mapping[str, Any] | None,
         custom_metadata: Mapping[str, Any],
-    ) -> None:
-        for attempt in range(1, _MOST_ATTEMPTS + 1):
+    ) -> PendingSave:
+        attempt = 0
+        while True:
+            attempt += 1
             try:
-                self._start_once(parts, step, metrics, custom_metadata)
-                return
+                return self._start_once(parts, step, metrics, custom_metadata)
             except (OSError, jax.errors.JaxRuntimeError) as error:
                 if attempt == _MOST_ATTEMPTS or not _may_pass(error):
                     raise
-                status.log_warning(f"{error!r} Trying again.")
+                status.log_warning(f"Saving step {step}: {error}. Trying again.")
                 time.sleep(attempt)
 
     def _start_once(
@@ -144,12 +153,12 @@ class SaveSession:
         step: int,
         metrics: Mapping[str, Any] | None,
         custom_metadata: Mapping[str, Any],
-    ) -> None:
+    ) -> PendingSave:
         from kauldron.ckpts import pending_save
 
         if self._is_lead():
             self._make_room(step)
-        save = pending_save.start_save(
+        return pending_save.start_save(
             self._checkpointer,
             step_folders.step_folder(self._checkpointer.folder, step),
             parts,
@@ -157,11 +166,6 @@ class SaveSession:
             custom_metadata=custom_metadata,
             after_commit=lambda: self._after_commit(step, metrics),
         )
-        if self._checkpointer.enable_async:
-            self._pending = (step, save)
-        else:
-            save.wait()
-            self._newest = step
 
     def _make_room(self, step: int) -> None:
         """See to it that there is a folder, and nothing in it under this name."""

@@ -12,6 +12,7 @@ import optax
 from jax.experimental import checkify
 
 from kauldron import sharding as kd_sharding
+from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import utils as data_utils
 from kauldron.konfig.immutabledict import freeze, unfreeze
 from kauldron.train import auxiliaries
@@ -125,7 +126,9 @@ class TrainStep(config_util.UpdateFromRootCfg):
         return self._constrain(state)
 
     def _init_transform(self, state: TrainState) -> TrainState:
-        return self._constrain(self.init_transform.transform(state))
+        transformed = self.init_transform.transform(state)
+        check_only_values_changed(self.init_transform, state, transformed)
+        return self._constrain(transformed)
 
     @functools.partial(jax.jit, static_argnames=("self",), donate_argnames=("state",))
     def _init_optimizer(self, state: TrainState) -> TrainState:
@@ -134,7 +137,9 @@ class TrainStep(config_util.UpdateFromRootCfg):
         return self._constrain(state)
 
     def _init_transform_after_optimizer(self, state: TrainState) -> TrainState:
-        return self._constrain(self.init_transform.transform_after_optimizer(state))
+        transformed = self.init_transform.transform_after_optimizer(state)
+        check_only_values_changed(self.init_transform, state, transformed)
+        return self._constrain(transformed)
 
     def _constrain(self, state: TrainState) -> TrainState:
         return kd_sharding.with_sharding_constraint(state, self.sharding.state)

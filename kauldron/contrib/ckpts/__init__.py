@@ -1,0 +1,47 @@
+"""Preservation policies: which checkpoints are kept.
+
+For `kd.ckpts.Checkpointer(preservation_policy=...)`. The newest checkpoint is kept
+whatever a policy says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kauldron.lazy_namespace import lazy_namespace
+
+if TYPE_CHECKING:
+    from orbax.checkpoint.checkpoint_managers import (
+        AnyPreservationPolicy as AnyPreservationPolicy,
+    )
+    from orbax.checkpoint.checkpoint_managers import BestN as BestN
+    from orbax.checkpoint.checkpoint_managers import CustomSteps as CustomSteps
+    from orbax.checkpoint.checkpoint_managers import EveryNSeconds as EveryNSeconds
+    from orbax.checkpoint.checkpoint_managers import EveryNSteps as EveryNSteps
+    from orbax.checkpoint.checkpoint_managers import LatestN as LatestN
+
+    from kauldron.contrib.ckpts.best_n import keep_best_n as keep_best_n
+    from kauldron.contrib.ckpts.best_n import (
+        keep_exp_step_and_best_n as keep_exp_step_and_best_n,
+    )
+    from kauldron.contrib.ckpts.exp_step import ExpStep as ExpStep
+
+_ORBAX = "orbax.checkpoint.checkpoint_managers"
+_OF_ORBAX = (
+    "LatestN",
+    "EveryNSeconds",
+    "EveryNSteps",
+    "CustomSteps",
+    "BestN",
+    "AnyPreservationPolicy",
+)
+
+__getattr__, __dir__ = lazy_namespace(
+    __name__,
+    {
+        **{name: f"{_ORBAX}:{name}" for name in _OF_ORBAX},
+        "ExpStep": f"{__name__}.exp_step:ExpStep",
+        "keep_best_n": f"{__name__}.best_n:keep_best_n",
+        "keep_exp_step_and_best_n": f"{__name__}.best_n:keep_exp_step_and_best_n",
+    },
+)
