@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -130,14 +131,7 @@ class AuxiliariesState(flax.struct.PyTreeNode):
         Returns:
           The values; with any loss, also their sum under `total`.
         """
-        values = {
-            name: _compute_states(name, states)
-            for name, states in vars(self.finalize()).items()
-            if name in _KINDS
-        }
-        if values["loss_states"]:
-            total = sum(jax.tree.leaves(values["loss_states"]))
-            values["loss_states"] = {**values["loss_states"], "total": total}
+        values = self._values
         if flatten:
             values = {
                 name: kontext.flatten_with_path(
@@ -150,6 +144,19 @@ class AuxiliariesState(flax.struct.PyTreeNode):
             metric_values=values["metric_states"],
             summary_values=values["summary_states"],
         )
+
+    @functools.cached_property
+    def _values(self) -> dict[str, Any]:
+        """Computed once: the writer and the choice of the best checkpoint ask for it."""
+        values = {
+            name: _compute_states(name, states)
+            for name, states in vars(self.finalize()).items()
+            if name in _KINDS
+        }
+        if values["loss_states"]:
+            total = sum(jax.tree.leaves(values["loss_states"]))
+            values["loss_states"] = {**values["loss_states"], "total": total}
+        return values
 
 
 _KINDS = {

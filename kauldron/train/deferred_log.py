@@ -43,6 +43,11 @@ class DeferredLog:
         self._was_finite = True
         self.last_values: tuple[int, AuxiliariesOutput] | None = None
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether something waits to be written."""
+        return self._pending is not None
+
     def push(
         self,
         step: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,13 +13,14 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
+from kauldron.data import DeviceRecords
 from kauldron.train import trainer_specs
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.train.auxiliaries import AuxiliariesState
-    from kauldron.train.feeder import Feed
+    from kauldron.train.feeds import Feed
     from kauldron.train.host_steps import HostSteps
     from kauldron.train.train_state import TrainState
     from kauldron.train.trainer import Trainer
@@ -34,7 +36,7 @@ _ASSUMED_FLOPS_PER_SECOND = 2e13
 _ASSUMED_BYTES_PER_SECOND = 5e11
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Dispatcher:
     """Runs the steps of a feed.
 
@@ -43,11 +45,13 @@ class Dispatcher:
       host_steps: Where a dispatch must end.
       sizes: Numbers of steps that a dispatch may have, largest first. `()` when every
         step is a call of its own.
+      records: The records, if they live on the devices: then feeds bring rows of them.
     """
 
     trainer: Trainer
     host_steps: HostSteps
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+    records: DeviceRecords | None = None
 
     def size_at(self, step: int) -> int:
         """How many steps the dispatch at `step` takes."""
@@ -63,34 +67,58 @@ class Dispatcher:
             sharding = _stacked(sharding)
         return kd_sharding.device_put(batch, sharding)
 
+    def put_rows(self, rows: np.ndarray) -> jax.Array:
+        """Bring the rows of one batch, or of several, to the devices."""
+        return kd_sharding.device_put(rows, kd_sharding.REPLICATED)
+
     def run(
         self, state: TrainState, feed: Feed, step: int
     ) -> tuple[TrainState, AuxiliariesState | None]:
         """Apply the feed's updates; a step that logs returns what was measured."""
-        trainer = self.trainer
-        if self.host_steps.logs(step):
-            return trainer.trainstep.step(
-                state,
-                feed.batch,
-                return_losses=True,
-                return_metrics=True,
-                return_summaries=True,
-                checkify_error_categories=trainer.checkify_error_categories,
+        trainstep = self.trainer.trainstep
+        columns = self.records.columns if self.records and feed.is_rows else None
+        logs = self.host_steps.logs(step)
+        if self.sizes and not logs:
+            gather = None if columns is None else self._gather
+            new_state = _run_steps(
+                trainstep, state, feed.batch, columns, size=feed.size, gather=gather
             )
-        if self.sizes:
-            return _run_steps(trainer.trainstep, state, feed.batch, feed.size), None
-        return trainer.trainstep.step(
+            return new_state, None
+        batch = feed.batch
+        if columns is not None:
+            batch = self._gather(columns, batch)
+        return trainstep.step(
             state,
-            feed.batch,
-            checkify_error_categories=trainer.checkify_error_categories,
+            batch,
+            return_losses=logs,
+            return_metrics=logs,
+            return_summaries=logs,
+            checkify_error_categories=self.trainer.checkify_error_categories,
+        )
+
+    @functools.cached_property
+    def _gather(self) -> Callable[[Any, jax.Array], Any]:
+        """The batch of some rows, compiled."""
+        assert self.records is not None
+        gather, sharding = self.records.gather, self.trainer.sharding.batch
+        return jax.jit(
+            lambda columns, rows: kd_sharding.with_sharding_constraint(
+                gather(columns, rows), sharding
+            )
         )
 
 
 @functools.partial(
-    jax.jit, static_argnames=("trainstep", "size"), donate_argnames=("state",)
+    jax.jit, static_argnames=("trainstep", "size", "gather"), donate_argnames=("state",)
 )
 def _run_steps(
-    trainstep: TrainStep, state: TrainState, batches: Any, size: int
+    trainstep: TrainStep,
+    state: TrainState,
+    batches: Any,
+    columns: Any,
+    *,
+    size: int,
+    gather: Callable[[Any, jax.Array], Any] | None,
 ) -> TrainState:
     """`size` steps; also a single one goes through the scan, so that how steps were
     grouped leaves no trace in the numbers."""
@@ -98,6 +126,8 @@ def _run_steps(
         batches = jax.tree.map(lambda leaf: leaf[None], batches)
 
     def body(state: TrainState, batch: Any) -> tuple[TrainState, None]:
+        if gather is not None:
+            batch = gather(columns, batch)
         with trainstep.sharding.set_global_mesh():
             state, _ = trainstep._step(state, batch)
         return trainstep._constrain(state), None
@@ -118,28 +148,31 @@ def _stacked(sharding: Any) -> Any:
 
 
 def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
-    """Decide how many steps a dispatch may have.
+    """Decide how many steps a dispatch may have, and where the records live.
 
     The decision depends on the config and the kind of device alone, never on measured
     time: the same config gives the same numbers, run after run.
     """
+    records = DeviceRecords.of(trainer.train_ds)
+    most = _most_steps(trainer, has_records=records is not None)
+    # Each a fourth of the one before, and at most four programs to compile.
+    sizes = tuple(most // part for part in (1, 4, 16) if most // part > 1)
+    if sizes:
+        status.log(f"Up to {most} steps run in one dispatch.")
+        sizes = (*sizes, 1)
+    return Dispatcher(trainer, host_steps, sizes, records)
+
+
+def _most_steps(trainer: Trainer, *, has_records: bool) -> int:
     wanted = trainer.steps_per_dispatch
     obstacle = _obstacle(trainer)
-    if wanted == "auto":
-        most = 1 if obstacle else _estimate_steps(trainer)
-    else:
-        most = wanted
-        if obstacle and wanted > 1:
-            status.log(f"steps_per_dispatch={wanted} is not used: {obstacle}.")
-            most = 1
-    if most == 1:
-        return Dispatcher(trainer, host_steps, ())
-    status.log(f"Up to {most} steps run in one dispatch.")
-    sizes = {
-        most,
-        *(2**n for n in (most.bit_length() - 3, most.bit_length() - 5) if n > 0),
-    }
-    return Dispatcher(trainer, host_steps, (*sorted(sizes, reverse=True), 1))
+    if obstacle is None:
+        if wanted == "auto":
+            return _estimate_steps(trainer, has_records=has_records)
+        return wanted
+    if wanted not in ("auto", 1):
+        status.log(f"steps_per_dispatch={wanted} is not used: {obstacle}.")
+    return 1
 
 
 def _obstacle(trainer: Trainer) -> str | None:
@@ -157,7 +190,7 @@ def _obstacle(trainer: Trainer) -> str | None:
     return None
 
 
-def _estimate_steps(trainer: Trainer) -> int:
+def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
     """The most steps of this trainer that make a short dispatch; 1 if one is long."""
     if jax.default_backend() == "cpu":
         return 1  # loops are slower there than the calls they save
@@ -165,16 +198,27 @@ def _estimate_steps(trainer: Trainer) -> int:
     step_seconds = _estimate_step_seconds(trainer, batch)
     if step_seconds > _LONG_STEP_SECONDS:
         return 1
-    batch_bytes = sum(
-        math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize
-        for leaf in jax.tree.leaves(batch)
-    )
+    batch_bytes = 0 if has_records else _num_bytes(batch)
     most = min(
         _MOST_STEPS,
         int(_LONGEST_DISPATCH_SECONDS / max(step_seconds, 1e-6)),
         _STACKED_BATCHES_BYTES // max(batch_bytes, 1),
+        *_log_intervals(trainer),
     )
     return 1 << (max(most, 1).bit_length() - 1)
+
+
+def _log_intervals(trainer: Trainer) -> list[int]:
+    """No dispatch is longer than what lies between two steps that log."""
+    intervals = (trainer.log_metrics_every, trainer.log_summaries_every)
+    return [max(every - 1, 1) for every in intervals if every]
+
+
+def _num_bytes(specs: Any) -> int:
+    return sum(
+        math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize
+        for leaf in jax.tree.leaves(specs)
+    )
 
 
 def _estimate_step_seconds(trainer: Trainer, batch: Any) -> float:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
-import numpy as np
+from kauldron.train.feeds import Destination, Feed, position_of, read_feeds
+from kauldron.utils import status
 
-
-@dataclasses.dataclass(frozen=True)
-class Feed:
-    """Batches for one dispatch.
-
-    Attributes:
-      size: Number of batches.
-      batch: The batch on the devices; with `size > 1`, that many stacked on a new
-        leading axis.
-      position: State of the data iterator after these batches.
-    """
-
-    size: int
-    batch: Any
-    position: Any
+_LOOK_UP_SECONDS = 0.2
+_PATIENCE_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,47 +33,42 @@ class Feeder:
     def __init__(
         self,
         iterator: Any,
+        destination: Destination,
         *,
         step: int,
-        size_at: Callable[[int], int],
-        put: Callable[[Any, int], Any],
         depth: int = 2,
+        while_waiting: Callable[[], None] = lambda: None,
     ):
-        """Start reading.
+        """Prepare reading; it begins when the first feed is asked for.
 
         Args:
-          iterator: The data iterator; with `get_state`, its position is tracked.
+          iterator: The data iterator; with `get_state`, its position is tracked. Closed
+            with the feeder.
+          destination: How many batches a dispatch takes, and where they are placed.
           step: Number of the first step.
-          size_at: How many batches the dispatch at a step takes.
-          put: `put(batch, size)` brings host data to the devices.
           depth: How many dispatches to prepare; 0 reads when asked, in the caller's
             thread.
+          while_waiting: Called now and then while the data keeps the loop waiting; may
+            raise.
         """
         self._iterator = iterator
-        self._size_at = size_at
-        self._put = put
-        self._position = self._current_position()
-        self._items = self._produce(step)
+        self._feeds = read_feeds(iterator, destination, step)
+        self._position = position_of(iterator)
+        self._while_waiting = while_waiting
+        self._depth = depth
+        self._queue: queue.Queue[Feed | _End] = queue.Queue(depth)
+        self._thread: threading.Thread | None = None
+        self._end: _End | None = None
         self._closed = threading.Event()
-        if depth:
-            self._queue: queue.Queue[Feed | _End] = queue.Queue(depth)
-            self._thread = threading.Thread(
-                target=self._fill,
-                args=(self._items,),
-                name="kauldron-feeder",
-                daemon=True,
-            )
-            self._items = iter(self._queue.get, None)
-            self._thread.start()
 
-    def __iter__(self) -> Feeder:
+    def __iter__(self) -> Iterator[Feed]:
         return self
 
     def __next__(self) -> Feed:
         """The next feed; raises what reading it raised."""
-        item = next(self._items)
+        item = self._end or (self._from_thread() if self._depth else self._read())
         if isinstance(item, _End):
-            self._items = itertools.repeat(item)
+            self._end = item
             if item.error is None:
                 raise StopIteration
             raise item.error
@@ -98,19 +80,39 @@ class Feeder:
         return self._position
 
     def close(self) -> None:
-        """Stop the thread; what it had prepared is dropped."""
+        """Stop the thread and close the iterator; what was prepared is dropped."""
         self._closed.set()
-        if hasattr(self, "_thread"):
-            while self._thread.is_alive():
-                _drain(self._queue)
-                self._thread.join(timeout=0.01)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self._thread is not None and self._thread.is_alive():
+            if time.monotonic() > deadline:
+                status.log_warning(
+                    "The data source does not return: its thread is left behind."
+                )
+                return
+            _drain(self._queue)
+            self._thread.join(timeout=0.01)
+        self._iterator.close()
+
+    def _from_thread(self) -> Feed | _End:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._fill, name="kauldron-feeder", daemon=True
+            )
+            self._thread.start()
+        while True:
+            try:
+                return self._queue.get(timeout=_LOOK_UP_SECONDS)
+            except queue.Empty:
+                self._while_waiting()
 
     #
     # The producing side
     #
 
-    def _fill(self, items: Iterator[Feed | _End]) -> None:
-        for item in items:
+    def _fill(self) -> None:
+        item: Feed | _End | None = None
+        while not isinstance(item, _End):
+            item = self._read()
             while not self._closed.is_set():
                 try:
                     self._queue.put(item, timeout=0.1)
@@ -120,53 +122,11 @@ class Feeder:
             if self._closed.is_set():
                 return
 
-    def _produce(self, step: int) -> Iterator[Feed | _End]:
+    def _read(self) -> Feed | _End:
         try:
-            while True:
-                size = self._size_at(step)
-                for feed in self._read(size):
-                    step += feed.size
-                    yield feed
-        except StopIteration:
-            yield _End()
-        except Exception as error:
-            yield _End(error)
-
-    def _read(self, size: int) -> list[Feed]:
-        """`size` batches as one feed, or one by one where they do not stack."""
-        if size > 1 and hasattr(self._iterator, "next_batches"):
-            batches = self._iterator.next_batches(size)
-            size = len(jax.tree.leaves(batches)[0])
-            return [Feed(size, self._put(batches, size), self._current_position())]
-        batches, positions = [], []
-        for _ in range(size):
-            try:
-                batches.append(next(self._iterator))
-            except StopIteration:
-                if not batches:
-                    raise
-                break
-            positions.append(self._current_position())
-        if len(batches) > 1 and _have_equal_shapes(batches):
-            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
-            count = len(batches)
-            return [Feed(count, self._put(stacked, count), positions[-1])]
-        return [
-            Feed(1, self._put(batch, 1), position)
-            for batch, position in zip(batches, positions)
-        ]
-
-    def _current_position(self) -> Any:
-        get_state = getattr(self._iterator, "get_state", None)
-        return None if get_state is None else get_state()
-
-
-def _have_equal_shapes(batches: list[Any]) -> bool:
-    shapes = [
-        [(np.shape(leaf), np.result_type(leaf)) for leaf in jax.tree.leaves(batch)]
-        for batch in batches
-    ]
-    return all(shape == shapes[0] for shape in shapes)
+            return next(self._feeds, None) or _End()
+        except BaseException as error:  # whatever it is, the loop must hear of it
+            return _End(error)
 
 
 def _drain(items: queue.Queue[Any]) -> None:

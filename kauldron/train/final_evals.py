@@ -43,11 +43,10 @@ def finish(trainer: Trainer, state: TrainState, step: int) -> TrainState:
     return state
 
 
-def finish_complete_run(trainer: Trainer, begin: Start, last_step: int) -> TrainState:
+def finish_complete_run(trainer: Trainer, begin: Start) -> TrainState:
     """Nothing is left to train: only `Final` evaluators that did not run yet."""
     status.log(
-        f"Training is complete: step {begin.step} of {last_step} is in "
-        f"{trainer.workdir}."
+        f"Training is complete: {trainer.workdir} has reached step {begin.step}."
     )
     marker = workdir_files.read_train_complete(trainer.workdir) or {}
     final = _final_evals(trainer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kauldron import losses as kd_losses
@@ -36,6 +36,28 @@ def forward(
       The context with `preds`, `interms` and the new `collections`.
     """
     args, kwargs = data_utils.get_model_inputs(model, context)
+    return forward_on_inputs(
+        context,
+        args,
+        kwargs,
+        model=model,
+        rngs=rngs,
+        is_training=is_training,
+        method=method,
+    )
+
+
+def forward_on_inputs(
+    context: Context,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    model: nn.Module,
+    rngs: Mapping[str, Any],
+    is_training: bool,
+    method: Any = None,
+) -> Context:
+    """`forward` with arguments of the model that were looked up already."""
     preds, variables = model.apply(
         {"params": context.params} | dict(context.collections or {}),
         *args,

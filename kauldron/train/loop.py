@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
@@ -45,16 +45,22 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
     with contextlib.ExitStack() as stack:
         if status.is_lead_host:
             stack.enter_context(workdir_lock(trainer.workdir))
-        stop_request = stack.enter_context(preemption.stop_on_signals())
-        stack.callback(trainer.checkpointer.close)
-        stack.callback(trainer.writer.close)
+        stop_request = stack.enter_context(
+            preemption.stop_on_signals("saving at the next step")
+        )
+        _close_at_the_end(stack, trainer)
+        for evaluator in trainer.evals.values():
+            evaluator.on_train_start(last_step=last_step)
         trainer.setup.log_status("Preparing the state")
         begin = start.start_or_resume(trainer, last_step)
-        if last_step is not None and begin.step >= last_step:
-            return final_evals.finish_complete_run(trainer, begin, last_step), None
+        if begin.is_complete:
+            begin.ds_iter.close()
+            with final_evals.leaving_if_asked(stop_request, begin.step):
+                return final_evals.finish_complete_run(trainer, begin), None
         run = _Run(trainer, begin, last_step, stop_request)
         state, aux, step = run.until_the_end(stack)
-        return final_evals.finish(trainer, state, step), aux
+        with final_evals.leaving_if_asked(stop_request, step):
+            return final_evals.finish(trainer, state, step), aux
 
 
 class _Run:
@@ -104,14 +110,12 @@ class _Run:
         trainer = self.trainer
         host_steps = HostSteps(trainer, self.last_step)
         dispatcher = make_dispatcher(trainer, host_steps)
-        iterator = self.begin.ds_iter
-        stack.callback(iterator.close)
         self.feeder = Feeder(
-            iterator,
+            self.begin.ds_iter,
+            dispatcher,
             step=self.step,
-            size_at=dispatcher.size_at,
-            put=dispatcher.put,
-            depth=start.feed_depth(iterator),
+            depth=start.feed_depth(self.begin.ds_iter),
+            while_waiting=self._leave_if_asked,
         )
         stack.callback(self.feeder.close)
         self.profiler = trainer.profiler.start(self.step)
@@ -193,11 +197,16 @@ class _Run:
                     self.state, self.chrono, self.begin.position_item(self.feeder)
                 ),
                 step=self.step,
-                metrics=start.best_metrics(self.trainer, evaluated or {}, self.log)
-                if getattr(checkpointer, "best_metric_path", None)
+                metrics=start.best_metrics(evaluated or {}, self.log, self.step)
+                if getattr(checkpointer, "tracks_metrics", False)
                 else None,
                 custom_metadata={"evals_pending": evals_pending},
             )
+
+    def _leave_if_asked(self) -> None:
+        """While the loop waits for data: what was asked for must not wait too."""
+        if self.stop_request.exit_code is not None:
+            self._save_and_leave(evals_pending=False)
 
     def _save_and_leave(self, *, evals_pending: bool) -> NoReturn:
         """Save this step unless it is saved, and stop."""
@@ -230,7 +239,7 @@ class _Run:
         self._throw_check_errors(step, aux)
         self._bound_work_in_flight()
         self.chrono.finish_step(feed.size)
-        self.log.write()
+        self._write_log()
         if dispatcher.host_steps.logs(step):
             self._push_log(step, aux, dispatcher.host_steps)
         values = self.log.last_values
@@ -239,6 +248,11 @@ class _Run:
             with jax.transfer_guard("allow"):
                 self.profiler.after_step(self.step, self.tokens)
         self.aux = aux if aux is not None else self.aux
+
+    def _write_log(self) -> None:
+        if self.log.is_pending:
+            with self.chrono.pause(chrono_lib.Pause.METRICS_WRITING):
+                self.log.write()
 
     def _push_log(
         self, step: int, aux: AuxiliariesState | None, host_steps: HostSteps
@@ -266,7 +280,7 @@ class _Run:
 
     def _on_data_end(self) -> None:
         """Stop here if the data decides how long to train; else it is too short."""
-        if self.last_step is None:
+        if self.trainer.num_train_steps is None:
             self.last_step = self.step
             if self._should_save(is_last=True):
                 self._save()
@@ -285,6 +299,29 @@ class _Run:
             self.log.write()
         except Exception as write_error:
             error.add_note(f"Values of the last logged step were lost: {write_error!r}")
+
+
+def _close_at_the_end(stack: contextlib.ExitStack, trainer: Trainer) -> None:
+    """Whatever happens, everything written so far is on disk when `train` is left."""
+    stack.push(_closer("the checkpointer", trainer.checkpointer.close))
+    stack.push(_closer("the writer", trainer.writer.close))
+    for name, evaluator in trainer.evals.items():
+        stack.push(_closer(f"the writer of {name}", evaluator.writer.close))
+
+
+def _closer(what: str, close: Callable[[], None]) -> Callable[..., None]:
+    """For an `ExitStack`: an error that is under way is not replaced by another."""
+
+    def exit_(kind: Any, error: BaseException | None, traceback: Any) -> None:
+        del kind, traceback
+        try:
+            close()
+        except Exception as close_error:
+            if error is None:
+                raise
+            error.add_note(f"Closing {what} failed as well: {close_error!r}")
+
+    return exit_
 
 
 @contextlib.contextmanager

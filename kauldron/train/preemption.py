@@ -41,23 +41,24 @@ _DEFAULT_HANDLERS = (signal.SIG_DFL, signal.default_int_handler)
 class StopRequest:
     """Whether somebody asked to stop; safe to look at in every step."""
 
-    def __init__(self) -> None:
+    def __init__(self, reaction: str = "stopping") -> None:
         self.exit_code: int | None = None
+        self._reaction = reaction
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         del frame
         name = signal.Signals(signum)
         if self.exit_code is None:  # further ones are ignored while saving
             self.exit_code = _EXIT_CODES[name]
-            status.log(f"Received {name.name}: saving at the next step.")
+            status.log(f"Received {name.name}: {self._reaction}.")
         if name == signal.SIGINT:
-            status.log("Press Ctrl-C again to stop at once, without saving.")
+            status.log("Press Ctrl-C again to stop at once.")
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def leave(self, step: int) -> NoReturn:
         """Stop the job, after saving."""
         if self.exit_code == _EXIT_CODES[signal.SIGINT]:
-            raise KeyboardInterrupt(f"Stopped at step {step}; the state is saved.")
+            raise KeyboardInterrupt(f"Stopped at step {step}, as asked.")
         code = _EXIT_CODES[signal.SIGTERM] if self.exit_code is None else self.exit_code
         raise Preempted(step, code)
 
@@ -89,19 +90,35 @@ def watched(request: StopRequest) -> Iterator[None]:
 
 def raise_if_stop_requested() -> None:
     """For long work inside a step, such as an evaluation: call it now and then."""
-    request = _watched.get()
-    if request is not None and request.exit_code is not None:
+    if is_stop_requested():
         raise StopRequested
 
 
+def is_stop_requested() -> bool:
+    """Whether the job that is watched was asked to stop."""
+    request = _watched.get()
+    return request is not None and request.exit_code is not None
+
+
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
+def stop_on_signals(reaction: str = "stopping") -> Iterator[StopRequest]:
     """Turn SIGTERM, SIGUSR1 and Ctrl-C into a request for the time of the block.
 
     Handlers that the application set stay, and threads other than the main one cannot
-    set any. With several processes JAX's own preemption notice is used.
+    set any. With several processes JAX's own preemption notice is used. A job inside a
+    job that is watched shares its request.
+
+    Args:
+      reaction: What the job will do, for the log.
+
+    Yields:
+      The request.
     """
-    request = StopRequest()
+    outer = _watched.get()
+    if outer is not None:
+        yield outer
+        return
+    request = StopRequest(reaction)
     previous = {}
     can_install = threading.current_thread() is threading.main_thread()
     if can_install and jax.process_count() == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import rich.console
 import rich.progress
@@ -17,33 +17,55 @@ _PLAIN_LINE_SHARE = 0.05
 
 
 class Progress:
-    """A live bar in a terminal or notebook, plain lines elsewhere; lead host only."""
+    """A live bar in a terminal or notebook, plain lines elsewhere; lead host only.
 
-    def __init__(self, desc: str, *, step: int, last_step: int | None):
+    One inside the block of another (an evaluation along training) is a second line of
+    the same display.
+    """
+
+    _display: ClassVar[rich.progress.Progress | None] = None
+
+    def __init__(
+        self, desc: str, *, step: int, last_step: int | None, activity: str = "training"
+    ):
         self._desc = desc
         self._first = step
         self._step = step
         self._last = last_step
+        self._activity = activity
         self._start = time.monotonic()
         self._plain_step = step
         self._plain_time = self._start
         self._values = ""
         self._bar: rich.progress.Progress | None = None
-        console = rich.console.Console(stderr=True)
-        if status.is_lead_host and (console.is_terminal or console.is_jupyter):
-            bar = self._bar = _make_bar(console)
-            self._task = bar.add_task(
-                desc, total=last_step, completed=step, values="", doing="compiling"
-            )
+        self._is_outermost = False
 
     def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
+        console = rich.console.Console(stderr=True)
+        if not status.is_lead_host or not (console.is_terminal or console.is_jupyter):
+            return self
+        self._is_outermost = Progress._display is None
+        if Progress._display is None:
+            Progress._display = _make_bar(console)
+            Progress._display.start()
+        self._bar = Progress._display
+        self._task = self._bar.add_task(
+            self._desc,
+            total=self._last,
+            completed=self._step,
+            values="",
+            doing="compiling",
+        )
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
+        if self._bar is None:
+            return
+        self._bar.remove_task(self._task)
+        if self._is_outermost:
             self._bar.stop()
+            Progress._display = None
+        self._bar = None
 
     def doing(self, what: str) -> None:
         """Show what happens between steps."""
@@ -57,7 +79,7 @@ class Progress:
             self._values = _format_losses(values)
         if self._bar is not None:
             self._bar.update(
-                self._task, completed=step, values=self._values, doing="training"
+                self._task, completed=step, values=self._values, doing=self._activity
             )
         elif status.is_lead_host:
             self._maybe_print_line()

@@ -33,14 +33,16 @@ class Start:
       ds_iter: The data, at the batch of that update.
       is_resumed: Whether this continues an earlier start.
       evals_pending: Whether the earlier start left before its evaluations of this step.
+      is_complete: Whether no update is left to do.
     """
 
     state: TrainState
     step: int
     chrono: chrono_lib.Chrono
     ds_iter: Any
-    is_resumed: bool
-    evals_pending: bool
+    is_resumed: bool = False
+    evals_pending: bool = False
+    is_complete: bool = False
 
     def position_item(self, feeder: Feeder) -> Any:
         """What to save of the data: the position of what the loop has received."""
@@ -51,21 +53,36 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     """Restore the newest checkpoint, or initialise; write the files of the run."""
     chrono = chrono_lib.Chrono(
         name="train",
-        batch_size=trainer.train_ds.batch_size,
+        batch_size=getattr(trainer.train_ds, "batch_size", None),
         pause_names=[pause.value for pause in chrono_lib.Pause],
     )
+    if status.is_lead_host:
+        workdir_files.show_config_changes(trainer)
     ds_iter = as_iterator(trainer.train_ds)
     begin = _restore(trainer, chrono, ds_iter)
     if begin is None:
         state = trainer.init_state()
-        begin = Start(state, int(state.step), chrono, ds_iter, False, False)
-    if begin.is_resumed:
+        begin = Start(state, int(state.step), chrono, ds_iter)
+    begin = dataclasses.replace(
+        begin, is_complete=_is_complete(trainer, begin, last_step)
+    )
+    if begin.is_resumed or workdir_files.read_starts(trainer.workdir):
         _resume_writers(trainer, begin)
-    if status.is_lead_host:
-        _write_files(trainer, begin, last_step)
+    is_changed = status.is_lead_host and _write_files(trainer, begin)
     if begin.step == workdir_files.first_step(trainer.workdir, default=begin.step):
         _describe_run(trainer, begin)
+    elif is_changed:
+        trainer.writer.write_config(trainer.raw_cfg)
+        _export(trainer, begin)
     return begin
+
+
+def _is_complete(trainer: Trainer, begin: Start, last_step: int | None) -> bool:
+    if last_step is not None:
+        return begin.step >= last_step
+    # Data of unknown length: an earlier start has seen its end.
+    marker = workdir_files.read_train_complete(trainer.workdir) or {}
+    return begin.is_resumed and marker.get("step") == begin.step
 
 
 def feed_depth(ds_iter: Any) -> int:
@@ -139,6 +156,10 @@ def _describe_run(trainer: Trainer, begin: Start) -> None:
     """What is written once, at the first step of the run."""
     if status.is_lead_host:
         trainer.writer.write_start(trainer=trainer, state=begin.state, step=begin.step)
+    _export(trainer, begin)
+
+
+def _export(trainer: Trainer, begin: Start) -> None:
     trainer.exporter.export(
         model=trainer.model,
         state=begin.state,
@@ -147,12 +168,14 @@ def _describe_run(trainer: Trainer, begin: Start) -> None:
     )
 
 
-def _write_files(trainer: Trainer, begin: Start, last_step: int | None) -> None:
-    workdir_files.write_config(trainer, step=begin.step)
+def _write_files(trainer: Trainer, begin: Start) -> bool:
+    """Write what describes the run; whether its config is a new one."""
+    is_changed = workdir_files.write_config(trainer, step=begin.step)
     workdir_files.write_element_spec(trainer, _global_spec(trainer))
     workdir_files.write_run_info(trainer, step=begin.step)
-    if last_step is None or begin.step < last_step:
+    if not begin.is_complete:
         workdir_files.remove_train_complete(trainer.workdir)
+    return is_changed
 
 
 def _resume_writers(trainer: Trainer, begin: Start) -> None:
@@ -165,7 +188,7 @@ def _resume_writers(trainer: Trainer, begin: Start) -> None:
         if evaluator.run.runs_at_end:
             is_done = name in marker.get("final_evals", ())
         else:
-            is_done = not begin.evals_pending
+            is_done = begin.is_resumed and not begin.evals_pending
         evaluator.writer.resume(step=begin.step + is_done)
 
 

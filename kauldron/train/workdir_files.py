@@ -24,6 +24,23 @@ TRAIN_COMPLETE_FILENAME = "train_complete.txt"
 RUN_INFO_FILENAME = "run_info.json"
 
 
+def show_config_changes(trainer: Trainer) -> None:
+    """Say what differs from the config of an earlier start in the same workdir."""
+    path = trainer.workdir / constants.CONFIG_FILENAME
+    if trainer.raw_cfg is None or not path.exists():
+        return
+    text = trainer.raw_cfg.to_json(indent=2)
+    old_text = path.read_text()
+    if old_text == text:
+        return
+    try:
+        changes = konfig.diff(json.loads(old_text), json.loads(text))
+    except ValueError as error:
+        status.log_warning(f"{path} cannot be read: {error}")
+        return
+    status.log(f"The config differs from that of the earlier start:\n{changes}")
+
+
 def write_config(trainer: Trainer, *, step: int) -> bool:
     """Write `config.json` if it is new or changed; keep the earlier one.
 
@@ -46,9 +63,9 @@ def write_config(trainer: Trainer, *, step: int) -> bool:
         old_text = path.read_text()
         if old_text == text:
             return False
-        changes = konfig.diff(json.loads(old_text), json.loads(text))
-        status.log(f"The config differs from that of the earlier start:\n{changes}")
-        write_atomically(trainer.workdir / f"config.{step}.json", old_text)
+        earlier = trainer.workdir / f"config.{step}.json"
+        if not earlier.exists():  # a start that made no step has nothing to tell
+            write_atomically(earlier, old_text)
     write_atomically(path, text)
     return True
 
@@ -62,7 +79,7 @@ def write_element_spec(trainer: Trainer, global_spec: Any) -> None:
 def write_run_info(trainer: Trainer, *, step: int) -> None:
     """Add this start to `run_info.json`."""
     path = trainer.workdir / RUN_INFO_FILENAME
-    starts = _read_starts(trainer.workdir)
+    starts = read_starts(trainer.workdir)
     devices = jax.devices()
     info = {
         "python": sys.version.split()[0],
@@ -82,11 +99,12 @@ def write_run_info(trainer: Trainer, *, step: int) -> None:
 
 def first_step(workdir: epath.Path, *, default: int) -> int:
     """The step that the very first start of the run began with."""
-    starts = _read_starts(workdir)
+    starts = read_starts(workdir)
     return starts[0]["step"] if starts else default
 
 
-def _read_starts(workdir: epath.Path) -> list[dict[str, Any]]:
+def read_starts(workdir: epath.Path) -> list[dict[str, Any]]:
+    """Time and step of each earlier start."""
     path = workdir / RUN_INFO_FILENAME
     if not path.exists():
         return []

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from etils import epath
 
@@ -17,26 +18,43 @@ LOCK_FILENAME = "train.lock"
 
 @contextlib.contextmanager
 def workdir_lock(workdir: epath.Path) -> Iterator[None]:
-    """Keep other training jobs out of the workdir for the time of the block.
+    """Keep other training jobs out of the workdir for the time of the block."""
+    with file_lock(
+        workdir / LOCK_FILENAME,
+        problem=f"Another training job uses {workdir}",
+        advice="set another `cfg.workdir`",
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def file_lock(
+    path: epath.Path, *, problem: str, advice: str, **details: Any
+) -> Iterator[None]:
+    """Let only one process at a time into the block.
 
     The operating system holds the lock and drops it when the process ends, however it
     ends. Remote file systems without such locks are not protected.
+
+    Args:
+      path: The file to lock; tells host, process and start time of the holder.
+      problem: What it means that another process holds it.
+      advice: What to do besides stopping that process.
+      **details: More to say in the file.
     """
-    if "://" in str(workdir):
+    if "://" in str(path):
         yield
         return
-    path = os.path.join(os.fspath(workdir), LOCK_FILENAME)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RuntimeError(
-                f"Another training job uses {workdir}: {_describe(path)}. Stop it, or "
-                "set another `cfg.workdir`."
-            ) from None
+            owner = describe_holder(path)
+            raise RuntimeError(f"{problem}: {owner}. Stop it, or {advice}.") from None
         file.truncate(0)
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        file.write(json.dumps(owner))
+        file.write(json.dumps({**owner, **details}))
         file.flush()
         try:
             yield
@@ -44,11 +62,29 @@ def workdir_lock(workdir: epath.Path) -> Iterator[None]:
             file.truncate(0)
 
 
-def _describe(path: str) -> str:
+def holder(path: epath.Path) -> dict[str, Any] | None:
+    """What the process that holds a lock says of itself; `None` if none does."""
     try:
         with open(path) as file:
-            owner = json.load(file)
-        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner["time"]))
-        return f"process {owner['pid']} on {owner['host']}, started {started}"
-    except (OSError, ValueError, KeyError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(path)
+    except OSError:  # there is no such file
+        return None
+    return None
+
+
+def describe_holder(path: epath.Path) -> str:
+    """Process, host and start time, for a message."""
+    owner = _read(path)
+    if not {"time", "pid", "host"} <= owner.keys():
         return f"see {path}"
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner["time"]))
+    return f"process {owner['pid']} on {owner['host']}, started {started}"
+
+
+def _read(path: epath.Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
