@@ -93,7 +93,7 @@ class CallScope(ShapeScope):
         ]
 
 
-class TransparentCallScope(Transparent, CallScope):  # pyright: ignore[reportIncompatibleVariableOverride]
+class TransparentCallScope(Transparent, CallScope):
     """A call of a `new_scope=False` function: the dims are those of its caller."""
 
     __slots__ = ("enclosing",)
@@ -105,7 +105,7 @@ class TransparentCallScope(Transparent, CallScope):  # pyright: ignore[reportInc
         super().__init__(plan, args, self.state, None)
 
 
-class UncheckedCallScope(CallScope):  # pyright: ignore[reportIncompatibleVariableOverride]
+class UncheckedCallScope(CallScope):
     """A call while checking is off: dims are inferred only if somebody asks."""
 
     __slots__ = ("_inferred",)
@@ -119,7 +119,7 @@ class UncheckedCallScope(CallScope):  # pyright: ignore[reportIncompatibleVariab
         self._inferred: State | None = None
 
     @property
-    def state(self) -> State:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def state(self) -> State:
         if self._inferred is None:
             self._inferred = self._infer()
         return self._inferred

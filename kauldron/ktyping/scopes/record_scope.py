@@ -80,7 +80,7 @@ class RecordScope(ShapeScope):
         ]
 
 
-class TransparentRecordScope(Transparent, RecordScope):  # pyright: ignore[reportIncompatibleVariableOverride]
+class TransparentRecordScope(Transparent, RecordScope):
     """Fields that share the dims of the scope in which the object is made."""
 
     __slots__ = ("enclosing",)

@@ -223,7 +223,7 @@ class Transparent:
         self.active_scope.state = state
 
 
-class TransparentScope(Transparent, ShapeScope):  # pyright: ignore[reportIncompatibleVariableOverride]
+class TransparentScope(Transparent, ShapeScope):
     """A scope of its own in messages, with the dims of the enclosing one."""
 
     __slots__ = ("enclosing",)

@@ -98,7 +98,7 @@ class OptionalDim(Dim):
     binding = -1
 
     @property
-    def lengths(self) -> Lengths:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def lengths(self) -> Lengths:
         return 0, self.child.lengths[1]
 
     def children(self) -> tuple[Dim, ...]:
@@ -117,7 +117,7 @@ class ChoiceDim(Dim):
     binding = _CHOICE
 
     @property
-    def lengths(self) -> Lengths:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def lengths(self) -> Lengths:
         (low, high), (low_2, high_2) = self.left.lengths, self.right.lengths
         highest = None if high is None or high_2 is None else max(high, high_2)
         return min(low, low_2), highest
@@ -139,7 +139,7 @@ class BinaryOpDim(Dim):
     lengths = SINGLE
 
     @property
-    def binding(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def binding(self) -> int:
         return OPERATORS[self.op]
 
     def children(self) -> tuple[Dim, ...]:
