@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from kauldron import train as train
     from kauldron import evals as evals
     from kauldron import ckpts as ckpts
+    from kauldron import from_workdir as from_workdir
+    from kauldron import from_xid as from_xid
+    from kauldron import inspect as inspect
+    from kauldron import export as export
+    from kauldron import cli as cli
     from kauldron import testing as testing
     from kauldron import utils as utils
     from kauldron import contrib as contrib
@@ -50,6 +55,11 @@ _PACKAGES = (
     "train",
     "evals",
     "ckpts",
+    "from_workdir",
+    "from_xid",
+    "inspect",
+    "export",
+    "cli",
     "testing",
     "utils",
     "contrib",

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.experimental import checkify
 
-from kauldron import ckpts, kontext
+from kauldron import ckpts
 from kauldron import sharding as kd_sharding
+from kauldron.data.iters import Iterator, as_iterator
 from kauldron.evals.evaluator_base import EvaluatorBase
+from kauldron.evals.inherited_metrics import split_off
 from kauldron.evals.state_merging import StateMerger
 from kauldron.konfig.immutabledict import freeze
 from kauldron.train import preemption
 from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesState
 from kauldron.train.context import Context
 from kauldron.train.forward import forward
+from kauldron.train.model_with_aux import ModelWithAux
+from kauldron.train.progress import Progress
 from kauldron.utils import config_util, status
 from kauldron.utils.error_context import error_prefix
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from kauldron.train.train_state import TrainState
 
 _ONLY_IN_TRAINING = ("grads", "updates", "loss_total")
+_BATCHES_READ_AHEAD = 2
 
 
 class Evaluator(EvaluatorBase):
@@ -71,58 +76,107 @@ class Evaluator(EvaluatorBase):
             if isinstance(value, dict):
                 object.__setattr__(self, name, freeze(value))
 
+    @property
+    def needs_opt_state(self) -> bool:
+        is_changed = not isinstance(self.init_transform, ckpts.NoopTransform)
+        return not self.discard_opt or is_changed
+
+    #
+    # One evaluation
+    #
+
     def evaluate(self, state: TrainState, step: int) -> AuxiliariesState:
         self._assert_root_cfg_resolved()
-        state = self.init_transform.transform(state)
-        if self.discard_opt:
-            state = state.replace(opt_state=None)
-        merger = StateMerger()
-        for index, batch in enumerate(self.ds_iter):
-            preemption.raise_if_stop_requested()
-            aux = self.step(step_nr=index, state=state, batch=batch)
-            if aux.error is not None:
-                with error_prefix(f"Batch {index}: "):
-                    aux.error.throw()
-                aux = aux.replace(error=None)
-            merger.add(aux)
-        merged = merger.result()
-        if merged is None:
-            raise ValueError(f"There was no batch to evaluate in {self.ds!r}.")
+        merged = self._merge_batches(self.prepare_state(state))
         self.writer.write_step_metrics(
             step=step, aux=merged, schedules={}, log_summaries=True
         )
         return merged
 
+    def prepare_state(self, state: TrainState) -> TrainState:
+        """The state as `step` gets it."""
+        state = self.init_transform.transform(state)
+        return state.replace(opt_state=None) if self.discard_opt else state
+
+    def _merge_batches(self, state: TrainState) -> AuxiliariesState:
+        merger = StateMerger(self._memory.get("merge_plan"))
+        progress = Progress(
+            self.name,
+            step=0,
+            last_step=_length(self._batches),
+            activity="evaluating",
+        )
+        with self.ds_iter as batches, progress:
+            for index, batch in enumerate(batches):
+                preemption.raise_if_stop_requested()
+                merger.add(self.checked_step(index, state, batch))
+                progress.update(index + 1)
+        merged = merger.result()
+        if merged is None:
+            raise ValueError(
+                f"There was no batch to evaluate in the data of {self.name!r}: {self.ds!r}"
+            )
+        self._memory["merge_plan"] = merger.plan
+        return merged
+
+    def checked_step(
+        self, index: int, state: TrainState, batch: Any
+    ) -> AuxiliariesState:
+        """`step`, raising what checkify found."""
+        self._tell_about_other_shapes(batch)
+        aux = self.step(step_nr=index, state=state, batch=batch)
+        if aux.error is None:
+            return aux
+        with error_prefix(f"Batch {index}: "):
+            aux.error.throw()
+        return aux.replace(error=None)
+
+    #
+    # The data
+    #
+
     @functools.cached_property
-    def _cached_ds(self) -> Any:
+    def _batches(self) -> data.IterableDataset:
         """The batches on the host, limited and cached as asked."""
         ds: Any = self.ds
         if self.num_batches is not None:
-            return (
-                ds.take(self.num_batches).cache()
-                if self.cache
-                else ds.take(self.num_batches)
-            )
-        if getattr(ds, "num_epochs", 1) is None:
+            ds = ds.take(self.num_batches)
+        elif getattr(ds, "num_epochs", 1) is None:
             raise ValueError(
-                "The data repeats forever: set `num_batches`, or `num_epochs=1` in its "
-                "pipeline."
+                f"The data of evaluator {self.name!r} repeats forever: set "
+                f"`cfg.evals.{self.name}.num_batches`, or `num_epochs=1` in its data."
             )
-        if self.cache:
-            try:
-                len(ds)
-            except TypeError:
-                raise ValueError(
-                    "`cache=True` needs `num_batches`: the length of the data is unknown."
-                ) from None
-            return ds.cache()
-        return ds
+        if not self.cache:
+            return ds
+        if _length(ds) is None:
+            raise ValueError(
+                f"Evaluator {self.name!r}: `cache=True` needs `num_batches`, because "
+                "the length of its data is unknown."
+            )
+        return ds.cache()
 
     @property
-    def ds_iter(self) -> Iterator[Any]:
+    def ds_iter(self) -> Iterator:
         """The batches on the devices, from the first one."""
-        ds = self._cached_ds.prefetch(2).device_put(self.base_cfg.sharding.batch)
-        return iter(ds)
+        batches = self._batches.prefetch(_BATCHES_READ_AHEAD)
+        return as_iterator(batches.device_put(self.base_cfg.sharding.batch))
+
+    def _tell_about_other_shapes(self, batch: Any) -> None:
+        """A smaller last batch compiles the step once more: say so, once."""
+        shapes = [leaf.shape for leaf in jax.tree.leaves(batch)]
+        if self._memory.setdefault("shapes", shapes) == shapes:
+            return
+        if not self._memory.get("told_about_shapes"):
+            self._memory["told_about_shapes"] = True
+            status.log(
+                f"Evaluator {self.name}: a batch has other shapes than the first one, "
+                "so the step is compiled once more. `drop_remainder` of the data pads "
+                "or drops it."
+            )
+
+    #
+    # One batch
+    #
 
     @functools.cached_property
     def aux(self) -> Auxiliaries:
@@ -173,40 +227,38 @@ class Evaluator(EvaluatorBase):
             return_losses=True, return_metrics=True, return_summaries=True
         )
 
+    @property
+    def model_with_aux(self) -> ModelWithAux:
+        """Deprecated: use `model` and `aux`."""
+        return ModelWithAux(
+            model=self.model,
+            losses=self.aux.losses,
+            metrics=self.aux.metrics,
+            summaries=self.aux.summaries,
+        )
+
     def _measurable(self, field: str) -> Mapping[str, Any]:
         """The field without what was inherited and exists in training only."""
         tree = getattr(self, field)
         if not self._is_inherited(field):
             return tree
         absent = (*_ONLY_IN_TRAINING, *(("opt_state",) if self.discard_opt else ()))
-        kept, dropped = _split(tree, absent)
+        kept, dropped = split_off(tree, absent)
         if dropped:
             status.log(
-                f"Evaluator {self.name} leaves out {', '.join(dropped)}: "
-                f"{', '.join(absent)} exist only in training."
+                f"Evaluator {self.name} leaves out the {field} {', '.join(dropped)} of "
+                f"training: {', '.join(absent)} do not exist in evaluation."
             )
         return kept
 
-
-def _split(tree: Mapping[str, Any], absent: tuple[str, ...]) -> tuple[Any, list[str]]:
-    """The tree without what reads from `absent`, and the names of what was left out."""
-    kept: dict[str, Any] = {}
-    dropped: list[str] = []
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            kept[name], names = _split(value, absent)
-            dropped += [f"{name}/{inner}" for inner in names]
-        elif any(_root_of(key) in absent for key in _key_leaves(value)):
-            dropped.append(name)
-        else:
-            kept[name] = value
-    return kept, dropped
+    @functools.cached_property
+    def _memory(self) -> dict[str, Any]:
+        """What later evaluations need not find out again."""
+        return {}
 
 
-def _key_leaves(metric: Any) -> list[str]:
-    keys = jax.tree.leaves(kontext.get_keypaths(metric))
-    return [key for key in map(str, keys) if key]
-
-
-def _root_of(key: str) -> str:
-    return key.split(".")[0].split("[")[0]
+def _length(ds: Any) -> int | None:
+    try:
+        return len(ds)
+    except TypeError:
+        return None

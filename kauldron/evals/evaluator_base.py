@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from kauldron import writers
-from kauldron.evals.run_strategies import RunStrategy
-from kauldron.utils import config_util
+from kauldron.evals import checkpoint_following
+from kauldron.evals.job_groups import job_groups
+from kauldron.evals.run_strategies import Once, RunStrategy
+from kauldron.utils import config_util, status
 from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
@@ -33,8 +36,8 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
     name: str = DEFAULT_NAME
     writer: writers.WriterBase = config_util.ROOT_CFG_REF.writer
     base_cfg: Trainer = dataclasses.field(
-        default=config_util.ROOT_CFG_REF,
-        repr=False,  # type: ignore[assignment]
+        default=config_util.ROOT_CFG_REF,  # type: ignore[assignment]
+        repr=False,
     )
     discard_opt: bool = False
 
@@ -55,6 +58,35 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
             )
         return self.replace(name=name)
 
+    def update_from_root_cfg(self, root: Any) -> Self:
+        _check_job_group(self, getattr(root, "evals", {}))
+        return super().update_from_root_cfg(root)
+
+    @property
+    def needs_opt_state(self) -> bool:
+        """Whether a checkpoint must be read with its optimizer state."""
+        return not self.discard_opt
+
+    def on_train_start(self, *, last_step: int | None) -> None:
+        """Say what the user should know when training starts.
+
+        Args:
+          last_step: The last step of training, if it is known.
+        """
+        strategies = {name: e.run for name, e in self.base_cfg.evals.items()}
+        for group, names in job_groups(strategies).items():
+            if self.name == names[0]:
+                status.log(
+                    f"To evaluate {', '.join(names)}, start another process: kauldron "
+                    f"eval --workdir={self.base_cfg.workdir} --eval_names={group}"
+                )
+        is_once = isinstance(self.run, Once) and last_step is not None
+        if is_once and self.run.step > last_step:
+            status.warn(
+                f"Evaluator {self.name} will never run: it waits for step "
+                f"{self.run.step}, but training ends at step {last_step}."
+            )
+
     def maybe_eval(self, *, step: int, state: TrainState) -> Any:
         """Evaluate if it is time to; errors say which evaluator and step."""
         if not self.run.should_eval_in_train(step):
@@ -74,9 +106,16 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
           `AuxiliariesState`, `AuxiliariesOutput` or `None`.
         """
 
+    def follow_checkpoints(
+        self, trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]
+    ) -> dict[str, Any]:
+        """The body of a process of standalone evaluators, of which this is one."""
+        return checkpoint_following.follow(trainer, evaluators)
+
 
 def _check_name(name: str) -> None:
-    if not name.replace(".", "_").replace("-", "_").isidentifier():
+    is_identifier = name.replace(".", "_").replace("-", "_").isidentifier()
+    if not is_identifier or not name.strip("."):
         raise ValueError(
             f"{name!r} cannot be the name of an evaluator: use letters, digits, `_`, `-` "
             "and `.`, not beginning with a digit."
@@ -85,4 +124,17 @@ def _check_name(name: str) -> None:
         raise ValueError(
             f"{name!r} cannot be the name of an evaluator: the folder of that name in "
             "the workdir is used for something else."
+        )
+
+
+def _check_job_group(evaluator: EvaluatorBase, others: Mapping[str, Any]) -> None:
+    """A group must not be called like an evaluator that is not in it."""
+    group = getattr(evaluator.run, "job_group", None)
+    if group is None or group not in others:
+        return
+    namesake = getattr(others[group], "run", None)
+    if getattr(namesake, "job_group", None) != group:
+        raise ValueError(
+            f"The job group {group!r} of evaluator {evaluator.name!r} is also the name "
+            "of an evaluator outside of it: rename one of the two."
         )

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+from collections.abc import Mapping
 from typing import Any, ClassVar
+
+from kauldron.job_params import JOB_PARAMS
+from kauldron.konfig.immutabledict import ImmutableDict, freeze
 
 
 @dataclasses.dataclass(frozen=True)
 class RunStrategy:
-    """Base of the strategies."""
+    """Base of the strategies.
+
+    Attributes:
+      runs_at_end: Whether it runs in the training process, after the last step.
+      runs_in_training: Whether it runs in the training process at all.
+    """
 
     runs_at_end: ClassVar[bool] = False
+    runs_in_training: ClassVar[bool] = True
 
     def should_eval_in_train(self, step: int) -> bool:
         """Whether to evaluate in the training loop after `step` updates."""
@@ -32,6 +43,10 @@ class EveryNSteps(AlongTrain):
     Attributes:
       n: Steps between two evaluations.
       skip_first: Whether to leave out step 0.
+
+    Example:
+      >>> [step for step in range(7) if EveryNSteps(3).should_eval_in_train(step)]
+      [0, 3, 6]
     """
 
     n: int
@@ -83,58 +98,53 @@ class Final(RunStrategy):
 # In a process of their own
 #
 
-_JOB_PARAMS = (
-    "target",
-    "platform",
-    "priority",
-    "cell",
-    "citc_source",
-    "use_interpreter",
-    "interpreter_info",
-    "constraints",
-    "requirements",
-    "executor",
-    "args",
-    "env_vars",
-    "files",
-    "add_jax_flags",
-    "bazel_args",
-    "debug",
-)
 
-
+@dataclasses.dataclass(frozen=True, init=False)
 class Standalone(RunStrategy):
     """In a process of its own, on checkpoints; see `trainer.continuous_eval`.
 
-    Parameters of the job (`platform=`, `args=`, ...) are kept in `job_params` for the
-    launcher, as they were given.
+    Parameters of the job (`platform=`, `env_vars=`, ...) are never resolved: they are
+    kept for a launcher, in `job_params` and as attributes.
 
     Attributes:
       job_group: Evaluators of one group share a process.
       timeout_secs: How long to wait for a sign of life of the training run; `None` for
         ever.
-      job_params: Parameters of the job.
+      job_params: The parameters of the job that were given.
     """
 
-    __konfig_resolve_exclude_fields__ = _JOB_PARAMS
+    __konfig_resolve_exclude_fields__ = JOB_PARAMS
+    runs_in_training: ClassVar[bool] = False
 
-    job_group: str | None
-    timeout_secs: float | None
-    job_params: dict[str, Any]
-
-    def _init(self, fields: dict[str, Any], job_params: dict[str, Any]) -> None:
-        unknown = [name for name in job_params if name not in _JOB_PARAMS]
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} has no argument {unknown[0]!r}. It has "
-                f"{', '.join(fields)}, and the job parameters {', '.join(_JOB_PARAMS)}."
-            )
-        for name, value in {**fields, "job_params": job_params}.items():
-            object.__setattr__(self, name, value)
+    job_group: str | None = None
+    timeout_secs: float | None = None
+    job_params: Mapping[str, Any] = dataclasses.field(
+        default_factory=ImmutableDict, hash=False
+    )
 
     def should_eval_in_train(self, step: int) -> bool:
         del step
         return False
+
+    def __getattr__(self, name: str) -> Any:
+        if name in JOB_PARAMS and name in self.job_params:
+            return self.job_params[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+
+    def _set(self, given: Mapping[str, Any], **fields: Any) -> None:
+        """Fill in the fields; `given` are the other arguments of the constructor."""
+        params = {**given, **given.get("job_params", {})}
+        params.pop("job_params", None)
+        for name in params:
+            if name not in JOB_PARAMS:
+                raise TypeError(_unknown_argument(type(self).__name__, name, fields))
+        for name, value in fields.items():
+            if name in ("timeout_secs", "seconds_to_sleep") and (value or 0) < 0:
+                raise ValueError(f"{name} must not be negative, got {value}.")
+            object.__setattr__(self, name, value)
+        if self.job_group == "train":
+            raise ValueError("job_group='train': that is the name of the training job.")
+        object.__setattr__(self, "job_params", freeze(params))
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -143,15 +153,12 @@ class StandaloneEveryCheckpoint(Standalone):
 
     Attributes:
       seconds_to_sleep: Time between two looks at the folder.
-      skip_missed: Whether to take only the newest of the checkpoints that appeared
-        during an evaluation.
+      skip_missed: Whether to take only the newest of the checkpoints that are there.
+        Otherwise all are evaluated, oldest first, as long as they exist.
     """
 
-    job_group: str | None = None
     seconds_to_sleep: float = 1
-    timeout_secs: float | None = None
     skip_missed: bool = True
-    job_params: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __init__(
         self,
@@ -162,24 +169,18 @@ class StandaloneEveryCheckpoint(Standalone):
         skip_missed: bool = True,
         **job_params: Any,
     ):
-        self._init(
-            {
-                "job_group": job_group,
-                "seconds_to_sleep": seconds_to_sleep,
-                "timeout_secs": timeout_secs,
-                "skip_missed": skip_missed,
-            },
+        self._set(
             job_params,
+            job_group=job_group,
+            seconds_to_sleep=seconds_to_sleep,
+            timeout_secs=timeout_secs,
+            skip_missed=skip_missed,
         )
 
 
 @dataclasses.dataclass(frozen=True, init=False)
 class StandaloneLastCheckpoint(Standalone):
     """In a process of its own, once, when training is complete."""
-
-    job_group: str | None = None
-    timeout_secs: float | None = None
-    job_params: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __init__(
         self,
@@ -188,4 +189,13 @@ class StandaloneLastCheckpoint(Standalone):
         timeout_secs: float | None = None,
         **job_params: Any,
     ):
-        self._init({"job_group": job_group, "timeout_secs": timeout_secs}, job_params)
+        self._set(job_params, job_group=job_group, timeout_secs=timeout_secs)
+
+
+def _unknown_argument(cls: str, name: str, fields: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, [*fields, *JOB_PARAMS], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return (
+        f"{cls} has no argument {name!r}.{hint} It has {', '.join(fields)}, and the "
+        f"parameters of a job: {', '.join(JOB_PARAMS)}."
+    )

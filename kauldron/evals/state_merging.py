@@ -7,7 +7,36 @@ from typing import Any
 import jax
 
 from kauldron import metrics
+from kauldron.metrics.collected import start_copy, to_host
 from kauldron.train.auxiliaries import AuxiliariesState
+from kauldron.utils.error_context import error_prefix
+
+State = metrics.State
+
+
+class MergePlan:
+    """Which states of an evaluator merge on the device; found out once."""
+
+    def __init__(self, aux: AuxiliariesState):
+        """Look at the states of a first batch."""
+        pairs, self.structure = jax.tree_util.tree_flatten_with_path(
+            aux, is_leaf=State.isinstance
+        )
+        self.names = ["/".join(str(_key(part)) for part in path) for path, _ in pairs]
+        self._on_device = [_merges_on_device(state) for _, state in pairs]
+
+    def split(self, aux: AuxiliariesState) -> tuple[dict[str, Any], dict[str, Any]]:
+        """States by name: those that merge on the device, and the others."""
+        states = self.structure.flatten_up_to(aux)
+        device: dict[str, Any] = {}
+        host: dict[str, Any] = {}
+        for name, state, on_device in zip(self.names, states, self._on_device):
+            (device if on_device else host)[name] = state
+        return device, host
+
+    def join(self, states: dict[str, Any]) -> AuxiliariesState:
+        """The states in their places again."""
+        return self.structure.unflatten([states[name] for name in self.names])
 
 
 class StateMerger:
@@ -17,62 +46,87 @@ class StateMerger:
     runs while the next batch is computed.
     """
 
-    def __init__(self) -> None:
-        self._structure: Any = None
-        self._traceable: list[bool] = []
-        self._on_device: list[Any] | None = None
-        self._on_host: list[Any] = []
-        self._late: list[Any] = []
+    def __init__(self, plan: MergePlan | None = None):
+        self.plan = plan
+        self._device: dict[str, Any] | None = None
+        self._host: dict[str, Any] = {}
+        self._late: dict[str, Any] = {}
 
     def add(self, aux: AuxiliariesState) -> None:
         """Take the states of one more batch."""
-        states, structure = jax.tree.flatten(aux, is_leaf=metrics.State.isinstance)
-        if self._structure is None:
-            self._structure = structure
-            self._traceable = [_can_trace_merge(state) for state in states]
-        device, host = self._split(states)
-        if self._on_device is None:
-            self._on_device = device
+        if self.plan is None:
+            self.plan = MergePlan(aux)
+        device, host = self.plan.split(aux)
+        if self._device is None:
+            self._device = device
         else:
-            self._on_device = _merge_all(self._on_device, device)
-        for leaf in jax.tree.leaves(host):
-            if isinstance(leaf, jax.Array):
-                leaf.copy_to_host_async()
+            self._device = _merge_on_device(self._device, device)
         self._collect_late()
-        self._late = host
+        for name, state in host.items():
+            with error_prefix(f"Merging {name}: "):
+                is_needed = name not in self._host or _adds(self._host[name], state)
+            if is_needed:
+                start_copy(state)
+                self._late[name] = state
 
     def result(self) -> AuxiliariesState | None:
         """The merged states; `None` if there was no batch."""
-        if self._structure is None:
+        if self.plan is None or self._device is None:
             return None
         self._collect_late()
-        device, host = iter(self._on_device or ()), iter(self._on_host)
-        states = [next(device if is_traced else host) for is_traced in self._traceable]
-        return jax.tree.unflatten(self._structure, states)
-
-    def _split(self, states: list[Any]) -> tuple[list[Any], list[Any]]:
-        device = [s for s, is_traced in zip(states, self._traceable) if is_traced]
-        host = [s for s, is_traced in zip(states, self._traceable) if not is_traced]
-        return device, host
+        return self.plan.join({**self._device, **self._host})
 
     def _collect_late(self) -> None:
-        if not self._late:
-            return
-        if self._on_host:
-            self._on_host = [a.merge(b) for a, b in zip(self._on_host, self._late)]
-        else:
-            self._on_host = self._late
-        self._late = []
+        """Merge what was copied meanwhile; its memory on the device is free then."""
+        for name, state in self._late.items():
+            state = to_host(state)
+            if name in self._host:
+                with error_prefix(f"Merging {name}: "):
+                    state = self._host[name].merge(state)
+            self._host[name] = state
+        self._late = {}
 
 
 @jax.jit
-def _merge_all(mine: list[Any], other: list[Any]) -> list[Any]:
-    return [a.merge(b) for a, b in zip(mine, other)]
+def _merge_all(mine: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    merged = {}
+    for name, state in mine.items():
+        with error_prefix(f"Merging {name}: "):
+            merged[name] = state.merge(other[name])
+    return merged
 
 
-def _can_trace_merge(state: Any) -> bool:
+def _merge_on_device(mine: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return _merge_all(mine, other) if mine else mine
+
+
+def _merges_on_device(state: State) -> bool:
+    """Whether it merges inside `jit`, and does not grow by that."""
+
+    def merge(a: State, b: State) -> State:
+        return a.merge(b)
+
     try:
-        jax.eval_shape(lambda a, b: a.merge(b), state, state)
-    except Exception:
+        once = jax.eval_shape(merge, state, state)
+        return _shapes(once) == _shapes(jax.eval_shape(merge, once, state))
+    except Exception:  # merging on the host works, or says what is wrong
         return False
-    return True
+
+
+def _shapes(state: State) -> Any:
+    leaves, structure = jax.tree.flatten(state)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
+def _adds(collected: State, state: State) -> bool:
+    """Whether merging changes what is collected, so that the arrays must travel."""
+    if not isinstance(collected, metrics.AutoState):
+        return True
+    merged = collected.merge(state)
+    return any(
+        value is not getattr(collected, name) for name, value in vars(merged).items()
+    )
+
+
+def _key(part: Any) -> Any:
+    return getattr(part, "key", getattr(part, "name", part))

@@ -64,15 +64,17 @@ def _eval_only_trainer() -> ConfigDict:
         "from_workdir.locate",
         ref_fn(_item_of, cfg.ref.aux, "workdir", None),
         default=cfg.ref.workdir,
+        xid=ref_fn(_item_of, cfg.ref.aux, "xid", None),
     )
+    allow = ref_fn(_item_of, cfg.ref.aux, "allow", None)
     cfg.train_ds = _call(
         "data.ElementSpecDataset",
         spec=_call("from_workdir.get_element_spec", source),
     )
-    cfg.model = _call("from_workdir.get_resolved", source, path="model")
+    cfg.model = _call("from_workdir.get_resolved", source, path="model", allow=allow)
     for name, default in _FROM_THE_EARLIER_RUN.items():
         cfg[name] = _call(
-            "from_workdir.get_resolved", source, path=name, default=default
+            "from_workdir.get_resolved", source, path=name, default=default, allow=allow
         )
     cfg.init_transform = _call(
         "ckpts.PartialKauldronLoader",

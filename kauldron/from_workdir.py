@@ -1,0 +1,206 @@
+"""An earlier run, read from its folder: config, specs, trainer, state.
+
+Everything here reads data only, and writes nothing:
+
+    trainer = kd.from_workdir.get_trainer("runs/1")
+    state = kd.from_workdir.get_state("runs/1")
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from etils import epath
+
+from kauldron import konfig, train
+from kauldron.evals import stored_state
+from kauldron.utils import constants
+from kauldron.utils.error_context import error_prefix
+
+if TYPE_CHECKING:
+    from kauldron.konfig import ConfigDict
+
+
+class _Missing(enum.Enum):
+    RAISE = enum.auto()
+
+    def __repr__(self) -> str:
+        return "<raise>"
+
+
+# What the state depends on.
+_STATE_FIELDS = ("seed", "rng_streams", "sharding", "trainstep")
+_ALIASES = {"train_losses": ("losses", "train_loss")}
+
+
+def locate(
+    workdir: epath.PathLike | None = None,
+    default: epath.PathLike | None = None,
+    *,
+    xid: int | None = None,
+) -> epath.Path:
+    """The folder of an earlier run.
+
+    Args:
+      workdir: The folder.
+      default: Another one, if that is `None`.
+      xid: Id of an experiment, in the place of a folder; not available.
+
+    Returns:
+      The first folder given.
+
+    Raises:
+      ValueError: None is given.
+      FileNotFoundError: It is not the folder of a run.
+    """
+    given = default if workdir is None else workdir
+    if xid is not None and workdir is None:
+        raise ValueError(
+            f"cfg.aux.xid={xid}: experiment ids are not available here. Set "
+            "`cfg.aux.workdir` to the folder of the earlier run."
+        )
+    if given is None or not str(given):
+        raise ValueError(
+            "Which earlier run? Set `cfg.aux.workdir` (`--cfg.aux.workdir=...`) to its "
+            "folder."
+        )
+    path = epath.Path(given)
+    if not (path / constants.CONFIG_FILENAME).exists():
+        raise FileNotFoundError(
+            f"{path} is not the folder of a run: it has no "
+            f"{constants.CONFIG_FILENAME}. {_describe_content(path)}"
+        )
+    return path
+
+
+def get_cfg(workdir: epath.PathLike, *, lazy: bool = True) -> ConfigDict:
+    """The config of the run.
+
+    Args:
+      workdir: Folder of the run.
+      lazy: Whether the modules that the config names stay unimported until `resolve`.
+
+    Returns:
+      The config, to look at, change and resolve.
+    """
+    path = locate(workdir) / constants.CONFIG_FILENAME
+    text = path.read_text()
+    with error_prefix(f"{path}: "):
+        cfg = konfig.ConfigDict.from_json(text)
+        problems = [] if lazy else konfig.check(cfg)
+        if problems:
+            raise ValueError("\n".join(map(str, problems)))
+    return cfg
+
+
+def get_resolved(
+    workdir: epath.PathLike,
+    path: str | None = None,
+    default: Any = _Missing.RAISE,
+    *,
+    allow: Iterable[str] | None = None,
+) -> Any:
+    """What the config of the run describes, or a part of it.
+
+    Only the part is built, so the rest may name what does not exist any more.
+
+    Args:
+      workdir: Folder of the run.
+      path: Such as `"model"` or `"evals.test.ds"`; `None` for everything.
+      default: Returned if the config has no such field; by default that is an error.
+      allow: Packages that the config may name; see `konfig.resolve`.
+
+    Returns:
+      The object.
+    """
+    cfg = get_cfg(workdir)
+    where = f"{epath.Path(workdir) / constants.CONFIG_FILENAME}: "
+    if path is None:
+        with error_prefix(where):
+            return konfig.resolve(cfg, allow=allow)
+    name, found = _find(cfg, path)
+    if found is _Missing.RAISE:
+        if default is not _Missing.RAISE:
+            return default
+        raise KeyError(f"{where}there is no {path!r}. It has {', '.join(cfg)}.")
+    with error_prefix(f"{where}{name}: "):
+        value = konfig.resolve(found, allow=allow)
+    return {"loss": value} if name == "train_loss" else value
+
+
+def get_element_spec(workdir: epath.PathLike) -> Any:
+    """Shapes and dtypes of a batch of the training data, as a tree of `ArraySpec`."""
+    workdir = epath.Path(workdir)
+    if not (workdir / constants.ELEMENT_SPEC_FILENAME).exists():
+        raise FileNotFoundError(
+            f"{workdir} has no {constants.ELEMENT_SPEC_FILENAME}, which training writes "
+            f"when it starts. {_describe_content(workdir)}"
+        )
+    return stored_state.read_element_spec(workdir)
+
+
+def get_trainer(
+    workdir: epath.PathLike, *, allow: Iterable[str] | None = None
+) -> train.Trainer:
+    """The trainer of the run, also if its folder was moved.
+
+    Args:
+      workdir: Folder of the run.
+      allow: Packages that the config may name; see `konfig.resolve`.
+    """
+    cfg = get_cfg(workdir)
+    cfg.workdir = str(workdir)
+    with error_prefix(f"{epath.Path(workdir) / constants.CONFIG_FILENAME}: "):
+        trainer = konfig.resolve(cfg, allow=allow)
+        if not isinstance(trainer, train.Trainer):
+            raise TypeError(
+                f"it describes a {type(trainer).__name__}, not a `kd.train.Trainer`."
+            )
+    return trainer
+
+
+def get_state(
+    workdir: epath.PathLike,
+    *,
+    step: int = -1,
+    optimizer: bool = False,
+    allow: Iterable[str] | None = None,
+) -> train.TrainState:
+    """The state of a checkpoint of the run. Its training data need not exist.
+
+    Args:
+      workdir: Folder of the run.
+      step: Which checkpoint; -1 for the newest.
+      optimizer: Whether to read the optimizer state too.
+      allow: Packages that the config may name; see `konfig.resolve`.
+    """
+    fields = {
+        name: get_resolved(workdir, name, None, allow=allow)
+        for name in (*_STATE_FIELDS, *(("optimizer",) if optimizer else ()))
+    }
+    trainer = train.Trainer(
+        model=get_resolved(workdir, "model", allow=allow),
+        **{name: value for name, value in fields.items() if value is not None},
+    )
+    specs = stored_state.state_specs(
+        trainer, get_element_spec(workdir), with_optimizer=optimizer
+    )
+    return stored_state.load_state(specs, workdir=workdir, step=step)
+
+
+def _find(cfg: ConfigDict, path: str) -> tuple[str, Any]:
+    """The name under which the config has the field, and its value."""
+    for name in (path, *_ALIASES.get(path, ())):
+        value = konfig.get_by_path(cfg, name, default=None)
+        if value is not None:
+            return name, value
+    return path, _Missing.RAISE
+
+
+def _describe_content(path: epath.Path) -> str:
+    if not path.exists():
+        return "There is no such folder."
+    names = sorted(child.name for child in path.iterdir()) if path.is_dir() else []
+    return f"It holds: {', '.join(names[:20]) or 'nothing'}."

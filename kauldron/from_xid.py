@@ -1,0 +1,26 @@
+"""Earlier runs by the id of their experiment. Not available: folders are."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+def _refuse(name: str) -> Any:
+    def function(*args: Any, **kwargs: Any) -> NoReturn:
+        del args, kwargs
+        raise NotImplementedError(
+            f"kd.from_xid.{name}: experiment ids are not available here. Use "
+            f"`kd.from_workdir.{name}(workdir)` with the folder of the run."
+        )
+
+    function.__name__ = name
+    function.__doc__ = f"Not available: use `kd.from_workdir.{name}`."
+    return function
+
+
+get_cfg = _refuse("get_cfg")
+get_resolved = _refuse("get_resolved")
+get_element_spec = _refuse("get_element_spec")
+get_trainer = _refuse("get_trainer")
+get_state = _refuse("get_state")
+locate = get_workdir = _refuse("locate")
