@@ -68,7 +68,8 @@ def load_module(file: str, module_name: str) -> ModuleType:
       file: A path that ends in `.py`, relative to the working directory, or a dotted
         module name.
       module_name: Under which the module of a path is put into `sys.modules`, so that
-        classes defined in it can be found by `resolve`.
+        classes defined in it can be found by `resolve`. The folder of the file is put
+        at the end of `sys.path`.
 
     Raises:
       OSError: There is no such file.
@@ -96,6 +97,7 @@ def _load_file(file: str, module_name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    _make_importable(os.path.dirname(path))
     before = sys.modules.get(module_name)
     sys.modules[module_name] = module
     try:
@@ -110,6 +112,16 @@ def _load_file(file: str, module_name: str) -> ModuleType:
             sys.modules[module_name] = before
         raise
     return module
+
+
+def _make_importable(folder: str) -> None:
+    """Lets a config file import what lies beside it, as a script can.
+
+    It stays so: what the config names is imported when it is resolved. The folder comes
+    last, so that it hides no installed module.
+    """
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 
 def _missing_file_message(file: str) -> str:
