@@ -5,19 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import operator
-import sys
 import types
 from typing import Any, TypeVar, cast
 
 import flax.linen as nn
 
 from kauldron.klinen.module import RESERVED_NAMES, Module
+from kauldron.klinen.packed_modules import REMAKE
 
 _T = TypeVar("_T")
-
-# Converted classes have the class they come from under this name.
-_SOURCE = "__klinen_source__"
 
 
 def convert(target: _T) -> _T:
@@ -56,11 +52,13 @@ def _convert_class(cls: type[nn.Module]) -> type[Module]:
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
-        "__reduce_ex__": nn.nowrap(_reduce),
-        _SOURCE: cls,
         **_plain_fields(cls),
     }
-    return types.new_class(cls.__name__, (cls, Module), exec_body=lambda body: body.update(namespace))  # fmt: skip
+    converted = types.new_class(
+        cls.__name__, (cls, Module), exec_body=lambda body: body.update(namespace)
+    )
+    setattr(converted, REMAKE, functools.partial(convert, cls))
+    return converted
 
 
 def _plain_fields(cls: type[nn.Module]) -> dict[str, Any]:
@@ -90,28 +88,3 @@ def _convert_instance(module: nn.Module) -> Module:
         if field.init
     }
     return _convert_class(type(module))(**fields)
-
-
-# ----------------------------------------------------------------------------------
-# Pickling: the name of a converted class leads to the class it comes from
-# ----------------------------------------------------------------------------------
-
-
-def _reduce(self: Module, protocol: Any) -> Any:
-    cls = type(self)
-    if _SOURCE not in vars(cls):  # a subclass, found by its own name
-        return object.__reduce_ex__(self, protocol)
-    return _make_empty, (_importable(cls),), dict(vars(self))
-
-
-def _make_empty(cls: type[nn.Module]) -> Module:
-    return object.__new__(convert(cls))  # pyright: ignore[reportReturnType]
-
-
-def _importable(cls: type[nn.Module]) -> type[nn.Module]:
-    """The class to pickle: where `convert` was a decorator, that is `cls` itself."""
-    try:
-        found = operator.attrgetter(cls.__qualname__)(sys.modules[cls.__module__])
-    except (KeyError, AttributeError):
-        found = None
-    return cls if found is cls else vars(cls)[_SOURCE]

@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from kauldron.klinen.packed_modules import PackedModule, pack, unpack
 from kauldron.klinen.structures import Location, iterate_structure, map_structure
 
 Path = tuple[str, ...]  # where flax keeps the variables of a module
@@ -47,7 +48,11 @@ class Blueprint:
         return hash(type(self.definition))  # fields may be lists or dicts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Blueprint, (self.definition,)
+        return _restore_blueprint, (pack(self.definition),)
+
+
+def _restore_blueprint(definition: PackedModule) -> Blueprint:
+    return Blueprint(unpack(definition))
 
 
 def field_names(cls: type[nn.Module]) -> list[str]:

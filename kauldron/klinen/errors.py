@@ -132,7 +132,7 @@ def _where(error: BaseException) -> str:
     scope: Any = None
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
-        this = traceback.tb_frame.f_locals.get("self")
+        this: Any = traceback.tb_frame.f_locals.get("self")
         if isinstance(this, nn.Module) and this.scope is not None:
             module = this
         elif isinstance(this, flax.core.Scope):

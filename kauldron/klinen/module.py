@@ -15,11 +15,13 @@ import jax
 from flax.core import FrozenDict, freeze
 
 from kauldron.klinen import errors
+from kauldron.klinen.definitions import copy_definition
 from kauldron.klinen.intermediate_fields import (
     COLLECTION,
     intermediate_field,
     take_fields,
 )
+from kauldron.klinen.packed_modules import pack, unpack
 from kauldron.klinen.training_mode import current_mode
 
 if TYPE_CHECKING:
@@ -282,6 +284,12 @@ class Module(nn.Module):
         if view is None:
             return super().unbind()
         return view.raw_module(), view.variables
+
+    @nn.nowrap
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.scope is not None:
+            return super().__reduce_ex__(protocol)
+        return unpack, (pack(copy_definition(self)),)
 
     # ------------------------------------------------------------------------------
     # Intermediate fields are written and read like attributes

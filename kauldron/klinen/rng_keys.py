@@ -82,10 +82,10 @@ def _as_key(value: Any, caller: str) -> jax.Array:
         return jnp.asarray(value)
     if _is_seed(value):
         return jax.random.PRNGKey(value)
-    form = f" of dtype {value.dtype} and shape {value.shape}" * hasattr(value, "dtype")
-    raise TypeError(
-        f"`{caller}` takes {_ACCEPTED}; not {type(value).__name__}{form}: {value!r:.80}."
-    )
+    form = type(value).__name__
+    if hasattr(value, "dtype"):
+        form += f" of dtype {value.dtype} and shape {value.shape}"
+    raise TypeError(f"`{caller}` takes {_ACCEPTED}; not {form}: {value!r:.80}.")
 
 
 def _is_single_key(value: Any) -> bool:

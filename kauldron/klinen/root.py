@@ -49,6 +49,10 @@ class Root:
         """A root with other fields."""
         return dataclasses.replace(self, **changes)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = [field.name for field in dataclasses.fields(self) if field.init]
+        return _restore_root, ({name: getattr(self, name) for name in fields},)
+
     def variables(self) -> dict[str, Any]:
         """Everything that flax needs."""
         return {"params": self.params, **self.collections.values()}
@@ -85,3 +89,7 @@ class Root:
         )
         with use_mode(self.training):
             return apply(self.variables(), rngs=rngs)
+
+
+def _restore_root(fields: dict[str, Any]) -> Root:
+    return Root(**fields)

@@ -31,15 +31,17 @@ def map_structure(
         items = {k: map_structure(fn, v, (*location, k)) for k, v in value.items()}
         if type(value) is dict:
             return items
-        unchanged = all(items[key] is value[key] for key in items)
-        return value if unchanged else type(value)(items)
+        if all(items[key] is value[key] for key in items):
+            return value
+        make: Any = type(value)
+        return make(items)
     if isinstance(value, list | tuple):
         new = [map_structure(fn, v, (*location, i)) for i, v in enumerate(value)]
         if type(value) is list:
             return new
         if all(map(operator.is_, new, value)):
             return value
-        make: Any = type(value)
+        make = type(value)
         return make(*new) if hasattr(value, "_fields") else make(new)
     return fn(value, location)
 

@@ -2,7 +2,8 @@
 
 The mode is a Python bool that modules read while they are traced, so whatever caches
 traces has to depend on it: it lives in a JAX user context, which is part of the keys of
-JAX's tracing and compilation caches.
+JAX's tracing and compilation caches. Training is the default value, so that it shares
+those caches with everything outside of models.
 
 `kd.nn` has a mode of its own (`kd.nn.train_property`). Once it is loaded, calls of
 klinen models set both, and what is set there wins here: `kd.nn.set_train_property`
@@ -23,7 +24,7 @@ from kauldron.import_hooks import on_import
 
 _KD_NN = "kauldron.nn.training_mode"
 
-_mode = jax.make_user_context(default_value=None)
+_is_training = jax.make_user_context(default_value=True)
 _set_in_kd_nn: Callable[[bool], contextlib.AbstractContextManager[None]] | None = None
 _read_in_kd_nn: Callable[..., bool] | None = None
 
@@ -32,7 +33,7 @@ _read_in_kd_nn: Callable[..., bool] | None = None
 def use_mode(training: bool) -> Iterator[None]:
     """Set the mode for what is called inside the `with` block, in this thread."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_mode(training))
+        stack.enter_context(_is_training(training))
         if _set_in_kd_nn is not None:
             stack.enter_context(_set_in_kd_nn(training))
         yield
@@ -43,7 +44,7 @@ def current_mode(module: nn.Module) -> bool:
     if _read_in_kd_nn is not None:
         with contextlib.suppress(ValueError):  # not set there
             return _read_in_kd_nn(module, type(module))
-    return True if _mode.value is None else _mode.value
+    return _is_training.value
 
 
 def _connect_to_kd_nn() -> None:

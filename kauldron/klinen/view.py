@@ -17,6 +17,7 @@ from kauldron.klinen.coded_leaves import CodedTree
 from kauldron.klinen.definitions import Path, copy_definition, walk
 from kauldron.klinen.intermediate_fields import COLLECTION
 from kauldron.klinen.method_calls import call_method
+from kauldron.klinen.packed_modules import PackedModule, pack, unpack
 from kauldron.klinen.root import Root
 from kauldron.klinen.setup_attributes import find_setup_attribute
 from kauldron.klinen.structures import Location, map_structure
@@ -179,3 +180,13 @@ class View:
 
     def describe(self) -> str:
         return model_text.describe(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        packed = pack(self.definition)
+        return _restore_view, (self.root, self.location, self.path, packed)
+
+
+def _restore_view(
+    root: Root, location: Location, path: Path, definition: PackedModule
+) -> View:
+    return View(root, location, path, unpack(definition))
