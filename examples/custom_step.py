@@ -1,6 +1,6 @@
 """A train step of your own: every parameter moves against the sign of its gradient.
 
-    kauldron train --cfg=examples/custom_step.py --cfg.workdir=/tmp/custom_step
+kauldron train --cfg=examples/custom_step.py --cfg.workdir=/tmp/custom_step
 """
 
 import digits_autoencoder

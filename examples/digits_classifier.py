@@ -61,7 +61,15 @@ def get_config():
     )
     cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=200)
     cfg.evals = {
-        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(200), num_batches=None),
+        "test": kd.evals.Evaluator(
+            run=kd.evals.EveryNSteps(200),
+            num_batches=None,
+            summaries={
+                "confusion": kd.contrib.summaries.ConfusionMatrix(
+                    logits="preds.logits", labels="batch.label"
+                ),
+            },
+        ),
     }
     return cfg
 

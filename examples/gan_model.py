@@ -75,5 +75,3 @@ class GeneratorLoss(kd.losses.Loss):
     @typechecked
     def get_values(self, fake_logits: Float["b 1"]) -> Float["b 1"]:
         return nn.softplus(-fake_logits)
-
-

@@ -24,7 +24,9 @@ def main(workdir: str) -> None:
     preds = trainer.model.apply(
         {"params": state.params}, images, is_training_property=False
     )
-    rows = [np.concatenate(list(pad(part)), axis=1) for part in (images, preds["image"])]
+    rows = [
+        np.concatenate(list(pad(part)), axis=1) for part in (images, preds["image"])
+    ]
     picture = np.concatenate(rows, axis=0).repeat(8, axis=0).repeat(8, axis=1)
     path = pathlib.Path(workdir) / "reconstructions.png"
     path.write_bytes(encode_png(to_uint8(picture)))

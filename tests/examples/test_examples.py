@@ -1,0 +1,87 @@
+"""Every example trains a few steps, as a user would start it."""
+
+import json
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+
+from kauldron import main, writers
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+FEW_STEPS = ("--cfg.num_train_steps=3", "--cfg.log_metrics_every=1")
+
+
+def _train(name, workdir, *flags):
+    return main.main(
+        [
+            "train",
+            f"--cfg={EXAMPLES / name}",
+            f"--cfg.workdir={workdir}",
+            "--cfg.profiler=None",
+            *flags,
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "digits_autoencoder.py",
+        "digits_classifier.py",
+        "gan_multi_optimizer.py",
+        "sharded.py",
+        "custom_step.py",
+        "configargs.py",
+        "configargs.py:width=8,optimizer=sgd",
+    ],
+)
+def test_example_trains_a_few_steps(name, tmp_path):
+    assert _train(name, tmp_path, *FEW_STEPS) == 0
+    assert json.loads((tmp_path / "train_complete.txt").read_text())["step"] == 3
+    lines = writers.read_scalars(tmp_path / "train")
+    losses = [line["values"].get("losses/total") for line in lines]
+    assert np.isfinite([loss for loss in losses if loss is not None]).all()
+
+
+def _write_idx(path, array):
+    header = struct.pack(">BBBB", 0, 0, 8, array.ndim)
+    sizes = struct.pack(f">{array.ndim}I", *array.shape)
+    path.write_bytes(header + sizes + array.tobytes())
+
+
+def test_fashion_mnist_example_trains_on_files_of_that_form(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 512), ("t10k", 1000)):
+        images = rng.integers(0, 255, (count, 28, 28)).astype(np.uint8)
+        _write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", images)
+    name = f"fashion_mnist_autoencoder.py:folder={tmp_path}"
+    assert _train(name, tmp_path / "run", *FEW_STEPS) == 0
+
+
+def test_fashion_mnist_example_says_where_the_data_come_from(tmp_path, capsys):
+    name = f"fashion_mnist_autoencoder.py:folder={tmp_path}/absent"
+    assert _train(name, tmp_path / "run") == 2
+    assert "dataset-fashion-mnist" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_classifier_reaches_97_percent(tmp_path):
+    assert _train("digits_classifier.py", tmp_path, "--cfg.checkpointer=None") == 0
+    [*_, last] = writers.read_scalars(tmp_path / "test")
+    assert last["step"] == 600
+    assert last["values"]["metrics/accuracy"] >= 0.97
+
+
+@pytest.mark.slow
+def test_autoencoder_comes_within_a_tenth_of_pca(tmp_path):
+    from sklearn import datasets, decomposition
+
+    assert _train("digits_autoencoder.py", tmp_path, "--cfg.checkpointer=None") == 0
+    [*_, last] = writers.read_scalars(tmp_path / "test")
+    images = datasets.load_digits().data / 16
+    train, test = images[:1500], images[1500:]
+    pca = decomposition.PCA(16).fit(train)
+    error = np.mean((pca.inverse_transform(pca.transform(test)) - test) ** 2)
+    assert last["values"]["losses/recon"] <= 1.1 * error
