@@ -3,6 +3,7 @@
 import functools
 import gzip
 import importlib.util
+import io
 import json
 import pickle
 import struct
@@ -446,11 +447,21 @@ def test_array_record_files_are_opened_late(tmp_path):
 def test_hugging_face_folders_open_without_network(tmp_path):
     datasets = pytest.importorskip("datasets", reason="needs Hugging Face datasets")
     pixels = np.full((4, 5, 3), 7, np.uint8)
-    table = datasets.Dataset.from_dict(
-        {"x": [1, 2, 3], "image": [Image.fromarray(pixels)] * 3},
-        features=datasets.Features(
-            {"x": datasets.Value("int64"), "image": datasets.Image()}
-        ),
+    pyarrow = pytest.importorskip("pyarrow", reason="comes with datasets")
+    png = io.BytesIO()
+    Image.fromarray(pixels).save(png, "png")
+    features = datasets.Features(
+        {"x": datasets.Value("int64"), "image": datasets.Image()}
+    )
+    images = pyarrow.array(
+        [{"bytes": png.getvalue(), "path": None}] * 3,
+        type=features.arrow_schema.field("image").type,
+    )
+    columns = pyarrow.table({"x": [1, 2, 3], "image": images})
+    table = datasets.Dataset(
+        datasets.table.InMemoryTable(columns.cast(features.arrow_schema)),
+        info=datasets.DatasetInfo(features=features),
+        fingerprint="test",
     )
     table.save_to_disk(tmp_path / "one")
     datasets.DatasetDict({"train": table}).save_to_disk(tmp_path / "all")
@@ -461,6 +472,38 @@ def test_hugging_face_folders_open_without_network(tmp_path):
         np.testing.assert_array_equal(batch["image"][1], pixels)
     with pytest.raises(ValueError, match=r"'test'.*\['train'\]"):
         list(once(kd.data.py.HuggingFace, tmp_path / "all", split="test"))
+
+
+def test_tfds_reads_array_records_and_refuses_tf_records(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets", reason="needs TFDS")
+
+    class Counting(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = tfds.features.FeaturesDict(
+                {"image": tfds.features.Image(shape=(4, 4, 3)), "label": np.int64}
+            )
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for i in range(10):
+                yield i, {"image": np.full((4, 4, 3), i, np.uint8), "label": i}
+
+    for file_format in ("array_record", "tfrecord"):
+        builder = Counting(data_dir=tmp_path / file_format, file_format=file_format)
+        builder.download_and_prepare()
+    kwargs = {"split": "train", "batch_size": 10}
+    ds = once(kd.data.py.Tfds, "counting", data_dir=tmp_path / "array_record", **kwargs)
+    (batch,) = ds
+    assert sorted(batch["label"].tolist()) == list(range(10))
+    np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], batch["label"])
+    ds = once(kd.data.py.Tfds, "counting", data_dir=tmp_path / "tfrecord", **kwargs)
+    with pytest.raises(ValueError, match=r"TFRecord.*array_record.*TfdsLegacy"):
+        list(ds)
 
 
 @pytest.mark.skipif(

@@ -53,15 +53,21 @@ class HuggingFace(DataSourceBase):
             ) from error
         if _is_saved_on_disk(self.path):
             return HuggingFaceRecords(self._open_folder(datasets))
-        return HuggingFaceRecords(
-            datasets.load_dataset(
+        try:
+            dataset = datasets.load_dataset(
                 self.path,
                 name=self.config,
                 split=self.split,
                 data_dir=self.data_dir,
                 cache_dir=self.cache_dir,
             )
-        )
+        except Exception as error:
+            error.add_note(
+                f"While opening {self._name}. Without a network, give the path of a"
+                " folder written by `dataset.save_to_disk(path)`."
+            )
+            raise
+        return HuggingFaceRecords(dataset)
 
     @property
     def _name(self) -> str:

@@ -141,7 +141,7 @@ class Mix(MixtureBase):
       >>> a = kd.data.py.DataSource(["a0", "a1", "a2", "a3"], shuffle=False)
       >>> b = kd.data.py.DataSource(["b0", "b1"], shuffle=False)
       >>> list(kd.data.py.Mix([a, b], weights=[2, 1], shuffle=False, num_epochs=1))
-      ['a0', 'b0', 'a1', 'a2', 'b1', 'a3']
+      ['a0', 'a1', 'b0', 'a2', 'a3', 'b1']
     """
 
     weights: Sequence[float] | None = dataclasses.field(default=None, kw_only=True)
