@@ -1,11 +1,13 @@
 """Importing costs only what is used."""
 
 import json
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
+PACKAGE = pathlib.Path(__file__).parent.parent / "kauldron"
 HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "grain", "tensorflow"}
 
 
@@ -27,6 +29,66 @@ def _loaded_after(statement: str) -> set[str]:
 )
 def test_importing_the_namespace_loads_no_array_library(statement):
     assert _loaded_after(statement) & HEAVY == set()
+
+
+OPTIONAL = {
+    "tensorflow",
+    "tensorflow_datasets",
+    "orbax",
+    "grain",
+    "sklearn",
+    "pandas",
+    "matplotlib",
+    "cv2",
+    "PIL",
+    "torch",
+}
+
+
+def test_models_losses_and_the_trainer_load_no_optional_library():
+    loaded = _loaded_after(
+        "from kauldron import kd\n"
+        "kd.nn.Dropout, kd.losses.L2, kd.metrics.Accuracy, kd.summaries.ShowImages\n"
+        "kd.sharding.ShardingStrategy, kd.optim.partial_updates, kd.evals.Evaluator\n"
+        "kd.data.py.Arrays, kd.ckpts.Checkpointer, kd.train.Trainer, kd.klinen.Module\n"
+    )
+    assert loaded & OPTIONAL == set()
+
+
+def test_naming_a_run_strategy_loads_no_jax():
+    loaded = _loaded_after("from kauldron import kd\nkd.evals.EveryNSteps(3)")
+    assert loaded & HEAVY == set()
+
+
+def _module_names():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_every_module_imports():
+    """Modules that need an optional library say so; nothing else may fail."""
+    script = """
+import importlib, json, sys, warnings
+warnings.simplefilter("ignore")
+failures = {}
+for name in json.loads(sys.argv[1]):
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        if "kauldron[" not in str(error) and "tensorflow" not in str(error):
+            failures[name] = repr(error)
+    except Exception as error:
+        failures[name] = repr(error)
+print(json.dumps(failures))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(list(_module_names()))],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(result.stdout.splitlines()[-1]) == {}
 
 
 def test_unknown_member_of_kd_names_the_nearest():
