@@ -89,7 +89,7 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
         options = re.findall(r"--[\w-]+", parser.format_help())
         parser.error(explain(unknown, rest, command.configs, options))
     for name, source in sources.items():
-        if source.file is None:
+        if source.file is None and command.needs_configs:
             parser.error(f"--{name}=path/to/config.py is missing.")
     return module.run(args)
 

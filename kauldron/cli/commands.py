@@ -32,13 +32,14 @@ class Command:
     Attributes:
       summary: One line for `--help`.
       module: Where it is implemented.
-      configs: The names of the flags that give a config, with its overrides. All are
-        required.
+      configs: The names of the flags that give a config, with its overrides.
+      needs_configs: Whether all of them are required.
     """
 
     summary: str
     module: str
     configs: tuple[str, ...] = ("cfg",)
+    needs_configs: bool = True
 
     def load(self) -> CommandModule:
         return importlib.import_module(self.module)  # pyright: ignore
@@ -49,6 +50,11 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("train",): Command(
         summary="Train, evaluate and save what the config describes; resume if it ran",
         module="kauldron.cli.train",
+    ),
+    ("eval",): Command(
+        summary="Evaluate the checkpoints of a run as they appear, in another process",
+        module="kauldron.cli.eval",
+        needs_configs=False,
     ),
     ("check",): Command(
         summary="Find all problems before training: config, keys, shapes",

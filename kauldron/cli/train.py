@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kauldron.cli.commands import BAD_INPUT, OK
+from kauldron.cli.commands import OK
 from kauldron.cli.trainer_loading import (
     add_job_arguments,
     load_trainer,
@@ -24,16 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     start_distributed(args)
     trainer = load_trainer(args.cfg)
-    names = args.eval_names.split(",") if args.eval_names else None
-    if names is None and trainer.setup.eval_only:
-        names = list(trainer.evals)
-        if not names:
-            print("This config evaluates an earlier run, but has no evaluators.")
-            return BAD_INPUT
-    if names is not None:
-        trainer.continuous_eval(names)
-    else:
-        trainer.train()
+    if args.eval_names or trainer.setup.eval_only:
+        from kauldron.cli.eval import evaluate
+
+        evaluate(trainer, args.eval_names, args.cfg)
+        return OK
+    trainer.train()
     from kauldron.cli.closing_table import print_closing_table
 
     print_closing_table(trainer)

@@ -42,8 +42,12 @@ def start_distributed(args: argparse.Namespace) -> None:
 
 
 def load_trainer(source: ConfigSource) -> Trainer:
-    """Build the trainer of a config, or tell everything that is wrong with it."""
-    cfg = load_config(source, import_nothing=False)
+    """Build the trainer of a config file, or tell everything that is wrong with it."""
+    return build_trainer(load_config(source, import_nothing=False), source)
+
+
+def build_trainer(cfg: konfig.ConfigDict, source: ConfigSource) -> Trainer:
+    """Build the trainer of a config that came from `source`."""
     problems = konfig.check(cfg)
     if problems:
         raise UsageError("\n".join(map(str, problems)))

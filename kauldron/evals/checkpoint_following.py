@@ -39,8 +39,7 @@ def follow(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> dict[st
       TimeoutError: The training job gave no sign of life for `timeout_secs`.
       Preempted: The process was asked to stop.
     """
-    if not trainer.setup.eval_only:
-        _check_that_it_can_follow(trainer, evaluators)
+    check(trainer, evaluators)
     trainer.setup.run(trainer)
     names = list(evaluators)
     folder = group_folder(trainer, names)
@@ -67,9 +66,10 @@ def follow(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> dict[st
         return group.finish()
 
 
-def _check_that_it_can_follow(
-    trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]
-) -> None:
+def check(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> None:
+    """Raise `ValueError` if the evaluators cannot run on checkpoints."""
+    if trainer.setup.eval_only:
+        return
     for name, evaluator in evaluators.items():
         if not isinstance(evaluator.run, Standalone):
             others = [n for n, e in trainer.evals.items() if _is_standalone(e)]

@@ -1,0 +1,155 @@
+"""`kauldron eval`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kauldron import konfig
+from kauldron.cli.commands import OK
+from kauldron.cli.config_loading import bad_input, load_config
+from kauldron.cli.trainer_loading import (
+    add_job_arguments,
+    build_trainer,
+    start_distributed,
+)
+from kauldron.cli.usage_errors import UsageError
+from kauldron.konfig.config_sources import ConfigSource
+
+if TYPE_CHECKING:
+    from kauldron.train import Trainer
+
+_NO_GROUPS = "No evaluator of this config runs in a process of its own."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workdir",
+        help="folder of a run, whose own config is used; instead of --cfg=config.py "
+        "--cfg.workdir=...",
+    )
+    parser.add_argument(
+        "--eval_names",
+        help="evaluators or job groups to run (comma-separated); not needed if there is "
+        "only one process to start",
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="list the processes that the config needs, with the command for each",
+    )
+    add_job_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    source = _with_config_of_run(args.cfg, args.workdir)
+    if args.list:
+        cfg = load_config(source, import_nothing=True)
+        _print_groups(cfg, args)
+        return OK
+    start_distributed(args)
+    cfg = load_config(source, import_nothing=False)
+    if args.workdir:
+        cfg.workdir = args.workdir
+    trainer = build_trainer(cfg, source)
+    evaluate(trainer, args.eval_names, source)
+    return OK
+
+
+def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> None:
+    """Run evaluators on checkpoints, until the run that writes them is complete.
+
+    Args:
+      trainer: The experiment.
+      eval_names: Evaluators and job groups, separated by commas; `None` for all of an
+        evaluation of an earlier run, or the only group.
+      source: Where the config came from, for messages.
+    """
+    from kauldron.cli.closing_table import print_closing_table
+    from kauldron.evals import checkpoint_following
+    from kauldron.train import trainer_fields
+
+    names = [name.strip() for name in (eval_names or "").split(",") if name.strip()]
+    with bad_input(source):
+        names = names or _default_names(trainer)
+        evaluators = trainer_fields.select_evaluators(trainer, names)
+        checkpoint_following.check(trainer, evaluators)
+    trainer.continuous_eval(names)
+    print_closing_table(trainer)
+
+
+def _with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSource:
+    if workdir is None and source.file is None:
+        raise UsageError("--workdir=path/to/run is missing, or --cfg=config.py.")
+    if workdir is None or source.file is not None:
+        return source
+    path = os.path.join(workdir, "config.json")
+    if not os.path.isfile(path):
+        found = sorted(os.listdir(workdir)) if os.path.isdir(workdir) else None
+        content = (
+            "there is no such folder"
+            if found is None
+            else f"it holds {', '.join(found[:20]) or 'nothing'}"
+        )
+        raise UsageError(
+            f"{workdir} is not the folder of a run: it has no config.json ({content}). "
+            "Training writes it when it starts; --cfg=config.py works before that."
+        )
+    return dataclasses.replace(source, file=path)
+
+
+def _default_names(trainer: Trainer) -> list[str]:
+    if trainer.setup.eval_only:
+        if not trainer.evals:
+            raise ValueError(
+                "This config evaluates an earlier run, but has no evaluators: set "
+                "`cfg.evals`."
+            )
+        return list(trainer.evals)
+    from kauldron.evals.job_groups import job_groups
+
+    groups = job_groups({name: e.run for name, e in trainer.evals.items()})
+    if not groups:
+        raise ValueError(_NO_GROUPS)
+    if len(groups) > 1:
+        raise ValueError(
+            f"Which evaluators? Give --eval_names, one of: {', '.join(groups)}."
+        )
+    return next(iter(groups.values()))
+
+
+#
+# --list
+#
+
+
+def _print_groups(cfg: konfig.ConfigDict, args: argparse.Namespace) -> None:
+    from kauldron.evals.job_groups import job_groups
+
+    strategies = {
+        name: konfig.resolve(node.run)
+        for name, node in (cfg.get("evals") or {}).items()
+        if "run" in node
+    }
+    setup = cfg.get("setup") or {}
+    if setup.get("eval_only", False):
+        _print_group("all in one process", list(strategies), _command(args))
+        return
+    groups = job_groups(strategies)
+    for group, names in groups.items():
+        _print_group(group, names, [*_command(args), f"--eval_names={group}"])
+    if not groups:
+        print(_NO_GROUPS)
+
+
+def _print_group(group: str, names: Sequence[str], command: list[str]) -> None:
+    print(f"{group}: {', '.join(names)}\n  {shlex.join(command)}")
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    where: list[Any] = [f"--workdir={args.workdir}"] if args.workdir else []
+    return ["kauldron", "eval", *where, *args.cfg.as_flags()]
