@@ -14,8 +14,8 @@ import numpy as np
 from kauldron import kontext, metrics
 from kauldron import losses as kd_losses
 from kauldron.konfig.immutabledict import freeze
+from kauldron.metrics.error_text import naming
 from kauldron.utils import config_util
-from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
     from kauldron.train.context import Context
@@ -52,15 +52,20 @@ class Auxiliaries(config_util.UpdateFromRootCfg):
             _, loss_states = kd_losses.compute_losses(self.losses, context)
             context = context.replace(loss_states=loss_states)
         return context.replace(
-            metric_states=_get_states(self.metrics, context),
-            summary_states=_get_states(self.summaries, context),
+            metric_states=_get_states("metric_states", self.metrics, context),
+            summary_states=_get_states("summary_states", self.summaries, context),
         )
 
 
-def _get_states(tree: Tree, context: Context) -> dict[str, Any]:
+def _get_states(kind: str, tree: Tree, context: Context) -> dict[str, Any]:
     """State of each metric, in the structure of the tree."""
-    return jax.tree.map(
-        lambda metric: metric.get_state_from_context(context),
+
+    def get_state(path: Any, metric: metrics.Metric) -> Any:
+        with naming(lambda: f"In {_name_of(kind, path)}: "):
+            return metric.get_state_from_context(context)
+
+    return jax.tree_util.tree_map_with_path(
+        get_state,
         _as_dict(tree),
         is_leaf=lambda node: isinstance(node, metrics.Metric),
     )
@@ -191,7 +196,7 @@ def _map_states(kind: str, function: Any, *trees: Tree | None) -> Any:
         return None
 
     def apply(path: Any, *states: Any) -> Any:
-        with error_prefix(lambda: f"In {_name_of(kind, path)}: "):
+        with naming(lambda: f"In {_name_of(kind, path)}: "):
             return function(*states)
 
     return jax.tree_util.tree_map_with_path(
@@ -216,7 +221,7 @@ def _merge_errors(mine: Any, other: Any) -> Any:
 
 def _compute_states(kind: str, states: Tree | None) -> dict[str, Any]:
     def compute(path: Any, state: metrics.State) -> Any:
-        with error_prefix(lambda: f"compute() failed for {_name_of(kind, path)}: "):
+        with naming(lambda: f"compute() failed for {_name_of(kind, path)}: "):
             return _to_numpy(state.compute())
 
     with jax.transfer_guard("allow"):

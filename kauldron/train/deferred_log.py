@@ -11,6 +11,7 @@ import numpy as np
 
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.utils import status
+from kauldron.writers.writer import FlushedTimer
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
@@ -22,16 +23,6 @@ class _Pending:
     aux: AuxiliariesState
     log_summaries: bool
     perf_stats: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class _FlushedTimer:
-    """Time statistics as they were when the step was logged."""
-
-    stats: dict[str, float]
-
-    def flush_metrics(self) -> dict[str, float]:
-        return self.stats
 
 
 class DeferredLog:
@@ -81,7 +72,7 @@ class DeferredLog:
             aux=values,
             schedules=self._trainer.schedules,
             log_summaries=pending.log_summaries,
-            timer=_FlushedTimer(pending.perf_stats),
+            timer=FlushedTimer(pending.perf_stats),
             flush=False,
         )
         self._check_finite(pending.step, values)

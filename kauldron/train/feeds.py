@@ -34,7 +34,8 @@ class Feed:
 class Destination(Protocol):
     """Where feeds go: how many batches a dispatch takes, and how they are placed."""
 
-    records: DeviceRecords | None
+    @property
+    def records(self) -> DeviceRecords | None: ...
 
     def size_at(self, step: int) -> int: ...
 
@@ -87,7 +88,8 @@ class _Reader:
         return self._read_one_by_one(size)
 
     def _read_rows(self, size: int) -> Feed:
-        assert self._next_positions is not None and self._to.records is not None
+        assert self._next_positions is not None
+        assert self._to.records is not None
         rows = self._to.records.rows(self._next_positions(size))
         size = len(rows)
         rows = self._to.put_rows(rows if size > 1 else rows[0])

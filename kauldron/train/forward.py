@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron import losses as kd_losses
 from kauldron.data import utils as data_utils
+from kauldron.train.rng_streams import hint_at_missing_streams
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -58,16 +59,17 @@ def forward_on_inputs(
     method: Any = None,
 ) -> Context:
     """`forward` with arguments of the model that were looked up already."""
-    preds, variables = model.apply(
-        {"params": context.params} | dict(context.collections or {}),
-        *args,
-        **kwargs,
-        rngs=dict(rngs),
-        mutable=True,
-        capture_intermediates=True,
-        is_training_property=is_training,
-        method=method,
-    )
+    with hint_at_missing_streams():
+        preds, variables = model.apply(
+            {"params": context.params} | dict(context.collections or {}),
+            *args,
+            **kwargs,
+            rngs=dict(rngs),
+            mutable=True,
+            capture_intermediates=True,
+            is_training_property=is_training,
+            method=method,
+        )
     collections = dict(variables)
     collections.pop("params", None)
     interms = collections.pop("intermediates", {})

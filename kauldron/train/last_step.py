@@ -8,6 +8,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from kauldron.data.dataset_ops import TakeDataset
+
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
@@ -18,6 +20,12 @@ def find_last_step(trainer: Trainer) -> int | None:
     Returns:
       The step, or `None` if it is known only when the data ends.
     """
+    length = _length(trainer.train_ds)
+    if length == 0:
+        raise ValueError(
+            "`trainer.train_ds` has no batch to train on: it is empty, or has fewer "
+            "records than one batch."
+        )
     given = [
         number
         for number in (trainer.num_train_steps, trainer.stop_after_steps)
@@ -25,7 +33,6 @@ def find_last_step(trainer: Trainer) -> int | None:
     ]
     if trainer.num_train_steps is not None:
         return min(given)
-    length = _length(trainer.train_ds)
     if length is not None:
         return min([*given, _smallest_of_all_processes(length)])
     if given:
@@ -45,8 +52,6 @@ def find_last_step(trainer: Trainer) -> int | None:
 
 
 def _length(dataset: Any) -> int | None:
-    if _is_endless(dataset):
-        return None
     try:
         return len(dataset)
     except TypeError:
@@ -54,7 +59,11 @@ def _length(dataset: Any) -> int | None:
 
 
 def _is_endless(dataset: Any) -> bool:
-    return hasattr(dataset, "num_epochs") and dataset.num_epochs is None
+    while not hasattr(dataset, "num_epochs"):
+        if isinstance(dataset, TakeDataset) or not hasattr(dataset, "parent"):
+            return False
+        dataset = dataset.parent
+    return dataset.num_epochs is None
 
 
 def _smallest_of_all_processes(number: int) -> int:

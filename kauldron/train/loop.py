@@ -17,6 +17,7 @@ from kauldron.train.feeder import Feeder
 from kauldron.train.host_steps import HostSteps
 from kauldron.train.last_step import find_last_step
 from kauldron.train.progress import Progress
+from kauldron.train.train_step import TrainStep
 from kauldron.train.workdir_lock import workdir_lock
 from kauldron.utils import chrono as chrono_lib
 from kauldron.utils import status
@@ -40,6 +41,8 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
         )
     for name in ("model", "train_ds", "optimizer"):
         trainer_fields.require(trainer, name)
+    if not trainer.train_losses and type(trainer.trainstep)._step is TrainStep._step:
+        status.warn("`trainer.train_losses` is empty: training will change nothing.")
     last_step = find_last_step(trainer)
     trainer.setup.run(trainer)
     with contextlib.ExitStack() as stack:

@@ -6,10 +6,12 @@ import dataclasses
 import os
 import pathlib
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+from etils import epath
 
 from kauldron.utils import status
 
@@ -53,7 +55,7 @@ class Setup:
       flatboard_build_context: Accepted for older configs; has no effect.
     """
 
-    tags: Sequence[str] = ()
+    tags: Sequence[str] = dataclasses.field(default_factory=list)
     note_template: str = ""
     tqdm_info: TqdmInfo = TqdmInfo()
     eval_only: bool = False
@@ -68,7 +70,7 @@ class Setup:
         tags = self.tags
         if isinstance(tags, str):
             tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
-        object.__setattr__(self, "tags", tuple(tags))
+        object.__setattr__(self, "tags", list(tags))
 
     def run(self, trainer: Trainer) -> None:
         """Check and create the workdir; called at the start of every job."""
@@ -78,13 +80,29 @@ class Setup:
                 "`--cfg.workdir=...`."
             )
         if status.is_lead_host:
-            trainer.workdir.mkdir(parents=True, exist_ok=True)
+            _make_writable(trainer.workdir)
         _use_compilation_cache(self.compilation_cache_dir)
         _hide_gpus_from_tensorflow()
 
     def log_status(self, msg: str) -> None:
         """Log what the run is doing now."""
         status.log_status(msg)
+
+
+def _make_writable(workdir: epath.Path) -> None:
+    """Create the folder; find out now, not after the first hour, if nothing can be kept."""
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        if "://" not in str(workdir):
+            with tempfile.TemporaryFile(dir=workdir):
+                pass
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            "The workdir cannot be written; set another `cfg.workdir` "
+            f"({error.strerror})",
+            str(workdir),
+        ) from error
 
 
 def _use_compilation_cache(folder: str | None) -> None:

@@ -19,6 +19,7 @@ from kauldron.train import auxiliaries
 from kauldron.train.context import Context
 from kauldron.train.forward import forward_with_loss
 from kauldron.train.model_with_aux import ModelWithAux
+from kauldron.train.rng_streams import hint_at_missing_streams
 from kauldron.train.train_state import TrainState
 from kauldron.utils import config_util
 from kauldron.utils.checkify_ignore import checkify_ignore
@@ -116,7 +117,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
                 capture_intermediates=True,
             )
 
-        with self.sharding.set_global_mesh():
+        with self.sharding.set_global_mesh(), hint_at_missing_streams():
             variables = dict(init(self.rng_streams.init_rngs(), args, kwargs))
         variables.pop("intermediates", None)
         params = variables.pop("params", {})

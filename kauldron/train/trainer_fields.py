@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kauldron import ckpts, writers
 from kauldron.konfig.immutabledict import ImmutableDict, freeze
 from kauldron.sharding import ShardingStrategy
-from kauldron.train.exporter import ModelExporter, NoopExporter
-from kauldron.train.profiler import NoopProfiler, Profiler
+from kauldron.train import trainer_checks
+from kauldron.train.exporter import NoopExporter
+from kauldron.train.profiler import NoopProfiler
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.setup import Setup
 from kauldron.train.train_step import TrainStep
@@ -32,21 +32,11 @@ _NO_OPS: dict[str, Callable[[], Any]] = {
     "train_metrics": dict,
     "train_summaries": dict,
     "aux": dict,
+    "checkify_error_categories": frozenset,
     "setup": Setup,
     "rng_streams": RngStreams,
     "sharding": ShardingStrategy,
     "trainstep": TrainStep,
-}
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "rng_streams": RngStreams,
-    "sharding": ShardingStrategy,
-    "checkpointer": ckpts.BaseCheckpointer,
-    "init_transform": ckpts.InitTransform,
-    "exporter": ModelExporter,
-    "profiler": (Profiler, NoopProfiler),
-    "writer": writers.WriterBase,
-    "trainstep": TrainStep,
-    "setup": Setup,
 }
 # Each part may need what the parts before it inherited.
 _INHERITANCE_ORDER = (
@@ -60,7 +50,6 @@ _INHERITANCE_ORDER = (
     "writer",
     "trainstep",
 )
-_FROZEN_DICTS = ("train_losses", "train_metrics", "train_summaries", "schedules")
 
 
 def normalize(trainer: Trainer, *, losses: Any, train_loss: Any) -> None:
@@ -69,11 +58,10 @@ def normalize(trainer: Trainer, *, losses: Any, train_loss: Any) -> None:
     for name, make in _NO_OPS.items():
         if getattr(trainer, name) is None:
             _set(trainer, name, make())
-    _check_mappings(trainer)
-    for name in _FROZEN_DICTS:
+    trainer_checks.check_mappings(trainer)
+    for name in trainer_checks.FROZEN_DICTS:
         _set(trainer, name, freeze(getattr(trainer, name)))
-    _check_numbers(trainer)
-    _check_types(trainer)
+    trainer_checks.check(trainer)
     _inherit(trainer)
     _set(trainer, "evals", _named_evals(trainer))
     _set(trainer, "writer", writers.with_collection(trainer.writer, "train"))
@@ -132,56 +120,6 @@ def _use_aliases(trainer: Trainer, *, losses: Any, train_loss: Any) -> None:
     if not isinstance(value, Mapping):
         value = {"loss": value}
     _set(trainer, "train_losses", value)
-
-
-def _check_mappings(trainer: Trainer) -> None:
-    for name in (*_FROZEN_DICTS, "evals"):
-        value = getattr(trainer, name)
-        if not isinstance(value, Mapping):
-            raise TypeError(
-                f"`trainer.{name}` must be a mapping from names, got "
-                f"{type(value).__name__}: {value!r}"
-            )
-
-
-def _check_numbers(trainer: Trainer) -> None:
-    for name in ("num_train_steps", "stop_after_steps"):
-        value = getattr(trainer, name)
-        if value is not None and value < 0:
-            raise ValueError(f"`trainer.{name}` must be at least 0, got {value}.")
-    for name in ("log_metrics_every", "log_summaries_every"):
-        value = getattr(trainer, name)
-        if value is not None and value < 0:
-            raise ValueError(
-                f"`trainer.{name}` must be at least 1 (None or 0 for never), got {value}."
-            )
-    chunk = trainer.steps_per_dispatch
-    if chunk != "auto" and (not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(
-            f"`trainer.steps_per_dispatch` must be 'auto' or at least 1, got {chunk!r}."
-        )
-    if trainer.on_nonfinite not in ("ignore", "warn", "raise"):
-        raise ValueError(
-            "`trainer.on_nonfinite` must be 'ignore', 'warn' or 'raise', got "
-            f"{trainer.on_nonfinite!r}."
-        )
-    if "total" in trainer.train_losses:
-        warnings.warn(
-            "A loss called 'total' is hidden in the logs: `losses/total` is the sum of "
-            "all losses.",
-            stacklevel=5,
-        )
-
-
-def _check_types(trainer: Trainer) -> None:
-    for name, expected in _TYPES.items():
-        value = getattr(trainer, name)
-        if not isinstance(value, expected):
-            names = expected if isinstance(expected, tuple) else (expected,)
-            raise ValueError(
-                f"`trainer.{name}` must be a {' or '.join(t.__name__ for t in names)}, "
-                f"got {type(value).__name__}: {value!r}"
-            )
 
 
 def _inherit(trainer: Trainer) -> None:

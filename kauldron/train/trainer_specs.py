@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
+from kauldron import kontext
 from kauldron import sharding as kd_sharding
 from kauldron.data import utils as data_utils
 from kauldron.train import trainer_fields
@@ -28,12 +30,23 @@ def batch_specs(trainer: Trainer) -> Any:
     train_ds = trainer_fields.require(trainer, "train_ds")
     sharding = trainer.sharding.batch
     spec = data_utils.get_global_elem_spec(train_ds.element_spec, sharding)
+    _check_numbers(spec)
     return jax.eval_shape(lambda: data_utils.mock_batch_from_elem_spec(spec, sharding))
 
 
 def context_specs(trainer: Trainer) -> Context:
     """The context after one train step as `jax.ShapeDtypeStruct`s."""
-    _, context = jax.eval_shape(
-        trainer.trainstep._step, trainer.state_specs, batch_specs(trainer)
-    )
+    with trainer.sharding.set_global_mesh():
+        _, context = jax.eval_shape(
+            trainer.trainstep._step, trainer.state_specs, batch_specs(trainer)
+        )
     return context
+
+
+def _check_numbers(spec: Any) -> None:
+    for path, leaf in kontext.flatten_with_path(spec).items():
+        if np.dtype(leaf.dtype).kind in "OSU":
+            raise TypeError(
+                f"`trainer.train_ds` gives texts under {path!r}, which cannot be put on "
+                f"a device. Drop them: `kd.data.Elements(drop=[{path!r}])`."
+            )

@@ -13,10 +13,30 @@ from typing import Any
 import numpy as np
 from etils import epath
 from tensorboardX import summary as tb_summary
-from tensorboardX.proto import event_pb2, summary_pb2
+from tensorboardX.proto import (
+    event_pb2,
+    summary_pb2,
+    tensor_pb2,
+    tensor_shape_pb2,
+    types_pb2,
+)
 from tensorboardX.record_writer import RecordWriter
 
 from kauldron.writers.png import encode_animated_png, encode_png, to_uint8
+
+_TENSOR_KINDS = {
+    "float32": types_pb2.DT_FLOAT,
+    "float64": types_pb2.DT_DOUBLE,
+    "float16": types_pb2.DT_HALF,
+    "bfloat16": types_pb2.DT_BFLOAT16,
+    "int8": types_pb2.DT_INT8,
+    "int16": types_pb2.DT_INT16,
+    "int32": types_pb2.DT_INT32,
+    "int64": types_pb2.DT_INT64,
+    "uint8": types_pb2.DT_UINT8,
+    "uint16": types_pb2.DT_UINT16,
+    "bool": types_pb2.DT_BOOL,
+}
 
 
 class EventFile:
@@ -37,6 +57,22 @@ class EventFile:
             [
                 summary_pb2.Summary.Value(tag=tag, simple_value=float(value))
                 for tag, value in values.items()
+            ],
+        )
+
+    def tensors(
+        self, step: int, arrays: Mapping[str, np.ndarray], metadata: Any
+    ) -> None:
+        """Arrays as they are, for the plugin that the metadata names."""
+        self._add(
+            step,
+            [
+                summary_pb2.Summary.Value(
+                    tag=tag,
+                    tensor=_tensor(tag, np.asarray(array)),
+                    metadata=_summary_metadata(metadata),
+                )
+                for tag, array in arrays.items()
             ],
         )
 
@@ -158,6 +194,26 @@ class EventFile:
             )
             writer.write(version.SerializeToString())
         self._writer.write(event.SerializeToString())  # type: ignore[union-attr]
+
+
+def _tensor(tag: str, array: np.ndarray) -> tensor_pb2.TensorProto:
+    kind = _TENSOR_KINDS.get(array.dtype.name)
+    if kind is None:
+        raise ValueError(f"The tensor {tag!r} is not written: it is {array.dtype}.")
+    sizes = [tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in array.shape]
+    return tensor_pb2.TensorProto(
+        dtype=kind,
+        tensor_shape=tensor_shape_pb2.TensorShapeProto(dim=sizes),
+        tensor_content=np.ascontiguousarray(array).tobytes(),
+    )
+
+
+def _summary_metadata(metadata: Any) -> summary_pb2.SummaryMetadata:
+    """From `{"plugin_name": ..., "content": ...}`, or TensorBoard's own message."""
+    if hasattr(metadata, "SerializeToString"):
+        return summary_pb2.SummaryMetadata.FromString(metadata.SerializeToString())
+    plugin = summary_pb2.SummaryMetadata.PluginData(**dict(metadata or {}))
+    return summary_pb2.SummaryMetadata(plugin_data=plugin)
 
 
 def _with_batch_axis(array: Any) -> np.ndarray | None:

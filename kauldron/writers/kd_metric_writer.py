@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,11 @@ class KDMetricWriter(WriterBase):
         texts = [f"{key}={value:.6g}" for key, value in sorted(scalars.items())]
         status.log(f"[{step}] collection={self.collection} {', '.join(texts)}")
         self._submit("scalars", step, dict(scalars))
+
+    def write_summaries(
+        self, step: int, values: Arrays, *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        self._submit("tensors", step, dict(values), metadata)
 
     def write_images(self, step: int, images: Arrays) -> None:
         self._submit("images", step, dict(images))
@@ -118,6 +124,7 @@ class _CollectionFiles:
     """The files of one collection, written by one thread."""
 
     def __init__(self, folder: epath.Path):
+        self._folder = folder
         self._events = EventFile(folder)
         self._scalars = ScalarsFile(folder)
         self._queue = BackgroundQueue(f"kauldron-writer-{folder.name}")
@@ -127,28 +134,43 @@ class _CollectionFiles:
         self._queue.submit(self._write, kind, step, *args)
 
     def submit_restart(self, step: int) -> None:
-        self._queue.submit(self._scalars.restart_at, step)
-        self._queue.submit(self._events.restart_at, step)
+        self._queue.submit(self._restart, step)
 
     def flush(self) -> None:
         self._queue.submit(self._flush_files)
         self._queue.wait()
 
     def close(self) -> None:
-        try:
+        with contextlib.ExitStack() as stack, self._naming_the_folder():
+            stack.callback(self._events.close)
+            stack.callback(self._scalars.close)
             self._queue.close()
-        finally:
-            self._scalars.close()
-            self._events.close()
+
+    def _restart(self, step: int) -> None:
+        with self._naming_the_folder():
+            self._scalars.restart_at(step)
+            self._events.restart_at(step)
 
     def _write(self, kind: str, step: int, *args: Any) -> None:
-        getattr(self._events, kind)(step, *args)
-        if kind == "scalars":
-            self._scalars.append(step, *args)
-        if time.monotonic() - self._last_flush > _FLUSH_SECONDS:
-            self._flush_files()
+        with self._naming_the_folder():
+            getattr(self._events, kind)(step, *args)
+            if kind == "scalars":
+                self._scalars.append(step, *args)
+            if time.monotonic() - self._last_flush > _FLUSH_SECONDS:
+                self._flush_files()
 
     def _flush_files(self) -> None:
         self._last_flush = time.monotonic()
-        self._scalars.flush()
-        self._events.flush()
+        with self._naming_the_folder():
+            self._scalars.flush()
+            self._events.flush()
+
+    @contextlib.contextmanager
+    def _naming_the_folder(self) -> Iterator[None]:
+        """A full disk does not say which file it had no room for."""
+        try:
+            yield
+        except OSError as error:
+            if error.filename is None:
+                error.filename = str(self._folder)
+            raise

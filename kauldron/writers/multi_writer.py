@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from kauldron.writers.writer import COLLECTION_NOT_SET, WriterBase
+from kauldron.writers.writer import (
+    COLLECTION_NOT_SET,
+    FlushedTimer,
+    WriterBase,
+    with_collection,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,38 +29,47 @@ class MultiWriter(WriterBase):
 
     def __post_init__(self) -> None:
         writers = tuple(self.writers)
+        for index, writer in enumerate(writers):
+            if not isinstance(writer, WriterBase):
+                raise TypeError(
+                    f"MultiWriter.writers[{index}] must be a writer, got "
+                    f"{type(writer).__name__}: {writer!r}"
+                )
         if self.collection != COLLECTION_NOT_SET:
-            writers = tuple(
-                w
-                if w.collection == self.collection
-                else w.replace(collection=self.collection)
-                for w in writers
-            )
+            writers = tuple(with_collection(w, self.collection) for w in writers)
         object.__setattr__(self, "writers", writers)
 
-    def write_values(self, step: int, output: Any, **kwargs: Any) -> None:
+    def write_step_metrics(
+        self,
+        *,
+        step: int,
+        aux: Any,
+        schedules: Mapping[str, Any],
+        log_summaries: bool,
+        timer: Any = None,
+        flush: bool = True,
+    ) -> None:
+        # Computed and timed once, not once for each writer.
+        output = aux.compute(flatten=True) if hasattr(aux, "compute") else aux
+        flushed = FlushedTimer(timer.flush_metrics()) if timer is not None else None
         for writer in self.writers:
-            writer.write_values(step, output, **kwargs)
+            writer.write_step_metrics(
+                step=step,
+                aux=output,
+                schedules=schedules,
+                log_summaries=log_summaries,
+                timer=flushed,
+                flush=flush,
+            )
 
-    def write_scalars(self, step: int, scalars: Any) -> None:
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         for writer in self.writers:
             writer.write_scalars(step, scalars)
 
-    def write_start(self, **kwargs: Any) -> None:
-        for writer in self.writers:
-            writer.write_start(**kwargs)
-
-    def resume(self, *, step: int) -> None:
-        for writer in self.writers:
-            writer.resume(step=step)
-
-    def flush(self) -> None:
-        for writer in self.writers:
-            writer.flush()
-
     def close(self) -> None:
-        for writer in self.writers:
-            writer.close()
+        with contextlib.ExitStack() as stack:  # all of them, even if one fails
+            for writer in self.writers:
+                stack.callback(writer.close)
 
 
 def _forward(name: str) -> Any:
@@ -68,6 +83,7 @@ def _forward(name: str) -> Any:
 
 
 for _name in (
+    "write_values",
     "write_summaries",
     "write_images",
     "write_histograms",
@@ -76,9 +92,12 @@ for _name in (
     "write_audios",
     "write_texts",
     "write_hparams",
+    "write_start",
     "write_config",
     "write_param_overview",
     "write_element_spec",
     "write_context_structure",
+    "resume",
+    "flush",
 ):
     setattr(MultiWriter, _name, _forward(_name))

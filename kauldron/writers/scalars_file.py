@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
-import uuid
 from collections.abc import Mapping
 from typing import IO, Any
 
 from etils import epath
+
+from kauldron.utils.whole_files import write_atomically
 
 SCALARS_FILENAME = "scalars.jsonl"
 
@@ -40,17 +40,8 @@ class ScalarsFile:
         """Drop lines of `step` and later, which will be written again."""
         if not self._path.exists():
             return
-        lines = [
-            line for line in self._whole_lines() if json.loads(line)["step"] < step
-        ]
-        temporary = (
-            self._path.parent / f".{SCALARS_FILENAME}.{uuid.uuid4().hex[:8]}.tmp"
-        )
-        with temporary.open("w") as file:
-            file.writelines(f"{line}\n" for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        lines = [line for line in self._whole_lines() if _step_of(line) < step]
+        write_atomically(self._path, "".join(f"{line}\n" for line in lines))
 
     def flush(self) -> None:
         if self._file is not None:
@@ -72,6 +63,14 @@ class ScalarsFile:
         text = self._path.read_text()
         lines = text.split("\n")[:-1]  # after the last line break: nothing, or a part
         return [line for line in lines if line.strip()]
+
+
+def _step_of(line: str) -> float:
+    """Lines that a crash of the machine left unreadable are as good as superseded."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def read_scalars(folder: epath.PathLike) -> list[dict[str, Any]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -249,27 +251,44 @@ def with_collection(writer: WriterBase, collection: str) -> WriterBase:
     return writer.replace(collection=collection)
 
 
+@dataclasses.dataclass(frozen=True)
+class FlushedTimer:
+    """Time statistics as they were at the step that they belong to."""
+
+    stats: dict[str, float]
+
+    def flush_metrics(self) -> dict[str, float]:
+        return self.stats
+
+
 def schedule_values(schedules: Mapping[str, Any], step: int) -> dict[str, float]:
     """Value of each schedule at `step`, computed on the host."""
+    if not schedules:
+        return {}
     flat = kontext.flatten_with_path(schedules, separator="/")
-    with (
-        jax.transfer_guard("allow"),
-        jax.default_device(jax.local_devices(backend="cpu")[0]),
-    ):
-        return {name: float(_jitted(fn)(step)) for name, fn in flat.items()}
+    with jax.transfer_guard("allow"), jax.default_device(_host_device()):
+        return {name: _value_at(schedule, step) for name, schedule in flat.items()}
 
 
-_JITTED: dict[int, tuple[Any, Any]] = {}
+def _value_at(schedule: Any, step: int) -> float:
+    with contextlib.suppress(TypeError):  # it has no hash to remember it by
+        schedule = _compiled(schedule)
+    return float(schedule(step))
 
 
-def _jitted(schedule: Any) -> Any:
-    """The compiled schedule; Python-only ones are called as they are."""
-    known = _JITTED.get(id(schedule))
-    if known is None or known[0] is not schedule:
-        compiled = jax.jit(schedule)
-        try:
-            jax.eval_shape(schedule, np.int32(0))
-        except Exception:
-            compiled = schedule
-        known = _JITTED[id(schedule)] = (schedule, compiled)
-    return known[1]
+@functools.cache
+def _host_device() -> jax.Device | None:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX was told to use an accelerator alone
+        return None
+
+
+@functools.lru_cache(maxsize=128)
+def _compiled(schedule: Any) -> Any:
+    """The schedule as one program; Python-only ones are called as they are."""
+    try:
+        jax.eval_shape(schedule, np.int32(0))
+    except Exception:
+        return schedule
+    return jax.jit(schedule)
