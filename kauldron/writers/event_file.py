@@ -98,7 +98,7 @@ class EventFile:
             self._add_pictures(step, tag, encoded, *frames.shape[2:])
 
     def encoded_images(
-        self, step: int, tag: str, encoded: list[bytes], *, shape: tuple[int, int, int]
+        self, step: int, tag: str, encoded: list[bytes], shape: tuple[int, int, int]
     ) -> None:
         """Pictures that are encoded already, of that `h w c`."""
         self._add_pictures(step, tag, encoded, *shape)
