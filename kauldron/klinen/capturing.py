@@ -105,8 +105,8 @@ def call(
     output, captured = record(view, method, args, kwargs)
     for block in captures:
         block.called.append(view.path)
-        block.captured.outlines.update(captured.outlines)
-        _merge(block.captured.values, captured.values)
+        _merge_outlines(block.captured.outlines, captured.outlines)
+        _merge_values(block.captured.values, captured.values)
     return output
 
 
@@ -131,7 +131,7 @@ def record(
         module = walk(root, view.location)
         with nn.intercept_methods(note_module):
             output = call_method(module, method, args, kwargs)
-        _note_all(module, outlines)
+        _note_all(root, outlines)
         return output
 
     output, variables = view.root.run(run, keep_intermediates=True)
@@ -194,9 +194,18 @@ def _use_containers_of_definition(
         outlines[path] = ModuleOutline(outlines[path].cls, children)
 
 
-def _merge(into: dict[str, Any], values: dict[str, Any]) -> None:
+def _merge_outlines(
+    into: dict[Path, ModuleOutline], outlines: dict[Path, ModuleOutline]
+) -> None:
+    """Each call knows the attributes of those modules whose `setup()` it ran."""
+    for path, outline in outlines.items():
+        children = into[path].children if path in into else {}
+        into[path] = ModuleOutline(outline.cls, {**children, **outline.children})
+
+
+def _merge_values(into: dict[str, Any], values: dict[str, Any]) -> None:
     for name, value in values.items():
         if isinstance(value, dict) and isinstance(into.get(name), dict):
-            _merge(into[name], value)
+            _merge_values(into[name], value)
         else:
             into[name] = value
