@@ -38,11 +38,13 @@ def check(folder: epath.Path) -> None:
         )
 
 
-def _files(folder: epath.Path) -> Iterator[tuple[str, epath.Path]]:
+def _files(folder: epath.Path, name: str = "") -> Iterator[tuple[str, epath.Path]]:
     """Names relative to the folder, and paths."""
-    for path in sorted(folder.glob("**/*")):
-        if path.name != _FILENAME and not path.is_dir():
-            yield str(path.relative_to(folder)), path
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from _files(path, f"{name}{path.name}/")
+        elif _FILENAME not in path.name:
+            yield f"{name}{path.name}", path
 
 
 def _crc(path: epath.Path) -> int:

@@ -63,6 +63,15 @@ class MappedLoader(InitTransform):
             value = getattr(self, name)
             value = (value,) if isinstance(value, str) else tuple(value)
             object.__setattr__(self, name, value)
+        self._check_spelling()
+
+    def _check_spelling(self) -> None:
+        """Raise now what is wrong with a path, and not when a run starts."""
+        for new, old in self.new_to_old.items():
+            structure.parse(new)
+            structure.parse(old)
+        for glob in (*self.ignore_model_keys, *self.ignore_restored_keys):
+            structure.parse_glob(glob)
 
     @abc.abstractmethod
     def _open(self, *, is_continued: bool) -> WeightSource:

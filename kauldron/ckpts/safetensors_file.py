@@ -87,7 +87,7 @@ class SafetensorsFile:
             text = file.read(header_size)
         try:
             header = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._error(f"its header is no JSON ({error})") from error
         if not isinstance(header, dict):
             raise self._error("its header is no mapping")

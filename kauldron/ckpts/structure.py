@@ -45,11 +45,15 @@ def show(path: LeafPath) -> str:
     return str(_as_kontext(path))
 
 
-def matches(path: LeafPath, glob: str) -> bool:
-    """Whether a path is one that a glob pattern stands for."""
+def parse_glob(glob: str) -> kontext.GlobPath:
+    """A pattern in any spelling."""
     parts = kontext.GlobPath.from_str(glob).parts
-    pattern = kontext.GlobPath(*(_as_index(part) for part in parts))
-    return kontext.path_matches(_as_kontext(path), pattern)
+    return kontext.GlobPath(*(_as_index(part) for part in parts))
+
+
+def matches(path: LeafPath, glob: str) -> bool:
+    """Whether a path is one that a pattern stands for."""
+    return kontext.path_matches(_as_kontext(path), parse_glob(glob))
 
 
 def closest(path: LeafPath, known: Iterable[LeafPath]) -> list[str]:

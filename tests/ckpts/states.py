@@ -1,0 +1,110 @@
+"""Small states to save, and a process to save them in."""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from kauldron import kd
+
+
+def make_state(step=0, *, features=3, optimizer=True, dtype=jnp.float32):
+    """A state like that of a small model; other steps have other values."""
+    key = jax.random.key(step)
+    params = {
+        "dense": {
+            "kernel": jax.random.normal(key, (4, features), dtype),
+            "bias": jnp.full((features,), step, dtype),
+        }
+    }
+    return kd.train.TrainState(
+        step=jnp.asarray(step, jnp.int32),
+        params=params,
+        collections={"stats": {"mean": jnp.full((features,), 0.5 + step)}},
+        opt_state=optax.adam(1e-3).init(params) if optimizer else None,
+    )
+
+
+def make_checkpointer(workdir, **kwargs):
+    return kd.ckpts.Checkpointer(
+        **{"workdir": workdir, "save_interval_steps": 1, **kwargs}
+    )
+
+
+def save_steps(checkpointer, steps, **kwargs):
+    """Save the states of some steps, one after the other."""
+    for step in steps:
+        assert checkpointer.save(make_state(step), step=step, **kwargs)
+    checkpointer.wait_until_finished()
+
+
+def assert_equal(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def specs_of(tree):
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree
+    )
+
+
+def files_below(folder):
+    """Names of all files and folders, with the times of their last change."""
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+    }
+
+
+def run_python(script, *args, device_count=1, check=True):
+    """Run a script in a process of its own; returns what it printed."""
+    flags = f"--xla_force_host_platform_device_count={device_count}"
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, args)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if check:
+        assert result.returncode == 0, result.stderr
+    return result
+
+
+@contextlib.contextmanager
+def without_permission(mode):
+    """A folder for which this process has only the permissions of `mode`, inside.
+
+    Yields:
+      The folder, and a context manager inside which the permissions apply.
+    """
+
+    @contextlib.contextmanager
+    def applied():
+        is_root = os.geteuid() == 0  # who may do anything
+        for path in (folder, folder / "checkpoints"):
+            path.chmod(mode)
+        if is_root:
+            os.seteuid(65534)
+        try:
+            yield
+        finally:
+            if is_root:
+                os.seteuid(0)
+            for path in (folder, folder / "checkpoints"):
+                path.chmod(0o755)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        yield folder, applied

@@ -1,0 +1,179 @@
+"""Checkpoints that changed on disk: noticed, told, and gone around."""
+
+import logging
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kauldron import kd
+from kauldron.train.checkpoint_state import CheckpointState
+from kauldron.utils import chrono
+from tests.ckpts.states import assert_equal, make_checkpointer
+
+# Readers that failed leave tasks behind, which say so when they are collected.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
+def _item(step):
+    """Large and small arrays, as they end up in files of different kinds."""
+    params = {
+        "large": jax.random.normal(jax.random.key(step), (200, 150)),
+        "zeros": jnp.zeros((64, 64)),
+        "small": jnp.full((3,), step, jnp.float32),
+    }
+    state = kd.train.TrainState(step=jnp.asarray(step), params=params)
+    timer = chrono.Chrono(name="train", _global_total_time=float(step))
+    ds = kd.data.InMemoryPipeline(loader=_records, batch_size=2, num_epochs=None)
+    iterator = iter(ds)
+    for _ in range(step):
+        next(iterator)
+    return CheckpointState(state, timer, iterator)
+
+
+def _records():
+    return {"x": np.arange(100)}
+
+
+def _flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "missing": lambda path: path.unlink(),
+    "emptied": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: path.write_bytes(
+        path.read_bytes()[: path.stat().st_size // 2]
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A workdir with two checkpoints, to be copied."""
+    workdir = tmp_path_factory.mktemp("written")
+    with make_checkpointer(workdir) as checkpointer:
+        for step in (1, 2):
+            checkpointer.save(_item(step), step=step)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    """The same with checksums."""
+    workdir = tmp_path_factory.mktemp("checked")
+    with make_checkpointer(workdir, checksum=True) as checkpointer:
+        for step in (1, 2):
+            checkpointer.save(_item(step), step=step)
+    return workdir
+
+
+def _files(workdir):
+    newest = workdir / "checkpoints" / "ckpt_2"
+    return sorted(p for p in newest.rglob("*") if p.is_file())
+
+
+def _copies(workdir, tmp_path):
+    """One copy of the workdir per file of the newest checkpoint, and that file."""
+    for index, path in enumerate(_files(workdir)):
+        copied = tmp_path / str(index)
+        shutil.copytree(workdir, copied)
+        yield copied, copied / path.relative_to(workdir)
+
+
+def _same(restored, step):
+    expected = _item(step)
+    assert_equal(restored.train_state, expected.train_state)
+    assert restored.ds_iter.get_state() == expected.ds_iter.get_state()
+    assert restored.timer._global_total_time == step
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_damaged_file_is_loaded_as_if_it_were_whole(written, tmp_path, damage):
+    """The newest is read right, or the one before is; never something else."""
+    fell_back = 0
+    for workdir, path in _copies(written, tmp_path):
+        DAMAGES[damage](path)
+        restored, step = make_checkpointer(workdir).restore_newest(_item(0))
+        _same(restored, step)
+        fell_back += step == 1
+        shutil.rmtree(workdir)
+    assert fell_back >= 5
+
+
+def test_any_changed_byte_is_noticed_with_checksums(checked, tmp_path):
+    for workdir, path in _copies(checked, tmp_path):
+        _flip_a_byte(path)
+        restored, step = make_checkpointer(workdir).restore_newest(_item(0))
+        _same(restored, step)
+        assert step == 1, path
+        shutil.rmtree(workdir)
+
+
+def test_undamaged_checkpoint_with_checksums_is_restored(checked):
+    _same(make_checkpointer(checked).restore(_item(0)), 2)
+
+
+def test_fallback_is_logged_with_path_and_cause_and_asking_for_it_raises(
+    checked, tmp_path, caplog
+):
+    workdir = tmp_path / "run"
+    shutil.copytree(checked, workdir)
+    largest = max(_files(workdir), key=lambda path: path.stat().st_size)
+    _flip_a_byte(largest)
+    checkpointer = make_checkpointer(workdir)
+    with pytest.raises(OSError, match=f"ckpt_2 is damaged.*{largest.name}"):
+        checkpointer.restore(_item(0), step=2)
+    with caplog.at_level(logging.ERROR, "kauldron"):
+        _same(checkpointer.restore(_item(0)), 1)
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "ckpt_2 cannot be read" in record.message and "damaged" in record.message
+
+
+def test_loader_refuses_a_damaged_checkpoint(checked, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(checked, workdir)
+    _flip_a_byte(max(_files(workdir), key=lambda path: path.stat().st_size))
+    loader = kd.ckpts.PartialKauldronLoader(
+        workdir=workdir, new_to_old={"params": "params"}
+    )
+    with pytest.raises(OSError, match="ckpt_2 is damaged"):
+        loader.transform(_item(0).train_state)
+
+
+def test_damaged_step_is_saved_again_and_the_rest_of_it_put_aside(written, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(written, workdir)
+    (workdir / "checkpoints/ckpt_2/default/_METADATA").unlink()
+    checkpointer = make_checkpointer(workdir)
+    _same(checkpointer.restore(_item(0)), 1)
+    assert checkpointer.latest_step == 1
+    assert checkpointer.should_save(2)
+    assert checkpointer.save(_item(2), step=2) is True
+    _same(checkpointer.restore(_item(0)), 2)
+    assert (workdir / "checkpoints/ckpt_2.unreadable").exists()
+    _same(make_checkpointer(workdir).restore(_item(0)), 2)
+
+
+def test_all_damaged_raises_the_error_of_the_newest(written, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(written, workdir)
+    for step in (1, 2):
+        (workdir / f"checkpoints/ckpt_{step}/default/_METADATA").unlink()
+    with pytest.raises(FileNotFoundError, match="ckpt_2"):
+        make_checkpointer(workdir).restore(_item(0), noop_if_missing=True)
+
+
+def test_other_structure_is_an_error_and_not_a_damage(written):
+    item = _item(0)
+    params = {**item.train_state.params, "more": jnp.ones(1)}
+    item = item._replace(train_state=item.train_state.replace(params=params))
+    with pytest.raises(kd.ckpts.StructureMismatch, match=r"params\.more"):
+        make_checkpointer(written).restore(item)

@@ -1,0 +1,176 @@
+"""Real processes: killed, left in a hurry, with other devices, reading along."""
+
+import json
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from kauldron import kd
+from tests.ckpts.states import (
+    assert_equal,
+    files_below,
+    make_checkpointer,
+    make_state,
+    run_python,
+    save_steps,
+)
+
+KILLED_WHILE_SAVING = """
+    import os, signal, sys
+    import jax, jax.numpy as jnp
+    from kauldron import kd
+    from tests.ckpts.states import make_checkpointer, make_state
+
+    checkpointer = make_checkpointer(sys.argv[1])
+    checkpointer.save(make_state(1), step=1)
+    checkpointer.wait_until_finished()
+    params = {"w": jax.random.normal(jax.random.key(0), (20_000_000,))}
+    checkpointer.save(kd.train.TrainState(step=jnp.asarray(2), params=params), step=2)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_killed_during_a_save_the_one_before_is_there_and_the_next_run_cleans(tmp_path):
+    result = run_python(KILLED_WHILE_SAVING, tmp_path, check=False)
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    half_written = {name for name in names if name.startswith("ckpt_2.orbax-")}
+    assert names == {"ckpt_1"} | half_written and half_written
+
+    reader = make_checkpointer(tmp_path, create=False)
+    assert_equal(reader.restore(make_state()), make_state(1))
+    trainer = make_checkpointer(tmp_path)
+    assert_equal(trainer.restore(make_state()), make_state(1))
+    assert names == {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    save_steps(trainer, [2])
+    assert_equal(trainer.restore(make_state()), make_state(2))
+    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert names == {"ckpt_1", "ckpt_2"}
+
+
+LEAVING = """
+    import sys
+    from tests.ckpts.states import make_checkpointer, make_state
+
+    checkpointer = make_checkpointer(sys.argv[1], checksum=True, max_to_keep=1)
+    checkpointer.save(make_state(1), step=1)
+    checkpointer.save(make_state(2), step=2)
+    if sys.argv[2] == "error":
+        raise RuntimeError("after the save")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how, status", [("end", 0), ("error", 1)])
+def test_leaving_the_interpreter_right_after_a_save_commits_it(tmp_path, how, status):
+    result = run_python(LEAVING, tmp_path, how, check=False)
+    assert result.returncode == status, result.stderr
+    assert "cannot schedule" not in result.stderr
+    checkpointer = make_checkpointer(tmp_path)
+    assert checkpointer.all_steps == [2]
+    assert (tmp_path / "checkpoints/ckpt_2/checksums.json").exists()
+    assert_equal(checkpointer.restore(make_state()), make_state(2))
+
+
+FAILING_AT_THE_END = """
+    import resource, sys
+    import jax, jax.numpy as jnp
+    from kauldron import kd
+    from tests.ckpts.states import make_checkpointer
+
+    params = {"w": jax.random.normal(jax.random.key(0), (100_000,))}
+    checkpointer = make_checkpointer(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    checkpointer.save(kd.train.TrainState(step=jnp.asarray(1), params=params), step=1)
+"""
+
+
+@pytest.mark.slow
+def test_save_that_fails_while_leaving_is_told(tmp_path):
+    result = run_python(FAILING_AT_THE_END, tmp_path)
+    assert "ckpt_1 failed" in result.stderr
+    assert make_checkpointer(tmp_path).all_steps == []
+
+
+EIGHT_DEVICES = """
+    import sys
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    from kauldron import kd
+    from tests.ckpts.states import make_checkpointer
+
+    assert jax.device_count() == 8
+
+    def state(values, devices, spec):
+        mesh = Mesh(np.array(jax.devices()[:devices]), ("x",))
+        put = lambda v, s: jax.device_put(v, NamedSharding(mesh, s))
+        params = {"w": put(jnp.asarray(values), spec), "b": put(jnp.ones(3), P())}
+        return kd.train.TrainState(step=put(jnp.asarray(1), P()), params=params)
+
+    values = np.arange(64, dtype=np.float32).reshape(16, 4)
+    checkpointer = make_checkpointer(sys.argv[1])
+    checkpointer.save(state(values, 8, P("x")), step=1)
+    for devices, spec in [(8, P("x")), (4, P(None, "x")), (2, P("x")), (1, P()), (8, P())]:
+        target = state(values * 0, devices, spec)
+        sharding = target.params["w"].sharding
+        restored = checkpointer.restore(target)
+        np.testing.assert_array_equal(restored.params["w"], values)
+        assert restored.params["w"].sharding == sharding, devices
+        assert restored.step.sharding.device_set == sharding.device_set
+
+        target = state(values * 0, devices, spec)
+        loader = kd.ckpts.PartialKauldronLoader(
+            workdir=sys.argv[1], new_to_old={"params.w": "params.w"}
+        )
+        loaded = loader.transform(target)
+        np.testing.assert_array_equal(loaded.params["w"], values)
+        assert loaded.params["w"].sharding == sharding, devices
+
+    assert isinstance(checkpointer.restore(kd.ckpts.items.StandardCheckpointItem()), dict)
+
+    from flax import serialization
+    from kauldron.ckpts import weight_files
+    path = sys.argv[1] + "/weights.msgpack"
+    open(path, "wb").write(serialization.to_bytes({"w": values, "b": np.zeros(3)}))
+    loaded = kd.ckpts.MsgpackLoader(path=path).transform(state(values * 0, 8, P("x")))
+    np.testing.assert_array_equal(loaded.params["w"], values)
+    assert loaded.params["w"].sharding.spec == P("x")
+"""
+
+
+@pytest.mark.slow
+def test_other_numbers_of_devices_and_other_shardings(tmp_path):
+    run_python(EIGHT_DEVICES, tmp_path, device_count=8)
+    assert jax.device_count() == 1
+    checkpointer = make_checkpointer(tmp_path)
+    values = np.arange(64, dtype=np.float32).reshape(16, 4)
+    target = {"w": np.zeros((16, 4), np.float32), "b": np.zeros(3, np.float32)}
+    state = kd.train.TrainState(step=0, params=jax.device_put(target))
+    np.testing.assert_array_equal(checkpointer.restore(state).params["w"], values)
+    stored = checkpointer.restore(kd.ckpts.items.StandardCheckpointItem())
+    np.testing.assert_array_equal(stored["params"]["w"], values)
+
+
+FOLLOWING = """
+    import json, sys
+    from tests.ckpts.states import make_checkpointer, make_state
+
+    reader = make_checkpointer(sys.argv[1], create=False)
+    with reader:
+        for step in reader.iter_new_checkpoints(timeout=0, seconds_to_sleep=0.01):
+            state = reader.restore(make_state(), step=step)
+            print(json.dumps([step, int(state.step), reader.all_steps]))
+"""
+
+
+@pytest.mark.slow
+def test_following_from_another_process_changes_no_file(tmp_path):
+    save_steps(make_checkpointer(tmp_path), [1, 2])
+    (tmp_path / "checkpoints/ckpt_3.orbax-checkpoint-tmp").mkdir()
+    before = files_below(tmp_path)
+    result = run_python(FOLLOWING, tmp_path)
+    assert json.loads(result.stdout.splitlines()[-1]) == [2, 2, [1, 2]]
+    assert files_below(tmp_path) == before
