@@ -157,6 +157,7 @@ def stack_leaf(values: Sequence[Any], path: str) -> np.ndarray:
 
 
 _SCALARS = frozenset((int, float, bool, complex, str, bytes))
+_ZEROS: dict[type, Any] = {str: "\0", bytes: b"\0"}
 
 
 def _stack_equal_arrays(values: Sequence[np.ndarray], shape: tuple) -> np.ndarray:
@@ -166,8 +167,9 @@ def _stack_equal_arrays(values: Sequence[np.ndarray], shape: tuple) -> np.ndarra
 
 
 def _stack_scalars(values: Sequence[Any], kind: type) -> np.ndarray:
-    # numpy drops trailing zero bytes of fixed-width bytes: keep such values whole.
-    if kind is bytes and any(value.endswith(b"\0") for value in values):
+    # numpy cuts trailing zeros off texts of fixed width: keep such values whole.
+    zero = _ZEROS.get(kind)
+    if zero is not None and any(value.endswith(zero) for value in values):
         return _object_column(values)
     return np.array(values)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
@@ -118,12 +119,16 @@ class ImageFiles:
 
 
 def _image_reader(mode: str) -> Callable[[str], np.ndarray]:
+    # Imported here, before any background thread reads.
     if mode in ("RGB", "L") and importlib.util.find_spec("cv2") is not None:
+        importlib.import_module("cv2")
         return functools.partial(_read_with_opencv, mode=mode)
-    if importlib.util.find_spec("PIL") is None:
+    try:
+        importlib.import_module("PIL.Image")
+    except ImportError as error:
         raise ImportError(
             'kd.data.py.ImageFolder needs an image decoder: pip install "kauldron[images]"'
-        )
+        ) from error
     return functools.partial(_read_with_pillow, mode=mode)
 
 

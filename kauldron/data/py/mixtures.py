@@ -6,10 +6,11 @@ import abc
 import dataclasses
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kauldron.data.engine import mixture_nodes, threefry
+from kauldron.data.engine.entries import Entry
 from kauldron.data.engine.stream_node import ShuffleNode, StreamNode
 from kauldron.data.py.py_grain_pipeline import PyGrainPipeline, StreamOptions
 from kauldron.utils.immutabledict import ImmutableDict
@@ -41,6 +42,8 @@ class MixtureBase(PyGrainPipeline):
     datasets: Sequence[PyGrainPipeline] = dataclasses.field(kw_only=False)
     shuffle: bool = dataclasses.field(default=True, kw_only=True)
 
+    __root_cfg_fields_to_recurse__ = ("datasets",)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.datasets, Mapping):
@@ -62,7 +65,12 @@ class MixtureBase(PyGrainPipeline):
                 " kd.data.py."
             )
         defaults = {f.name: f.default for f in dataclasses.fields(child)}
-        ignored = [n for n in _IGNORED if getattr(child, n) != defaults[n]]
+        ignored = [
+            field
+            for field in _IGNORED
+            if getattr(child, field) != defaults[field]
+            and field not in child._inherited
+        ]
         if ignored:
             warnings.warn(
                 f"{name}: {label} ({type(child).__name__}) sets {', '.join(ignored)};"
@@ -94,6 +102,11 @@ class MixtureBase(PyGrainPipeline):
             raise ValueError(
                 f"{type(self).__name__}: {label} ({child._name}) has no records."
             )
+
+    def _all_entries(self) -> Iterator[Entry]:
+        for child in self._children().values():
+            yield from child._all_entries()
+        yield from self._entries
 
     @property
     def _is_foreign(self) -> bool:

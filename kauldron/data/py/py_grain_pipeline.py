@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
+import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kauldron.data.drop_remainder import DropRemainder
@@ -25,6 +27,8 @@ from kauldron.data.in_memory import check_num_epochs, frozen_transforms
 from kauldron.data.processes import BatchSize, inherit_share
 from kauldron.data.stream_pipeline import StreamPipeline
 from kauldron.data.transforms.batch_forms import warm_up
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +170,10 @@ class PyGrainPipeline(StreamPipeline):
     def _entries(self) -> tuple[Entry, ...]:
         return parse_entries(self.transforms)
 
+    def _all_entries(self) -> Iterator[Entry]:
+        """The entries of the pipeline and of its parts."""
+        yield from self._entries
+
     @property
     def _is_foreign(self) -> bool:
         """Whether the user builds the data with grain."""
@@ -223,19 +231,25 @@ class PyGrainPipeline(StreamPipeline):
     # ------------------------------------------------------------------------
 
     def _make_executor(self, job: BatchJob) -> Executor:
-        if self.num_workers and not self._is_in_memory:
+        if self.num_workers and self._is_in_memory:
+            _log_once(
+                f"{self._name}: arrays in memory need no worker processes; num_workers="
+                f"{self.num_workers} is ignored.",
+            )
+        elif self.num_workers:
             try:
                 return self._start_workers(job)
             except workers.CannotStartError as error:
-                self._report_once(
+                warnings.warn(
                     f"{self._name}: no worker processes, background threads instead:"
-                    f" {error}."
+                    f" {error}.",
+                    stacklevel=2,
                 )
         stop = job.plan.num_units
         num_threads = getattr(self.read_options, "num_threads", 1)
         if not self.prefetch_batches or not num_threads:
             return InlineExecutor(job.build, 0, stop)
-        for entry in self._entries:
+        for entry in self._all_entries():
             warm_up(entry.transform)
         ahead = max(self.prefetch_batches, num_threads)
         if self._is_in_memory and self.read_options is None:
@@ -254,13 +268,10 @@ class PyGrainPipeline(StreamPipeline):
             describe=lambda unit: _describe_unit(job, unit),
         )
 
-    def _report_once(self, message: str) -> None:
-        if message not in _reported:
-            _reported.add(message)
-            warnings.warn(message, stacklevel=2)
 
-
-_reported: set[str] = set()
+@functools.cache
+def _log_once(message: str) -> None:
+    _log.info("%s", message)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,5 +299,5 @@ def _describe_unit(job: BatchJob, unit: int) -> str:
 def _is_overridden(cls: type, name: str) -> bool:
     for parent in cls.__mro__:
         if name in vars(parent):
-            return not parent.__module__.startswith("kauldron.")
+            return not parent.__module__.startswith("kauldron.data.")
     return False
