@@ -129,7 +129,7 @@ def _run_steps(
         if gather is not None:
             batch = gather(columns, batch)
         with trainstep.sharding.set_global_mesh():
-            state, _ = trainstep._step(state, batch)
+            state, _ = trainstep._checked_step(state, batch)
         return trainstep._constrain(state), None
 
     return jax.lax.scan(body, state, batches)[0]

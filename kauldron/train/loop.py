@@ -194,6 +194,7 @@ class _Run:
             self.chrono.pause(chrono_lib.Pause.CHECKPOINT),
             jax.transfer_guard("allow"),
         ):
+            self._check_step_count()
             self.trainer.writer.flush()
             checkpointer.save(
                 CheckpointState(
@@ -280,6 +281,16 @@ class _Run:
         self.tokens.append(_copy(self.state.step))
         if len(self.tokens) > _MOST_DISPATCHES_IN_FLIGHT:
             self.tokens.pop(0).block_until_ready()
+
+    def _check_step_count(self) -> None:
+        """A checkpoint must hold the state of the step that it is called after."""
+        state_step = int(self.state.step)
+        if state_step != self.step:
+            raise ValueError(
+                f"The state says that {state_step} updates were applied, but there were "
+                f"{self.step}: does {type(self.trainer.trainstep).__name__}._step return "
+                "`state.replace(step=state.step + 1, ...)`?"
+            )
 
     def _on_data_end(self) -> None:
         """Stop here if the data decides how long to train; else it is too short."""

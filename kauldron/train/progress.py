@@ -44,12 +44,13 @@ class Progress:
         console = rich.console.Console(stderr=True)
         if not status.is_lead_host or not (console.is_terminal or console.is_jupyter):
             return self
-        self._is_outermost = Progress._display is None
-        if Progress._display is None:
-            Progress._display = _make_bar(console)
-            Progress._display.start()
-        self._bar = Progress._display
-        self._task = self._bar.add_task(
+        display = Progress._display
+        self._is_outermost = display is None
+        if display is None:
+            display = Progress._display = _make_bar(console)
+            display.start()
+        self._bar = display
+        self._task = display.add_task(
             self._desc,
             total=self._last,
             completed=self._step,

@@ -179,11 +179,11 @@ class TrainStep(config_util.UpdateFromRootCfg):
         with self.sharding.set_global_mesh():
             if checkify_error_categories:
                 checked = checkify.checkify(
-                    self._step, errors=checkify_error_categories
+                    self._checked_step, errors=checkify_error_categories
                 )
                 error, (state, context) = checked(state, batch)
             else:
-                state, context = self._step(state, batch)
+                state, context = self._checked_step(state, batch)
         aux = context.get_aux_state(
             return_losses=return_losses,
             return_metrics=return_metrics,
@@ -191,6 +191,23 @@ class TrainStep(config_util.UpdateFromRootCfg):
         )
         aux = kd_sharding.with_sharding_constraint(aux, self.sharding.aux)
         return self._constrain(state), aux.replace(error=error)
+
+    def _checked_step(
+        self, state: TrainState, batch: Any
+    ) -> tuple[TrainState, Context]:
+        """`_step`, whose result may be that of a subclass."""
+        result: Any = self._step(state, batch)
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise TypeError(
+                f"{type(self).__name__}._step must return (state, context), got "
+                f"{type(result).__name__}."
+            )
+        if not isinstance(result[1], Context):
+            raise TypeError(
+                f"{type(self).__name__}._step must return a kd.train.Context (or a "
+                f"subclass) after the state, got {type(result[1]).__name__}."
+            )
+        return result
 
     def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, Context]:
         """One step inside `jit`: the method to override.

@@ -88,8 +88,8 @@ def check(trainer: Trainer) -> None:
 
 def _check_integers(trainer: Trainer) -> None:
     for name, expected in _INTEGERS.items():
-        value: Any = getattr(trainer, name)
-        if value is None and name != "seed":
+        value = getattr(trainer, name)
+        if value is None:
             continue
         try:
             number = operator.index(value)

@@ -38,7 +38,7 @@ def context_specs(trainer: Trainer) -> Context:
     """The context after one train step as `jax.ShapeDtypeStruct`s."""
     with trainer.sharding.set_global_mesh():
         _, context = jax.eval_shape(
-            trainer.trainstep._step, trainer.state_specs, batch_specs(trainer)
+            trainer.trainstep._checked_step, trainer.state_specs, batch_specs(trainer)
         )
     return context
 

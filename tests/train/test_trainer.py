@@ -66,10 +66,23 @@ def test_aliases_survive_replace_and_are_no_fields(tmp_path):
 
 
 def test_none_becomes_a_part_that_does_nothing(tmp_path):
-    names = (
-        ["evals", "checkpointer", "init_transform", "profiler", "writer", "exporter", "schedules"]
-    )
-    names += ["train_metrics", "train_summaries", "aux", "setup", "rng_streams", "sharding"]
+    names = [
+        "evals",
+        "checkpointer",
+        "init_transform",
+        "profiler",
+        "writer",
+        "exporter",
+        "schedules",
+    ]
+    names += [
+        "train_metrics",
+        "train_summaries",
+        "aux",
+        "setup",
+        "rng_streams",
+        "sharding",
+    ]
     trainer = make_trainer(tmp_path, trainstep=None, **dict.fromkeys(names))
     assert isinstance(trainer.checkpointer, kd.ckpts.NoopCheckpointer)
     assert isinstance(trainer.writer, kd.train.NoopWriter)

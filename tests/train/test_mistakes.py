@@ -1,0 +1,466 @@
+"""What a user gets wrong, and the words that say where and how to put it right."""
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+import pytest
+
+from kauldron import kd, kontext
+from tests.train.toy import Linear, make_ds, make_trainer
+
+X = np.zeros((64, 4), np.float32)
+Y = np.zeros((64, 2), np.float32)
+
+
+class Wide(nn.Module):
+    """Three outputs where the targets have two."""
+
+    x: kontext.Key = kontext.REQUIRED
+
+    @nn.compact
+    def __call__(self, x):
+        return {"y": nn.Dense(3, name="dense")(x)}
+
+
+class Noisy(nn.Module):
+    """Asks for a random stream that nobody named."""
+
+    @nn.compact
+    def __call__(self, batch):
+        noise = jax.random.normal(self.make_rng("noise"))
+        return {"y": nn.Dense(2, name="dense")(batch["x"]) + noise}
+
+
+class TwoInputs(nn.Module):
+    """Has an argument without a key."""
+
+    x: kontext.Key = kontext.REQUIRED
+
+    @nn.compact
+    def __call__(self, x, mask):
+        return {"y": nn.Dense(2, name="dense")(x * mask)}
+
+
+class Undefined(kd.train.TrainStep):
+    """Returns the state alone."""
+
+    def _step(self, state, batch):
+        return state.replace(step=state.step + 1)
+
+
+def arrays(batch_size=16, num_epochs=None, **columns):
+    return kd.data.py.Arrays(
+        columns, shuffle=False, num_epochs=num_epochs, batch_size=batch_size
+    )
+
+
+def l2(preds="preds.y", targets="batch.y"):
+    return {"train_losses": {"l2": kd.losses.L2(preds=preds, targets=targets)}}
+
+
+def metric(**kwargs):
+    return {"train_metrics": {"mine": kd.metrics.Norm(**kwargs)}}
+
+
+def labels(values):
+    loss = kd.losses.SoftmaxCrossEntropyWithIntLabels(
+        logits="preds.y", labels="batch.label"
+    )
+    return {"train_ds": arrays(x=X, label=values), "train_losses": {"ce": loss}}
+
+
+def multi(**optimizers):
+    return {
+        "trainstep": kd.contrib.train.MultiTrainStep(),
+        "optimizer": kd.contrib.train.multi_optimizer(**optimizers),
+    }
+
+
+def evaluator(**kwargs):
+    run = kd.evals.EveryNSteps(1)
+    return {"evals": {"val": kd.evals.Evaluator(run=run, **kwargs)}}
+
+
+#
+# Found when the trainer is built
+#
+
+WHEN_BUILT = {
+    "model is a number": (
+        lambda: {"model": 5},
+        ["`trainer.model` must be a flax module", "got int: 5"],
+    ),
+    "model is a class": (
+        lambda: {"model": Linear},
+        ["`trainer.model`", "got the class Linear itself: call it"],
+    ),
+    "optimizer is a learning rate": (
+        lambda: {"optimizer": 1e-3},
+        ["`trainer.optimizer`", "`optax.adam(1e-3)`", "got float: 0.001"],
+    ),
+    "optimizer is not called": (
+        lambda: {"optimizer": optax.adam},
+        ["`trainer.optimizer` must be an optax", "got the function adam"],
+    ),
+    "data is a dict of arrays": (
+        lambda: {"train_ds": {"x": X}},
+        ["`trainer.train_ds` must be a pipeline", "`kd.data.py.Arrays`", "got dict"],
+    ),
+    "evaluation data is a list": (
+        lambda: {"eval_ds": [1, 2]},
+        ["`trainer.eval_ds` must be a pipeline", "got list: [1, 2]"],
+    ),
+    "number of steps is a float": (
+        lambda: {"num_train_steps": 1e5},
+        ["`trainer.num_train_steps` must be an integer", "got float: 100000.0"],
+    ),
+    "number of steps is a text": (
+        lambda: {"num_train_steps": "10"},
+        ["`trainer.num_train_steps` must be an integer", "got str: '10'"],
+    ),
+    "number of steps is negative": (
+        lambda: {"num_train_steps": -1},
+        ["`trainer.num_train_steps` must be at least 0", "-1"],
+    ),
+    "log interval is a float": (
+        lambda: {"log_metrics_every": 2.5},
+        ["`trainer.log_metrics_every` must be an integer", "2.5"],
+    ),
+    "log interval is negative": (
+        lambda: {"log_summaries_every": -2},
+        ["`trainer.log_summaries_every`", "at least 1 (None or 0 for never)", "-2"],
+    ),
+    "seed is a text": (
+        lambda: {"seed": "abc"},
+        ["`trainer.seed` must be an integer", "got str: 'abc'"],
+    ),
+    "steps per dispatch of zero": (
+        lambda: {"steps_per_dispatch": 0},
+        ["`trainer.steps_per_dispatch` must be 'auto' or at least 1", "got 0"],
+    ),
+    "unknown way to treat what is not finite": (
+        lambda: {"on_nonfinite": "panic"},
+        ["`trainer.on_nonfinite`", "'ignore', 'warn' or 'raise'", "'panic'"],
+    ),
+    "checks by name": (
+        lambda: {"checkify_error_categories": "float_checks"},
+        ["`trainer.checkify_error_categories`", "checkify.float_checks", "got str"],
+    ),
+    "loss is a function": (
+        lambda: {"train_losses": {"a": lambda context: 0.0}},
+        ["`trainer.train_losses['a']` must be a loss", "kd.losses.L2", "the function"],
+    ),
+    "losses are a list": (
+        lambda: {"train_losses": [kd.losses.L2(preds="a", targets="b")]},
+        ["`trainer.train_losses` must be a mapping from names", "got list"],
+    ),
+    "losses are given twice": (
+        lambda: {"losses": {"a": kd.losses.L2(preds="a", targets="b")}},
+        ["losses and train_losses are both set"],
+    ),
+    "metric is a class": (
+        lambda: {"train_metrics": {"n": kd.metrics.Norm}},
+        ["`trainer.train_metrics['n']` must be a metric", "class Norm itself: call it"],
+    ),
+    "nested metric is a number": (
+        lambda: {"train_metrics": {"a": {"b": 3}}},
+        ["`trainer.train_metrics['a']['b']` must be a metric", "got int: 3"],
+    ),
+    "summary is a text": (
+        lambda: {"train_summaries": {"a": "batch.image"}},
+        ["`trainer.train_summaries['a']` must be a summary", "got str"],
+    ),
+    "schedule is a number": (
+        lambda: {"schedules": {"lr": 0.1}},
+        ["`trainer.schedules['lr']` must be a function of the step", "got float: 0.1"],
+    ),
+    "writer is a name": (
+        lambda: {"writer": "tensorboard"},
+        ["`trainer.writer` must be a WriterBase", "got str: 'tensorboard'"],
+    ),
+    "checkpointer is a number": (
+        lambda: {"checkpointer": 100},
+        ["`trainer.checkpointer` must be a BaseCheckpointer", "got int: 100"],
+    ),
+    "rng streams are names": (
+        lambda: {"rng_streams": ["dropout"]},
+        ["`trainer.rng_streams` must be a RngStreams", "got list"],
+    ),
+    "rng stream is given twice": (
+        lambda: {"rng_streams": kd.train.RngStreams([kd.train.RngStream("a")] * 2)},
+        ["Rng streams given more than once: a"],
+    ),
+    "setup is a dict": (
+        lambda: {"setup": {"tags": "a"}},
+        ["`trainer.setup` must be a Setup", "got dict"],
+    ),
+    "step is a function": (
+        lambda: {"trainstep": lambda state, batch: state},
+        ["`trainer.trainstep` must be a TrainStep", "the function"],
+    ),
+    "profiler that never ends": (
+        lambda: {
+            "profiler": kd.inspect.Profiler(
+                num_profile_steps=None, profile_duration_ms=None
+            )
+        },
+        ["`num_profile_steps` or `profile_duration_ms`"],
+    ),
+    "writers hold something else": (
+        lambda: {"writer": kd.train.MultiWriter(writers=["stdout"])},
+        ["MultiWriter.writers[0] must be a writer", "got str: 'stdout'"],
+    ),
+    "field that does not exist": (
+        lambda: {"optimiser": optax.sgd(1.0)},
+        ["Trainer has no field 'optimiser'", "Did you mean 'optimizer'?"],
+    ),
+    "evaluators are a list": (
+        lambda: {"evals": []},
+        ["`trainer.evals` must be a mapping from names", "got list"],
+    ),
+    "evaluator is a number": (
+        lambda: {"evals": {"val": 3}},
+        ["`trainer.evals['val']` must be an evaluator", "got int: 3"],
+    ),
+    "evaluator called train": (
+        lambda: {
+            "evals": {"train": kd.evals.Evaluator(run=kd.evals.Once(0), ds=make_ds())}
+        },
+        ["'train'", "evaluator"],
+    ),
+    "evaluator without data": (
+        evaluator,
+        ["evaluator 'val' has no data", "`cfg.evals.val.ds` or `cfg.eval_ds`"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHEN_BUILT)
+def test_mistake_is_found_when_the_trainer_is_built(tmp_path, name):
+    changes, words = WHEN_BUILT[name]
+    with pytest.raises((ValueError, TypeError)) as error:
+        make_trainer(tmp_path, **changes())
+    _assert_said(words, error.value)
+
+
+#
+# Found when shapes are looked at, before anything is computed
+#
+
+BY_SHAPES = {
+    "key of the model leads nowhere": (
+        lambda: {"model": Linear(x="batch.imgae")},
+        [
+            "Linear",
+            "x = 'batch.imgae'",
+            "'batch' (dict) has no 'imgae'",
+            "x: float32[16",
+        ],
+    ),
+    "key of the model is not set": (
+        lambda: {"model": Linear()},
+        ["Linear", "required keys are not set: x", "'batch.image'"],
+    ),
+    "argument of the model has no key": (
+        lambda: {"model": TwoInputs(x="batch.x")},
+        ["TwoInputs", "mask"],
+    ),
+    "key of the model reads its own output": (
+        lambda: {"model": Linear(x="preds.x")},
+        ["x = 'preds.x'", "The context has no `preds`"],
+    ),
+    "key of a loss misspells a prediction": (
+        lambda: l2(preds="preds.yy"),
+        ["loss 'l2'", "preds = 'preds.yy'", "Did you mean: 'preds.y'"],
+    ),
+    "key of a loss misspells its root": (
+        lambda: l2(preds="pred.y"),
+        ["loss 'l2'", "The context has no `pred`", "'preds.y'", "interms"],
+    ),
+    "key of a loss names a missing field": (
+        lambda: l2(targets="batch.label"),
+        ["loss 'l2'", "targets = 'batch.label'", "Available: x: float32[16,4], y"],
+    ),
+    "key of a loss is not set": (
+        lambda: {"train_losses": {"l2": kd.losses.L2(preds="preds.y")}},
+        ["loss 'l2'", "required keys are not set: targets"],
+    ),
+    "loss reads the whole batch": (
+        lambda: l2(targets="batch"),
+        ["loss 'l2'", "targets='batch': dict"],
+    ),
+    "prediction and target differ in shape": (
+        lambda: {"model": Wide(x="batch.x")},
+        [
+            "'l2'",
+            "preds='preds.y': float32 (16, 3)",
+            "targets='batch.y': float32 (16, 2)",
+        ],
+    ),
+    "labels are floats": (
+        lambda: labels(np.zeros((64, 1), np.float32)),
+        ["'ce'", "labels='batch.label': float32 (16, 1)", "'float32'", "integer"],
+    ),
+    "labels lack the last dimension": (
+        lambda: labels(np.zeros(64, np.int32)),
+        ["'ce'", "labels='batch.label': int32 (16,)", "*a 1"],
+    ),
+    "key of a metric misspells a parameter": (
+        lambda: metric(tensor="params.dense.kernl"),
+        ["metrics/mine", "'params.dense.kernl'", "Did you mean: 'params.dense.kernel'"],
+    ),
+    "metric reads a field that is filled later": (
+        lambda: metric(tensor="metric_states.other"),
+        ["metrics/mine", "metric_states"],
+    ),
+    "random stream has no name in the config": (
+        lambda: {"model": Noisy()},
+        ["noise", "cfg.rng_streams", "kd.train.RngStream("],
+    ),
+    "data holds texts": (
+        lambda: {"train_ds": arrays(x=X, y=Y, name=np.array(["a"] * 64))},
+        ["`trainer.train_ds`", "'name'", "kd.data.Elements(drop=['name'])"],
+    ),
+    "data has no records": (
+        lambda: {"train_ds": arrays(x=X[:0], y=Y[:0])},
+        ["Arrays has no records"],
+    ),
+    "arrays of different length": (
+        lambda: {"train_ds": arrays(x=X, y=Y[:3])},
+        ["differ in their first dimension", "x: 64, y: 3"],
+    ),
+    "ordinary optimizer with a step for several": (
+        lambda: {"trainstep": kd.contrib.train.MultiTrainStep()},
+        ["MultiTrainStep needs", "multi_optimizer(loss_name=...)", "got Gradient"],
+    ),
+    "several optimizers with the ordinary step": (
+        lambda: {"optimizer": kd.contrib.train.multi_optimizer(l2=optax.sgd(1.0))},
+        ["multi_optimizer", "cfg.trainstep = kd.contrib.train.MultiTrainStep()"],
+    ),
+    "optimizer of a loss that does not exist": (
+        lambda: multi(generator=optax.sgd(1.0)),
+        ["multi_optimizer names generator", "Losses: l2"],
+    ),
+    "step that forgets the context": (
+        lambda: {"trainstep": Undefined()},
+        ["Undefined._step", "(state, context)", "got TrainState"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_SHAPES)
+def test_mistake_is_found_by_shapes_alone(tmp_path, name):
+    changes, words = BY_SHAPES[name]
+    with pytest.raises(Exception) as error:
+        make_trainer(tmp_path, **changes()).context_specs
+    _assert_said(words, error.value)
+
+
+#
+# Found at the start of a run
+#
+
+AT_THE_START = {
+    "model is not set": (
+        lambda: {"model": None},
+        ["`trainer.model` is not set; set `cfg.model = ...`"],
+    ),
+    "data is not set": (
+        lambda: {"train_ds": None},
+        ["`trainer.train_ds` is not set; set `cfg.train_ds = ...`"],
+    ),
+    "workdir is not set": (
+        lambda: {"workdir": ""},
+        ["workdir is not set", "`cfg.workdir = ...`", "`--cfg.workdir=...`"],
+    ),
+    "workdir is a file": (
+        lambda: {"workdir": __file__},
+        ["The workdir cannot be written", "`cfg.workdir`", "test_mistakes.py"],
+    ),
+    "workdir is below a file": (
+        lambda: {"workdir": f"{__file__}/run"},
+        ["The workdir cannot be written", "Not a directory", "test_mistakes.py/run"],
+    ),
+    "endless data and no number of steps": (
+        lambda: {"num_train_steps": None},
+        ["cfg.num_train_steps", "cfg.stop_after_steps", "cfg.train_ds.num_epochs"],
+    ),
+    "mapped endless data and no number of steps": (
+        lambda: {
+            "num_train_steps": None,
+            "train_ds": make_ds().map(lambda batch: batch),
+        },
+        ["`trainer.train_ds` repeats forever", "cfg.num_train_steps"],
+    ),
+    "fewer records than one batch": (
+        lambda: {"train_ds": arrays(num_epochs=1, x=X[:3], y=Y[:3])},
+        ["`trainer.train_ds` has no batch", "fewer records than one batch"],
+    ),
+    "data cannot live on the device": (
+        lambda: {
+            "train_ds": make_ds(
+                device_resident=True,
+                transforms=[kd.data.py.RandomCrop(key="x", shape=(3,))],
+            )
+        },
+        ["device_resident=True", "RandomCrop"],
+    ),
+    "trainer of an evaluation is trained": (
+        lambda: {"setup": kd.train.Setup(eval_only=True)},
+        ["evaluates an earlier run", "continuous_eval"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AT_THE_START)
+def test_mistake_is_found_at_the_start_of_a_run(tmp_path, name):
+    changes, words = AT_THE_START[name]
+    changes = {"workdir": str(tmp_path / "run"), "writer": None} | changes()
+    trainer = make_trainer(changes.pop("workdir"), checkpointer=None, **changes)
+    with pytest.raises((ValueError, OSError)) as error:
+        trainer.train()
+    _assert_said(words, error.value)
+
+
+def test_evaluation_of_endless_data_names_the_evaluator(tmp_path):
+    trainer = make_trainer(tmp_path, writer=None, **evaluator(ds=make_ds()))
+    with pytest.raises(ValueError) as error:
+        trainer.train()
+    _assert_said(["val", "repeats forever", "num_batches", "num_epochs=1"], error.value)
+
+
+def test_metric_of_training_only_says_so_in_an_evaluation(tmp_path):
+    metrics = {"g": kd.metrics.Norm(tensor="grads.dense.kernel")}
+    changes = evaluator(ds=make_ds(), num_batches=1, metrics=metrics)
+    with pytest.raises(KeyError) as error:
+        make_trainer(tmp_path, writer=None, checkpointer=None, **changes).train()
+    words = [
+        "val failed at step 0",
+        "metrics/g",
+        "'grads.dense.kernel'",
+        "only in train",
+    ]
+    _assert_said(words, error.value)
+
+
+def test_checkpoint_of_another_model_is_refused_with_the_paths(tmp_path):
+    make_trainer(tmp_path, num_train_steps=1, writer=None).train()
+    other = make_trainer(tmp_path, num_train_steps=2, model=Wide(x="batch.x"), **l2())
+    with pytest.raises(ValueError) as error:
+        other.train()
+    _assert_said(["ckpt_1", "params.dense.kernel", "4, 2", "4, 3"], error.value)
+
+
+def test_training_without_losses_is_warned_about(tmp_path):
+    trainer = make_trainer(
+        tmp_path, train_losses={}, num_train_steps=1, writer=None, checkpointer=None
+    )
+    with pytest.warns(UserWarning, match="`trainer.train_losses` is empty"):
+        trainer.train()
+
+
+def _assert_said(words, error):
+    text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+    missing = [word for word in words if word not in text]
+    assert not missing, f"{missing} not in:\n{text}"
