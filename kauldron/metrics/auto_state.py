@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import types
@@ -87,10 +88,6 @@ def _data_field(merger: field_mergers.Merger, kwargs: dict[str, Any]) -> Any:
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
-def _merger_of(field: dataclasses.Field) -> field_mergers.Merger | None:
-    return field.metadata.get(_MERGER)
-
-
 #
 # The state
 #
@@ -128,11 +125,10 @@ class AutoState(State[MetricT]):
                 _mark_static(cls, name)
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            is_unmarked = _UNMARKED in field.metadata
-            if is_unmarked and _holds_arrays(getattr(self, field.name)):
+        for name in _unmarked_fields(type(self)):
+            if _holds_arrays(getattr(self, name)):
                 raise TypeError(
-                    f"Field {field.name!r} of {type(self).__qualname__} is static but"
+                    f"Field {name!r} of {type(self).__qualname__} is static but"
                     " got an array. Declare how it merges: use sum_field, min_field,"
                     " max_field, concat_field or truncate_field."
                 )
@@ -148,25 +144,19 @@ class AutoState(State[MetricT]):
                 f" {type(other).__qualname__}."
             )
         # Static fields first: they tell how many entries a truncated field keeps.
-        static = {
-            field.name: self._merge_static(field.name, other)
-            for field in dataclasses.fields(self)
-            if _merger_of(field) is None and field.init and field.name != "parent"
-        }
-        merged = self.replace(parent=common_parent(self, other), **static)
+        changes = self._merge_static(other)
+        merged = self.replace(**changes) if changes else self
         data = {
-            field.name: self._merge_data(field, other, merged)
-            for field in dataclasses.fields(self)
-            if _merger_of(field) is not None
+            name: self._merge_data(name, merger, other, merged)
+            for name, merger in _data_fields(type(self))
         }
         return merged.replace(**data)
 
     def finalize(self) -> Self:
         return self.replace(
             **{
-                field.name: self._finalize_field(field)
-                for field in dataclasses.fields(self)
-                if _merger_of(field) is not None
+                name: self._finalize_data(name, merger)
+                for name, merger in _data_fields(type(self))
             }
         )
 
@@ -174,44 +164,81 @@ class AutoState(State[MetricT]):
         """The data fields as a namespace, on the host; inner states computed."""
         return types.SimpleNamespace(
             **{
-                field.name: _value_of(getattr(self, field.name))
-                for field in dataclasses.fields(self)
-                if _merger_of(field) is not None
+                name: _value_of(getattr(self, name))
+                for name, _ in _data_fields(type(self))
             }
         )
 
-    def _merge_static(self, name: str, other: Self) -> Any:
-        left, right = getattr(self, name), getattr(other, name)
-        if left is EMPTY or right is EMPTY:
-            return right if left is EMPTY else left
-        if not is_equal(left, right):
-            raise ValueError(
-                f"Cannot merge states of {type(self).__qualname__}: the static field"
-                f" {name!r} is {left!r} in one and {right!r} in the other."
-            )
-        return left
+    def _merge_static(self, other: Self) -> dict[str, Any]:
+        """Parent and static fields that come from the other state."""
+        changes = {}
+        if self.parent is not other.parent:
+            changes["parent"] = common_parent(self, other)
+        for name in _static_fields(type(self)):
+            left, right = getattr(self, name), getattr(other, name)
+            if left is EMPTY:
+                changes[name] = right
+            elif right is not EMPTY and not is_equal(left, right):
+                raise ValueError(
+                    f"Cannot merge states of {type(self).__qualname__}: the static"
+                    f" field {name!r} is {left!r} in one and {right!r} in the other."
+                )
+        return changes
 
-    def _merge_data(self, field: dataclasses.Field, other: Self, merged: Self) -> Any:
-        left, right = getattr(self, field.name), getattr(other, field.name)
+    def _merge_data(
+        self, name: str, merger: field_mergers.Merger, other: Self, merged: Self
+    ) -> Any:
+        left, right = getattr(self, name), getattr(other, name)
         if left is EMPTY or right is EMPTY:
             return right if left is EMPTY else left
         if left is None and right is None:
             return None
-        merger = field.metadata[_MERGER]
-        where = f"field {field.name!r} of {type(self).__qualname__}"
         if left is None or right is None:
-            raise ValueError(f"Cannot {merger.verb} None with a value: {where}.")
-        with error_prefix(f"Cannot {merger.verb} {where}: "):
+            raise ValueError(
+                f"Cannot {merger.verb} None with a value: {self._where(name)}."
+            )
+        try:
             return merger.merge(left, right, merged)
+        except Exception:
+            with error_prefix(f"Cannot {merger.verb} {self._where(name)}: "):
+                raise
 
-    def _finalize_field(self, field: dataclasses.Field) -> Any:
-        value = getattr(self, field.name)
+    def _finalize_data(self, name: str, merger: field_mergers.Merger) -> Any:
+        value = getattr(self, name)
         if value is EMPTY or value is None:
             return value
-        merger = field.metadata[_MERGER]
-        where = f"field {field.name!r} of {type(self).__qualname__}"
-        with error_prefix(f"Cannot {merger.verb} {where}: "):
+        try:
             return merger.finalize(value, self)
+        except Exception:
+            with error_prefix(f"Cannot {merger.verb} {self._where(name)}: "):
+                raise
+
+    def _where(self, name: str) -> str:
+        return f"field {name!r} of {type(self).__qualname__}"
+
+
+@functools.cache
+def _data_fields(cls: type) -> tuple[tuple[str, field_mergers.Merger], ...]:
+    """Names of the data fields, and how each is merged."""
+    return tuple(
+        (field.name, field.metadata[_MERGER])
+        for field in dataclasses.fields(cls)
+        if _MERGER in field.metadata
+    )
+
+
+@functools.cache
+def _static_fields(cls: type) -> tuple[str, ...]:
+    return tuple(
+        field.name
+        for field in dataclasses.fields(cls)
+        if _MERGER not in field.metadata and field.init and field.name != "parent"
+    )
+
+
+@functools.cache
+def _unmarked_fields(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(cls) if _UNMARKED in f.metadata)
 
 
 def _mark_static(cls: type, name: str) -> None:
@@ -242,6 +269,8 @@ def _is_class_variable(annotation: Any) -> bool:
 
 
 def _holds_arrays(value: Any) -> bool:
+    if isinstance(value, str | int | float | None):
+        return False
     return any(
         isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(value)
     )

@@ -70,6 +70,8 @@ def is_traced(tree: Any) -> bool:
     """Whether any leaf is a tracer; constant time for collections."""
     if isinstance(tree, Collected):  # its pieces went into jit together, or none did
         tree = tree.sample
+    if isinstance(tree, np.ndarray | jax.Array):
+        return isinstance(tree, jax.core.Tracer)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
@@ -77,7 +79,8 @@ def start_copy(value: Any) -> None:
     """Start copying a piece to the host without waiting; collections are under way."""
     if isinstance(value, Collected):
         return
-    for leaf in jax.tree.leaves(value):
+    leaves = [value] if isinstance(value, jax.Array) else jax.tree.leaves(value)
+    for leaf in leaves:
         if isinstance(leaf, jax.Array):
             leaf.copy_to_host_async()
 

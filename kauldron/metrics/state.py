@@ -103,7 +103,7 @@ def _wrap_merge(merge: Callable[..., Any]) -> Callable[..., Any]:
         if type(self).merge is not wrapper:
             return merge(self, other)
         parent = common_parent(self, other)
-        with jax.transfer_guard("allow"):
+        with jax.transfer_guard_host_to_device("allow"):  # the zeros of empty states
             merged = merge(self, other)
         return merged if merged.parent is parent else merged.replace(parent=parent)
 
