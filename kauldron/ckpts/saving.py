@@ -126,6 +126,9 @@ class SaveSession:
         if self._checkpointer.on_save_error == "warn":
             status.log_warning(f"{prefix}{error}. Training goes on without it.")
             return
+        if isinstance(error, OSError) and error.strerror:
+            error.strerror = f"{prefix}{error.strerror}"
+            raise error
         with error_prefix(prefix):
             raise error
 

@@ -1,0 +1,316 @@
+"""Checkpoints of real runs."""
+
+import json
+import resource
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from kauldron import kd, konfig, writers
+from kauldron.ckpts import pending_save, saving
+from tests.ckpts.states import assert_equal
+from tests.train.toy import make_ds, make_trainer
+
+
+def _saved(**kwargs):
+    return kd.ckpts.Checkpointer(**{"save_interval_steps": 4, **kwargs})
+
+
+def _steps(workdir):
+    root = workdir / "checkpoints"
+    return sorted(int(path.name.removeprefix("ckpt_")) for path in root.iterdir())
+
+
+@pytest.mark.parametrize(
+    "kwargs, kept",
+    [
+        ({"save_interval_steps": 3, "max_to_keep": 2}, [9, 10]),
+        ({"save_interval_steps": 5, "max_to_keep": None}, [0, 5, 10]),
+        ({"max_to_keep": None, "never_save_step_zero": True}, [4, 8, 10]),
+        ({"max_to_keep": 1, "save_on_steps": [1, 7], "keep_period": 7}, [0, 7, 10]),
+    ],
+)
+def test_run_leaves_the_newest_multiples_and_the_last_step(tmp_path, kwargs, kept):
+    make_trainer(tmp_path, checkpointer=_saved(**kwargs)).train()
+    assert _steps(tmp_path) == kept
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_run_goes_on_from_the_one_before_if_the_newest_is_damaged(tmp_path, caplog):
+    whole, _ = make_trainer(tmp_path / "whole", num_train_steps=12).train()
+    half = make_trainer(tmp_path / "half", num_train_steps=12, stop_after_steps=8)
+    half.train()
+    newest = tmp_path / "half" / "checkpoints" / "ckpt_8"
+    (newest / "default" / "manifest.ocdbt").unlink()
+    rest, _ = half.replace(stop_after_steps=None).train()
+    assert "ckpt_8 cannot be read" in caplog.text
+    assert_equal(rest, whole)
+    again = half.replace(stop_after_steps=None)
+    assert again.checkpointer.all_steps == [4, 8, 12]
+    assert_equal(again.checkpointer.restore(again.init_state(), step=12), whole)
+    assert int(again.checkpointer.restore(again.init_state(), step=8).step) == 8
+
+
+def test_state_comes_back_on_the_shardings_of_the_state(tmp_path):
+    trainer = make_trainer(tmp_path)
+    state, _ = trainer.train()
+    target = trainer.init_state()
+    shardings = jax.tree.map(lambda x: x.sharding, target)
+    restored = trainer.checkpointer.restore(target, step=-1)
+    assert isinstance(restored, kd.train.TrainState)
+    assert_equal(restored, state)
+    assert jax.tree.map(lambda x: x.sharding, restored) == shardings
+    assert_equal(trainer.checkpointer.restore(trainer.state_specs), state)
+    everything = kd.ckpts.items.StandardCheckpointItem()
+    stored = trainer.checkpointer.restore(everything)
+    assert set(stored) == {"step", "params", "collections", "opt_state"}
+
+
+def test_time_of_saving_is_reported_by_itself(tmp_path):
+    make_trainer(tmp_path, num_train_steps=10, log_metrics_every=1).train()
+    lines = writers.read_scalars(tmp_path / "train")
+    names = {name for line in lines for name in line["values"]}
+    assert "perf_stats/checkpoint/avg_time_sec" in names
+
+
+def test_run_rebuilt_from_its_files_has_its_weights(tmp_path):
+    with konfig.imports():
+        import optax as optax_cfg
+
+        from kauldron import kd as kd_cfg
+        from tests.train import toy
+
+    ds = kd_cfg.data.py.Arrays(toy.make_arrays, shuffle=True, batch_size=16)
+    cfg = kd_cfg.train.Trainer(
+        workdir=str(tmp_path),
+        train_ds=ds,
+        eval_ds=ds,  # shared by two parts of the config
+        model=toy.Linear(x="batch.x"),
+        train_losses={"l2": kd_cfg.losses.L2(preds="preds.y", targets="batch.y")},
+        optimizer=optax_cfg.adam(1e-2),
+        checkpointer=kd_cfg.ckpts.Checkpointer(save_interval_steps=2),
+        num_train_steps=3,
+        profiler=None,
+    )
+    state, _ = konfig.resolve(cfg).train()
+    content = json.loads((tmp_path / "config.json").read_text())
+    for description in (content, konfig.ConfigDict(content)):
+        trainer = kd.konfig.resolve(description)
+        restored = trainer.checkpointer.restore(trainer.init_state())
+        assert_equal(restored, state)
+
+
+#
+# Loading other runs
+#
+
+
+class Refusing(kd.ckpts.InitTransform):
+    def transform(self, state):
+        raise AssertionError("init transforms are for fresh starts")
+
+
+def test_resuming_does_not_run_init_transforms(tmp_path):
+    make_trainer(tmp_path, stop_after_steps=4).train()
+    state, _ = make_trainer(tmp_path, init_transform=Refusing()).train()
+    assert int(state.step) == 10
+    with pytest.raises(AssertionError, match="fresh starts"):
+        make_trainer(tmp_path / "fresh", init_transform=Refusing()).train()
+
+
+def test_fine_tuning_starts_from_the_loaded_weights(tmp_path):
+    source, _ = make_trainer(tmp_path / "source").train()
+    loader = kd.ckpts.SimpleCheckpointLoader(workdir=tmp_path / "source")
+    tuned = make_trainer(
+        tmp_path / "tuned",
+        init_transform=loader,
+        optimizer=optax.chain(kd.optim.decay_to_init(0.5), optax.sgd(0.1)),
+    )
+    state = tuned.init_state()
+    assert_equal(state.params, source.params)
+    assert int(state.step) == 0
+    assert_equal(state.opt_state[0].init_params, source.params)
+    trained, _ = tuned.train()
+    assert_equal(trained.opt_state[0].init_params, source.params)
+
+
+def test_experiment_continues_in_another_workdir(tmp_path):
+    whole, _ = make_trainer(tmp_path / "whole", num_train_steps=9).train()
+    make_trainer(tmp_path / "first", num_train_steps=9, stop_after_steps=5).train()
+    names = {name: name for name in ("step", "params", "collections", "opt_state")}
+    loader = kd.ckpts.PartialKauldronLoader(
+        workdir=tmp_path / "first", new_to_old=names
+    )
+    second = make_trainer(tmp_path / "second", num_train_steps=9, init_transform=loader)
+    begin = second.init_state()
+    assert int(begin.step) == 5 and int(begin.opt_state[0].count) == 5
+    state, _ = second.train()
+    assert int(state.step) == 9 and int(state.opt_state[0].count) == 9
+    assert _steps(tmp_path / "second") == [5, 8, 9]
+    points = writers.read_scalars(tmp_path / "second" / "train")
+    assert points[0]["step"] == 5
+    assert jax.tree.structure(state) == jax.tree.structure(whole)
+
+
+def test_model_that_got_larger_keeps_its_new_parts(tmp_path):
+    source, _ = make_trainer(tmp_path / "source").train()
+    loader = kd.ckpts.PartialKauldronLoader(
+        workdir=tmp_path / "source",
+        new_to_old={"params.dense.kernel": "params.dense.kernel"},
+    )
+    state = make_trainer(tmp_path / "new", init_transform=loader).init_state()
+    np.testing.assert_array_equal(
+        state.params["dense"]["kernel"], source.params["dense"]["kernel"]
+    )
+    np.testing.assert_array_equal(state.params["dense"]["bias"], jnp.zeros(2))
+
+
+#
+# Keeping the best
+#
+
+
+class Scripted(kd.evals.EvaluatorBase):
+    """An evaluator with foreseen values."""
+
+    values: tuple[float, ...] = ()
+
+    def evaluate(self, state, step):
+        return kd.train.AuxiliariesOutput(
+            metric_values={"accuracy": jnp.asarray(self.values[step])},
+            loss_values={"l2": -self.values[step]},
+        )
+
+
+@pytest.mark.parametrize(
+    "path, mode", [("my_eval.accuracy", "max"), ("my_eval.losses.l2", "min")]
+)
+def test_best_and_newest_stay_and_a_restart_goes_on_from_the_newest(
+    tmp_path, path, mode
+):
+    evaluator = Scripted(
+        run=kd.evals.EveryNSteps(1), values=(0.1, 0.9, 0.8, 0.3, 0.2, 0.1, 0.4)
+    )
+    checkpointer = _saved(
+        save_interval_steps=1, max_to_keep=1, best_metric_path=path, best_mode=mode
+    )
+    trainer = make_trainer(
+        tmp_path,
+        num_train_steps=6,
+        stop_after_steps=4,
+        evals={"my_eval": evaluator},
+        checkpointer=checkpointer,
+    )
+    trainer.train()
+    assert trainer.checkpointer.all_steps == [1, 4]
+    assert trainer.checkpointer.best_step == 1
+    rest = trainer.replace(stop_after_steps=None)
+    state, _ = rest.train()
+    assert int(state.step) == 6
+    assert rest.checkpointer.all_steps == [1, 6]
+    assert rest.checkpointer.best_step == 1
+
+
+def test_values_of_training_can_rank_if_the_step_before_was_logged(tmp_path):
+    checkpointer = _saved(
+        max_to_keep=None, best_metric_path="train.losses.l2", best_mode="min"
+    )
+    trainer = make_trainer(tmp_path, log_metrics_every=1, checkpointer=checkpointer)
+    trainer.train()
+    points = {
+        line["step"]: line["values"]["losses/l2"]
+        for line in writers.read_scalars(tmp_path / "train")
+        if "losses/l2" in line["values"]
+    }
+    saved = {step: points[step - 1] for step in (4, 8, 10)}
+    assert trainer.checkpointer.best_step == min(saved, key=saved.get)
+    path = tmp_path / "checkpoints/ckpt_8/metrics/metrics"
+    stored = json.loads(path.read_text())["train"]
+    assert stored["losses"]["l2"] == pytest.approx(points[7])
+    assert "norm" in stored
+
+
+def test_metric_that_no_evaluation_has_stops_the_run_with_a_suggestion(tmp_path):
+    trainer = make_trainer(
+        tmp_path,
+        eval_ds=make_ds(),
+        evals={
+            "my_eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4), num_batches=1)
+        },
+        checkpointer=_saved(best_metric_path="my_eval.losses.l1"),
+    )
+    with pytest.raises(ValueError, match=r"Did you mean 'my_eval\.losses\.l2'"):
+        trainer.train()
+    assert _steps(tmp_path) == [0]
+
+
+#
+# Disks that are full
+#
+
+
+def _fill_disk_for(monkeypatch, steps):
+    """Saves of some steps find no room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    start = pending_save.start_save
+
+    def start_save(checkpointer, folder, *args, **kwargs):
+        is_full = int(folder.name.removeprefix("ckpt_")) in steps
+        limit = 100 if is_full else soft
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            return start(checkpointer, folder, *args, **kwargs)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(pending_save, "start_save", start_save)
+    monkeypatch.setattr(saving.time, "sleep", lambda seconds: None)
+
+
+full_disks = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@full_disks
+def test_full_disk_stops_the_run_with_path_and_cause(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path)
+    _fill_disk_for(monkeypatch, {4})
+    with pytest.raises(OSError, match=r"Saving .*ckpt_4 failed: .*too large"):
+        trainer.train()
+    monkeypatch.undo()
+    assert _steps(tmp_path) == [0]
+    assert not (tmp_path / "train_complete.txt").exists()
+    state, _ = trainer.train()
+    assert int(state.step) == 10 and _steps(tmp_path) == [4, 8, 10]
+
+
+@full_disks
+def test_full_disk_with_warn_costs_only_that_checkpoint(tmp_path, monkeypatch, caplog):
+    whole, _ = make_trainer(tmp_path / "whole").train()
+    checkpointer = _saved(on_save_error="warn", max_to_keep=None)
+    trainer = make_trainer(tmp_path / "run", checkpointer=checkpointer)
+    _fill_disk_for(monkeypatch, {4})
+    state, _ = trainer.train()
+    assert "ckpt_4 failed" in caplog.text
+    assert_equal(state, whole)
+    assert _steps(tmp_path / "run") == [0, 8, 10]
+    assert (tmp_path / "run" / "train_complete.txt").exists()
+
+
+@full_disks
+def test_run_whose_last_step_could_not_be_saved_is_not_complete(
+    tmp_path, monkeypatch, caplog
+):
+    trainer = make_trainer(tmp_path, checkpointer=_saved(on_save_error="warn"))
+    _fill_disk_for(monkeypatch, {10})
+    trainer.train()
+    monkeypatch.undo()
+    assert "the run is not complete" in caplog.text
+    assert not (tmp_path / "train_complete.txt").exists()
+    state, _ = trainer.train()
+    assert int(state.step) == 10
+    assert (tmp_path / "train_complete.txt").exists()
