@@ -37,6 +37,7 @@ class CheckpointSource(abc.ABC):
 
     def steps(self) -> list[int]:
         """Steps of the complete checkpoints, ascending."""
+        self.checkpointer.reload()
         return self.checkpointer.all_steps
 
     def is_complete(self) -> bool:
@@ -70,11 +71,9 @@ class OwnRun(CheckpointSource):
         return None if path.exists() else path
 
     def load(self, step: int, *, workdir: epath.Path | None = None) -> TrainState:
-        if workdir is None and self._with_optimizer:
-            return self.checkpointer.restore(self._specs, step=step)
-        if workdir is None:
-            workdir = getattr(self.checkpointer, "workdir", self.workdir)
-        return stored_state.load_state(self._specs, workdir=workdir, step=step)
+        if workdir is not None:
+            return stored_state.load_state(self._specs, workdir=workdir, step=step)
+        return self.checkpointer.restore(self._specs, step=step)
 
     @functools.cached_property
     def _specs(self) -> TrainState:

@@ -11,7 +11,8 @@ from jax.experimental import checkify
 
 from kauldron import ckpts
 from kauldron import sharding as kd_sharding
-from kauldron.data.iters import Iterator, as_iterator
+from kauldron.data.iters import Iterator
+from kauldron.evals.eval_batches import length, on_devices, select_batches
 from kauldron.evals.evaluator_base import EvaluatorBase
 from kauldron.evals.inherited_metrics import split_off
 from kauldron.evals.state_merging import StateMerger
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from kauldron.train.train_state import TrainState
 
 _ONLY_IN_TRAINING = ("grads", "updates", "loss_total")
-_BATCHES_READ_AHEAD = 2
 
 
 class Evaluator(EvaluatorBase):
@@ -100,17 +100,22 @@ class Evaluator(EvaluatorBase):
 
     def _merge_batches(self, state: TrainState) -> AuxiliariesState:
         merger = StateMerger(self._memory.get("merge_plan"))
-        progress = Progress(
-            self.name,
-            step=0,
-            last_step=_length(self._batches),
-            activity="evaluating",
-        )
-        with self.ds_iter as batches, progress:
+        with self.ds_iter as batches, self._progress() as progress:
             for index, batch in enumerate(batches):
                 preemption.raise_if_stop_requested()
                 merger.add(self.checked_step(index, state, batch))
                 progress.update(index + 1)
+        return self._result(merger)
+
+    def _progress(self, start: int = 0) -> Progress:
+        return Progress(
+            self.name,
+            step=start,
+            last_step=length(self._batches),
+            activity="evaluating",
+        )
+
+    def _result(self, merger: StateMerger) -> AuxiliariesState:
         merged = merger.result()
         if merged is None:
             raise ValueError(
@@ -137,29 +142,14 @@ class Evaluator(EvaluatorBase):
 
     @functools.cached_property
     def _batches(self) -> data.IterableDataset:
-        """The batches on the host, limited and cached as asked."""
-        ds: Any = self.ds
-        if self.num_batches is not None:
-            ds = ds.take(self.num_batches)
-        elif getattr(ds, "num_epochs", 1) is None:
-            raise ValueError(
-                f"The data of evaluator {self.name!r} repeats forever: set "
-                f"`cfg.evals.{self.name}.num_batches`, or `num_epochs=1` in its data."
-            )
-        if not self.cache:
-            return ds
-        if _length(ds) is None:
-            raise ValueError(
-                f"Evaluator {self.name!r}: `cache=True` needs `num_batches`, because "
-                "the length of its data is unknown."
-            )
-        return ds.cache()
+        return select_batches(
+            self.ds, num_batches=self.num_batches, cache=self.cache, owner=self.name
+        )
 
     @property
     def ds_iter(self) -> Iterator:
         """The batches on the devices, from the first one."""
-        batches = self._batches.prefetch(_BATCHES_READ_AHEAD)
-        return as_iterator(batches.device_put(self.base_cfg.sharding.batch))
+        return on_devices(self._batches, self.base_cfg.sharding.batch)
 
     def _tell_about_other_shapes(self, batch: Any) -> None:
         """A smaller last batch compiles the step once more: say so, once."""
@@ -255,10 +245,3 @@ class Evaluator(EvaluatorBase):
     def _memory(self) -> dict[str, Any]:
         """What later evaluations need not find out again."""
         return {}
-
-
-def _length(ds: Any) -> int | None:
-    try:
-        return len(ds)
-    except TypeError:
-        return None

@@ -80,11 +80,11 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
                     f"To evaluate {', '.join(names)}, start another process: kauldron "
                     f"eval --workdir={self.base_cfg.workdir} --eval_names={group}"
                 )
-        is_once = isinstance(self.run, Once) and last_step is not None
-        if is_once and self.run.step > last_step:
+        run = self.run
+        if isinstance(run, Once) and last_step is not None and run.step > last_step:
             status.warn(
-                f"Evaluator {self.name} will never run: it waits for step "
-                f"{self.run.step}, but training ends at step {last_step}."
+                f"Evaluator {self.name} will never run: it waits for step {run.step}, "
+                f"but training ends at step {last_step}."
             )
 
     def maybe_eval(self, *, step: int, state: TrainState) -> Any:

@@ -52,6 +52,11 @@ class StateMerger:
         self._host: dict[str, Any] = {}
         self._late: dict[str, Any] = {}
 
+    def start_from(self, plan: MergePlan, aux: AuxiliariesState) -> None:
+        """Continue with states that were merged before, and are on the host."""
+        self.plan = plan
+        self._device, self._host = plan.split(aux)
+
     def add(self, aux: AuxiliariesState) -> None:
         """Take the states of one more batch."""
         if self.plan is None:
@@ -118,7 +123,7 @@ def _shapes(state: State) -> Any:
     return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
-def _adds(collected: State, state: State) -> bool:
+def _adds(collected: State, state: Any) -> bool:
     """Whether merging changes what is collected, so that the arrays must travel."""
     if not isinstance(collected, metrics.AutoState):
         return True

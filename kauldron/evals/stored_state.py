@@ -16,8 +16,6 @@ from kauldron.utils.error_context import error_prefix
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState
 
-_WITHOUT_OPTIMIZER = ("step", "params", "collections")
-
 
 def read_element_spec(workdir: epath.PathLike) -> Any:
     """Specs of a (global) batch of the run in a folder."""
@@ -50,18 +48,11 @@ def load_state(specs: TrainState, *, workdir: epath.PathLike, step: int) -> Trai
     """The state of a checkpoint.
 
     Args:
-      specs: What to read. Without `opt_state`, that of the checkpoint is left alone.
+      specs: What to read; where `opt_state` is `None`, it is left alone.
       workdir: Folder of the run.
       step: Which checkpoint; -1 for the newest.
     """
-    if specs.opt_state is not None:
-        reader = ckpts.Checkpointer(
-            workdir=epath.Path(workdir), save_interval_steps=1, create=False
-        )
-        return reader.restore(specs, step=step)
-    loader = ckpts.PartialKauldronLoader(
-        workdir=workdir,
-        step=step,
-        new_to_old={name: name for name in _WITHOUT_OPTIMIZER},
+    reader = ckpts.Checkpointer(
+        workdir=epath.Path(workdir), save_interval_steps=1, create=False
     )
-    return loader.transform(specs)
+    return reader.restore(specs, step=step)

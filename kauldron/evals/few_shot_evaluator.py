@@ -1,0 +1,214 @@
+"""How much a few labelled examples per class tell a linear classifier."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from kauldron import ckpts, kontext
+from kauldron.evals.eval_batches import on_devices, select_batches
+from kauldron.evals.evaluator_base import EvaluatorBase
+from kauldron.evals.ridge_regression import fit_and_score
+from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.train import preemption
+from kauldron.train.auxiliaries import AuxiliariesOutput
+from kauldron.train.context import Context
+from kauldron.train.forward import forward
+from kauldron.utils import config_util
+from kauldron.utils.error_context import error_prefix
+
+if TYPE_CHECKING:
+    import flax.linen as nn
+
+    from kauldron import data
+    from kauldron.train import TrainState
+
+_ALL = "z_fewshot_all"
+
+
+class FewShotEvaluator(EvaluatorBase):
+    """Fits linear classifiers on features of the model, in closed form.
+
+    For each number of shots, a classifier is fitted to that many examples per class,
+    for several strengths of regularisation; the best one on the validation data is
+    reported on the test data, averaged over the seeds.
+
+    Attributes:
+      ds_train: Examples to choose the shots from.
+      ds_val: Examples to choose the regularisation by.
+      ds_test: Examples to report the accuracy of.
+      metric_prefix: First part of the names of the values.
+      num_classes: Number of classes; labels are 0, 1, ...
+      num_shots: Numbers of examples per class.
+      label_name: Key of the labels, `n` or `n 1`.
+      repr_names: From a name to the key of features; what is not `n d` is flattened.
+      l2_regs: Strengths of the regularisation to choose from.
+      selected_repr: Name of the features whose accuracy is the main value.
+      seed: Seed of the choice of examples, or several; the trainer's unless set.
+      model: The trainer's unless set.
+      model_method: Method of the model instead of `__call__`.
+      init_transform: Changes the state before it is evaluated.
+    """
+
+    ds_train: data.Pipeline
+    ds_val: data.Pipeline
+    ds_test: data.Pipeline
+    metric_prefix: str
+    num_classes: int
+    num_shots: Sequence[int]
+    label_name: str
+    repr_names: Mapping[str, str] = ImmutableDict()
+    l2_regs: Sequence[float] = (64, 128, 256, 512, 1024)
+    selected_repr: str = "pre_logits"
+    seed: int | Sequence[int] = config_util.ROOT_CFG_REF.seed
+    model: nn.Module = config_util.ROOT_CFG_REF.model
+    model_method: str | None = None
+    init_transform: ckpts.InitTransform = ckpts.NoopTransform()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = list(self.repr_names)
+        if self.selected_repr not in names:
+            if len(names) != 1:
+                raise ValueError(
+                    f"FewShotEvaluator {self.name!r}: selected_repr="
+                    f"{self.selected_repr!r} is none of repr_names: "
+                    f"{', '.join(names) or 'it is empty'}."
+                )
+            object.__setattr__(self, "selected_repr", names[0])
+
+    @property
+    def needs_opt_state(self) -> bool:
+        is_changed = not isinstance(self.init_transform, ckpts.NoopTransform)
+        return not self.discard_opt or is_changed
+
+    def evaluate(self, state: TrainState, step: int) -> AuxiliariesOutput:
+        self._assert_root_cfg_resolved()
+        state = self.init_transform.transform(state).replace(opt_state=None)
+        parts = {
+            name: self._collect(name, state)
+            for name in ("ds_train", "ds_val", "ds_test")
+        }
+        selected: dict[str, float] = {}
+        everything: dict[str, float] = {}
+        for representation in self.repr_names:
+            for shots in self.num_shots:
+                best, by_l2 = self._accuracy(representation, shots, parts)
+                name = f"{self.metric_prefix}-{representation}-{shots}shot"
+                everything[name] = best
+                for l2, accuracy in zip(self.l2_regs, by_l2):
+                    everything[f"z_{name}-{l2:.5f}"] = accuracy
+                if representation == self.selected_repr:
+                    selected[f"{self.metric_prefix}-{shots}shot"] = best
+        self._write(step, selected, everything)
+        return AuxiliariesOutput(metric_values={**selected, _ALL: everything})
+
+    def _write(
+        self, step: int, selected: dict[str, float], everything: dict[str, float]
+    ) -> None:
+        values = {f"metrics/{name}": value for name, value in selected.items()}
+        values |= {f"{_ALL}/{name}": value for name, value in everything.items()}
+        self.writer.write_step_metrics(
+            step=step,
+            aux=AuxiliariesOutput(metric_values=values),
+            schedules={},
+            log_summaries=False,
+        )
+
+    #
+    # Features
+    #
+
+    def _collect(self, name: str, state: TrainState) -> dict[str, np.ndarray]:
+        """Labels (under `""`) and features of a data set, on the host."""
+        ds = select_batches(getattr(self, name), owner=self.name)
+        pieces: list[dict[str, Any]] = []
+        with on_devices(ds, self.base_cfg.sharding.batch) as batches:
+            for index, batch in enumerate(batches):
+                preemption.raise_if_stop_requested()
+                pieces.append(_to_host(self._features(index, state, batch)))
+        if not pieces:
+            raise ValueError(f"There is no batch in {name} of {self.name!r}: {ds!r}")
+        arrays = {key: np.concatenate([p[key] for p in pieces]) for key in pieces[0]}
+        with error_prefix(f"Labels ({self.label_name}) in {name}: "):
+            arrays[""] = _check_labels(arrays[""], self.num_classes)
+        return {key: _flatten(key, array) for key, array in arrays.items()}
+
+    @functools.partial(jax.jit, static_argnames=("self",))
+    def _features(self, step_nr: Any, state: TrainState, batch: Any) -> dict[str, Any]:
+        with self.base_cfg.sharding.set_global_mesh():
+            context = forward(
+                Context.from_state_and_batch(state=state, batch=batch),
+                model=self.model,
+                rngs=self.base_cfg.rng_streams.eval_rngs(step_nr),
+                is_training=False,
+                method=self.model_method,
+            )
+        keys = {**self.repr_names, "": self.label_name}
+        return kontext.resolve_from_keypaths(context, keys)
+
+    #
+    # Classifiers
+    #
+
+    def _accuracy(
+        self, representation: str, shots: int, parts: dict[str, dict[str, np.ndarray]]
+    ) -> tuple[float, list[float]]:
+        """Test accuracy of the best regularisation, and of each."""
+        train, val, test = parts["ds_train"], parts["ds_val"], parts["ds_test"]
+        accuracies = []
+        for seed in np.atleast_1d(self.seed).tolist():
+            chosen = _choose(train[""], shots, self.num_classes, seed)
+            accuracies.append(
+                fit_and_score(
+                    train[representation][chosen],
+                    train[""][chosen],
+                    [(val[representation], val[""]), (test[representation], test[""])],
+                    num_classes=self.num_classes,
+                    l2_regs=self.l2_regs,
+                )
+            )
+        val_mean, test_mean = np.mean(accuracies, axis=0)
+        return float(test_mean[val_mean.argmax()]), test_mean.tolist()
+
+
+def _choose(labels: np.ndarray, shots: int, num_classes: int, seed: int) -> np.ndarray:
+    """Indices of the first `shots` examples of each class, in an order by the seed."""
+    rng = np.random.default_rng(seed)
+    chosen = []
+    for label in range(num_classes):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        if len(members) < shots:
+            raise ValueError(
+                f"{shots} shots need as many training examples of each class, but class "
+                f"{label} has {len(members)}."
+            )
+        chosen.append(members[:shots])
+    return np.concatenate(chosen)
+
+
+def _to_host(arrays: dict[str, Any]) -> dict[str, np.ndarray]:
+    if jax.process_count() > 1:
+        return multihost_utils.process_allgather(arrays, tiled=True)
+    return jax.device_get(arrays)
+
+
+def _check_labels(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"they must be integers, got {labels.dtype}.")
+    if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
+        raise ValueError(f"they must have shape `n` or `n 1`, got {labels.shape}.")
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise ValueError(
+            f"they must be in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}."
+        )
+    return labels.reshape(-1)
+
+
+def _flatten(key: str, array: np.ndarray) -> np.ndarray:
+    return array if key == "" else array.reshape(len(array), -1)
