@@ -93,6 +93,7 @@ class SaveSession:
         except (OSError, jax.errors.JaxRuntimeError) as error:
             self._on_failure(step, error)
             return False
+        self.unreadable.discard(step)
         self._pending = (step, save)
         return self._checkpointer.enable_async or self.finish()
 
@@ -182,7 +183,6 @@ class SaveSession:
         if step_folders.step_folder(root, step).exists():
             aside = step_folders.put_aside(root, step)
             status.log_warning(f"What cannot be read of step {step} is now {aside}.")
-            self.unreadable.discard(step)
 
     #
     # In the background, once a checkpoint is there
