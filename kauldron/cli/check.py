@@ -7,7 +7,6 @@ import argparse
 from kauldron import konfig
 from kauldron.cli.commands import FOUND_SOMETHING, OK
 from kauldron.cli.config_loading import load_config
-from kauldron.cli.error_descriptions import describe
 from kauldron.cli.terminal import print_lines
 
 

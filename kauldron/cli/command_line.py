@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from kauldron.cli.commands import BAD_INPUT, COMMANDS, DEFAULT_COMMAND, OK, Command
+from kauldron.cli.commands import (
+    BAD_INPUT,
+    COMMANDS,
+    DEFAULT_COMMAND,
+    INTERRUPTED,
+    OK,
+    Command,
+)
 from kauldron.cli.terminal import reader_is_gone
 from kauldron.cli.usage_errors import UsageError, tell
 from kauldron.cli.wrong_arguments import explain
@@ -25,10 +33,22 @@ The config, for every command that takes one:
                         a dotted module, or a saved config.json
   --cfg.a.b[0]=VALUE    override a field; `kauldron config paths` lists them
   --cfg.a='py::m.f(1)'  override a field with a call
+  --patch.NAME=VALUE    make the config small for a quick try; `--patch` for all
+                        defaults, `kauldron run --help` lists the names
+  --jax_NAME=VALUE      a setting of jax, such as --jax_debug_nans=true
 
 `kauldron <command> --help` tells more about a command.
-Exit codes: 0 done, 1 problems or differences were found, 2 bad input.
+Exit codes: 0 done, 1 an error, problems or differences, 2 bad input, 130 Ctrl-C,
+143 stopped by SIGTERM.
 """
+
+_PATCHES = """
+Patches, with the values they have once any --patch flag is given. What --cfg.path=value
+sets is not patched:
+{patches}
+"""
+
+_PATCH_STARTS = ("--patch", "--nopatch", "-patch", "-nopatch")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: The arguments without the program; those of this process if not given.
 
     Returns:
-      The exit code: 0 done, 1 problems or differences were found, 2 bad input.
+      The exit code: 0 done, 1 problems or differences were found, 2 bad input, 130
+      stopped by Ctrl-C.
+
+    Raises:
+      SystemExit: A run saved its state and stopped because it was asked to (143).
+      Exception: What a run raises.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in arguments
@@ -49,6 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         tell(error, show_traceback=show_traceback)
         return BAD_INPUT
+    except KeyboardInterrupt as error:
+        print(f"\nInterrupted. {error}".rstrip(), file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         if not reader_is_gone():
             raise
@@ -66,6 +94,7 @@ def _run(arguments: list[str]) -> int:
 def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> int:
     """Parses the options of one command and runs it."""
     from kauldron.cli.config_loading import source_from_arguments
+    from kauldron.cli.jax_flags import apply_jax_flags, take_jax_flags
 
     module = command.load()
     parser = _Parser(
@@ -84,14 +113,32 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
     sources, others = {}, rest
     for name in command.configs:
         sources[name], others = source_from_arguments(others, name)
+    others = _take_patch(sources, others)
     args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
+    jax_flags, unknown = take_jax_flags(unknown)
     if unknown:
         options = re.findall(r"--[\w-]+", parser.format_help())
         parser.error(explain(unknown, rest, command.configs, options))
     for name, source in sources.items():
         if source.file is None and command.needs_configs:
             parser.error(f"--{name}=path/to/config.py is missing.")
+    apply_jax_flags(jax_flags)
     return module.run(args)
+
+
+def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
+    """Let `--patch` flags change the first config; gives the other arguments."""
+    if not sources or not any(a.startswith(_PATCH_STARTS) for a in arguments):
+        return arguments
+    from kauldron.cli.patched_source import PatchedSource, take_patch
+
+    patch, rest = take_patch(arguments)
+    if patch is not None:
+        name, source = next(iter(sources.items()))
+        flags = tuple(a for a in arguments if a.startswith(_PATCH_STARTS))
+        fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
+        sources[name] = PatchedSource(**fields, patch=patch, patch_flags=flags)
+    return rest
 
 
 def _config_usage(command: Command) -> str:
@@ -174,4 +221,9 @@ def usage(group: str | None = None) -> str:
     shown = {w: c for w, c in COMMANDS.items() if group is None or w[0] == group}
     width = max(len(" ".join(words)) for words in shown) + 2
     lines = [f"  {' '.join(w):<{width}}{c.summary}" for w, c in shown.items()]
-    return _DESCRIPTION.format(commands="\n".join(lines))
+    text = _DESCRIPTION.format(commands="\n".join(lines))
+    if group == "run":
+        from kauldron.cli.patched_source import describe_patches
+
+        text += _PATCHES.format(patches=describe_patches())
+    return text

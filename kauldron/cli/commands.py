@@ -11,6 +11,7 @@ from typing import Protocol
 OK = 0
 FOUND_SOMETHING = 1  # problems, differences
 BAD_INPUT = 2  # wrong usage, a config that cannot be loaded
+INTERRUPTED = 130  # Ctrl-C
 
 
 class CommandModule(Protocol):
@@ -93,6 +94,23 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("data", "show"): Command(
         summary="Print statistics of the first batches of a data set",
         module="kauldron.cli.data_show",
+    ),
+    ("run", "train"): Command(
+        summary="The same as train",
+        module="kauldron.cli.train",
+    ),
+    ("run", "eval"): Command(
+        summary="The same as eval",
+        module="kauldron.cli.eval",
+        needs_configs=False,
+    ),
+    ("run", "eval_shape"): Command(
+        summary="Print the shapes of the state and of a train step",
+        module="kauldron.cli.run_eval_shape",
+    ),
+    ("run", "memory"): Command(
+        summary="Compile a train step and print the memory that it needs",
+        module="kauldron.cli.run_memory",
     ),
 }
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kauldron import konfig, kontext
-from kauldron.cli.config_loading import bad_input, load_config
-from kauldron.cli.usage_errors import UsageError
+from kauldron import konfig
 
 
 def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,15 +13,24 @@ def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ds_path",
         default="train_ds",
-        help="path of the data set in the config (default: train_ds)",
+        help="path of the data set in the config, such as evals.test.ds (default: "
+        "train_ds)",
     )
 
 
-def load_dataset(args: argparse.Namespace) -> Any:
-    """Build the data set alone: neither the model nor the trainer."""
-    cfg = load_config(args.cfg, import_nothing=False)
-    with bad_input(args.cfg):
-        node = kontext.get_by_path(cfg, args.ds_path)
-        if node is None:
-            raise UsageError(f"cfg.{args.ds_path} is not set.")
-        return konfig.resolve(node)
+def resolve_dataset(cfg: konfig.ConfigDict, path: str) -> Any:
+    """Build the data set alone: neither the model nor the trainer.
+
+    Raises:
+      KeyError: There is nothing at that path.
+      ValueError: What is there is no data set.
+    """
+    node = konfig.get_by_path(cfg, path)
+    if node is None:
+        raise ValueError(f"cfg.{path} is not set.")
+    dataset = konfig.resolve(node)
+    if not hasattr(dataset, "element_spec"):
+        raise ValueError(
+            f"cfg.{path} is no data set: it describes a {type(dataset).__name__}."
+        )
+    return dataset

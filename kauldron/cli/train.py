@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
+import tempfile
 
+from kauldron import konfig
+from kauldron.cli.closing_table import print_closing_table
 from kauldron.cli.commands import OK
+from kauldron.cli.config_loading import load_config
+from kauldron.cli.config_origin import ConfigOrigin
+from kauldron.cli.post_mortem import post_mortem
+from kauldron.cli.sub_command import SubCommand
 from kauldron.cli.trainer_loading import (
     add_job_arguments,
-    load_trainer,
+    build_trainer,
     start_distributed,
 )
+from kauldron.cli.usage_errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +33,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     start_distributed(args)
-    trainer = load_trainer(args.cfg)
-    if args.eval_names or trainer.setup.eval_only:
-        from kauldron.cli.eval import evaluate
+    cfg = load_config(args.cfg, import_nothing=False)
+    origin = ConfigOrigin.of(args.cfg)
+    if origin.patches:
+        _use_another_workdir(cfg)
+    trainer = build_trainer(cfg, args.cfg)
+    if str(trainer.workdir or ".") == ".":
+        raise UsageError("Where shall the run go? Give --cfg.workdir=path/to/run.")
+    with post_mortem(is_on=args.catch_post_mortem):
+        if args.eval_names or trainer.setup.eval_only:
+            from kauldron.cli.eval import evaluate
 
-        evaluate(trainer, args.eval_names, args.cfg)
+            evaluate(trainer, args.eval_names, args.cfg)
+            return OK
+        command = Train(cfg, origin)
+        vars(command)["trainer"] = trainer
+        return command()
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Train(SubCommand):
+    """Train, and print the last values."""
+
+    def __call__(self) -> int:
+        self.trainer.train()
+        print_closing_table(self.trainer)
         return OK
-    trainer.train()
-    from kauldron.cli.closing_table import print_closing_table
 
-    print_closing_table(trainer)
-    return OK
+
+def _use_another_workdir(cfg: konfig.ConfigDict) -> None:
+    """A config that was made small to try it must not touch a real run."""
+    workdir = cfg.get("workdir")
+    if workdir is None:
+        cfg.workdir = tempfile.mkdtemp(prefix="kauldron-")
+    elif os.path.exists(os.path.join(workdir, "run_info.json")):
+        raise UsageError(
+            f"There is a run in {workdir}, which a patched config would overwrite. Give "
+            "another --cfg.workdir, or none for a temporary one."
+        )

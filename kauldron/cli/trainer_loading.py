@@ -4,41 +4,61 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kauldron import konfig
+from kauldron.cli import job_processes
+from kauldron.cli.commands import OK
 from kauldron.cli.config_loading import bad_input, load_config
+from kauldron.cli.config_origin import ConfigOrigin
+from kauldron.cli.sub_command import SubCommand
 from kauldron.cli.usage_errors import UsageError
 from kauldron.konfig.config_sources import ConfigSource
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
 
-# Number of processes, as schedulers tell it.
-_TASK_COUNTS = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JAX_NUM_PROCESSES")
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of commands that run a job."""
     parser.add_argument(
         "--distributed",
-        action="store_true",
+        **_SWITCH,
         help="join the other processes of the job, where jax cannot tell by itself",
     )
     parser.add_argument(
         "--catch_post_mortem",
-        action="store_true",
+        **_SWITCH,
         help="open the debugger where an error was raised",
     )
 
 
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUTHS:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return _TRUTHS[text.lower()]
+
+
+# `--name`, and `--name=true` as launchers write it.
+_SWITCH: dict[str, Any] = {
+    "nargs": "?",
+    "const": True,
+    "default": False,
+    "type": _truth,
+    "metavar": "BOOL",
+}
+
+
 def start_distributed(args: argparse.Namespace) -> None:
-    """Join the processes of the job, before any device is touched."""
-    is_cluster = any(int(os.environ.get(name) or 1) > 1 for name in _TASK_COUNTS)
-    if args.distributed or is_cluster or "JAX_COORDINATOR_ADDRESS" in os.environ:
+    """Join the processes of the job, and open the port that the launcher asks for."""
+    job_processes.start_distributed(force=args.distributed)
+    port = os.environ.get("KXM_PROFILER_PORT")
+    if port:
         import jax
 
-        jax.distributed.initialize()
+        jax.profiler.start_server(int(port))
 
 
 def load_trainer(source: ConfigSource) -> Trainer:
@@ -61,3 +81,13 @@ def build_trainer(cfg: konfig.ConfigDict, source: ConfigSource) -> Trainer:
             "`kd.train.Trainer`."
         )
     return trainer
+
+
+def run_on_trainer(command: type[SubCommand], source: ConfigSource) -> int:
+    """Run a command whose trainer can be built; else tell why it cannot."""
+    cfg = load_config(source, import_nothing=False)
+    made = command(cfg, ConfigOrigin.of(source))
+    vars(made)["trainer"] = build_trainer(
+        cfg, source
+    )  # the value of the cached property
+    return made() or OK

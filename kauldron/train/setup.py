@@ -74,7 +74,7 @@ class Setup:
 
     def run(self, trainer: Trainer) -> None:
         """Check and create the workdir; called at the start of every job."""
-        if not str(trainer.workdir) or str(trainer.workdir) == ".":
+        if str(trainer.workdir or ".") == ".":
             raise ValueError(
                 "The workdir is not set: set `cfg.workdir = ...` or pass "
                 "`--cfg.workdir=...`."
