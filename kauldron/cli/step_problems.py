@@ -27,7 +27,9 @@ class Problems:
             yield
         except Exception as error:
             place = self._place(path)
-            self.messages.append(f"cfg.{path}: {str(error) or type(error).__name__}{place}")
+            self.messages.append(
+                f"cfg.{path}: {str(error) or type(error).__name__}{place}"
+            )
 
     def _place(self, path: str) -> str:
         try:
