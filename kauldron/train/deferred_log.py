@@ -55,9 +55,10 @@ class DeferredLog:
             summary_states=aux.summary_states if log_summaries else None,
             error=None,
         )
-        for leaf in jax.tree.leaves(aux):
-            if isinstance(leaf, jax.Array):
-                leaf.copy_to_host_async()
+        with jax.transfer_guard("allow"):
+            for leaf in jax.tree.leaves(aux):
+                if isinstance(leaf, jax.Array):
+                    leaf.copy_to_host_async()
         self._pending = _Pending(step, aux, log_summaries, perf_stats)
 
     def write(self) -> None:

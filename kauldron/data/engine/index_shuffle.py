@@ -12,12 +12,12 @@ import functools
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
 _MASK = 0xFFFFFFFF
 _CHUNK = 1 << 16
-_WHOLE_BLOCK = np.arange(1 << 16, dtype=np.uint32)
 
 
 def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
@@ -37,15 +37,16 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
         return np.zeros(indices.shape, np.int64)
     max_index = size - 1
     block_bits = max(16, max_index.bit_length() + max_index.bit_length() % 2)
-    cipher = _Cipher(block_bits // 2, seed & _MASK)
+    keys = _round_keys(seed & _MASK)
     flat = indices.ravel()
     if block_bits == 16 and (flat.size > 64 or size < 4096):
         # The whole block at once: from here on, encrypting is looking up.
-        block = cipher(_WHOLE_BLOCK).astype(np.intp)
+        block = _encrypt_small_block(keys)
         _shorten_walks(block, size)
         encrypt, out = block.take, block.take(flat)
     else:
-        encrypt, out = cipher, cipher(flat.astype(cipher.dtype))
+        encrypt = _Cipher(block_bits // 2, keys)
+        out = encrypt(flat.astype(encrypt.dtype))
     # Cycle walking: what leaves the range is encrypted again until it falls into it.
     (outside,) = np.nonzero(out > max_index)
     while outside.size:
@@ -61,9 +62,7 @@ def _shorten_walks(block: np.ndarray, size: int) -> None:
     Where few items are spread over the block, walks would be thousands of steps long.
     """
     longest_walk = len(block) / size * math.log(size + 1)
-    for _ in range(
-        math.ceil(math.log2(longest_walk / 100)) if longest_walk > 100 else 0
-    ):
+    for _ in range(math.ceil(math.log2(max(longest_walk / 100, 1)))):
         further = block.take(block)
         np.copyto(block, further, where=block >= size)
 
@@ -98,15 +97,18 @@ class EpochOrder:
         """Items that stand at `indices` of `epochs` (both 1-d, of equal length)."""
         out = np.empty(len(indices), np.int64)
         chunk_ids = indices // _CHUNK
-        runs = np.unique(np.stack([epochs, chunk_ids]), axis=1).T.tolist()
-        if len(runs) > self._max_cached:  # from all over large epochs
+        num_chunks = -(-self._size // _CHUNK)
+        runs = epochs * num_chunks + chunk_ids
+        distinct = np.unique(runs).tolist()
+        if len(distinct) > self._max_cached:  # from all over large epochs
             for epoch in np.unique(epochs).tolist():
                 here = epochs == epoch
                 seed = self._seed + epoch
                 out[here] = shuffle_indices(indices[here], size=self._size, seed=seed)
             return out
-        for epoch, chunk_id in runs:
-            here = (epochs == epoch) & (chunk_ids == chunk_id)
+        for run in distinct:
+            here = runs == run
+            epoch, chunk_id = divmod(run, num_chunks)
             chunk = self._chunk(epoch, chunk_id)
             out[here] = chunk[indices[here] - chunk_id * _CHUNK]
         return out
@@ -135,13 +137,13 @@ class _Cipher:
       dtype: Of the blocks.
     """
 
-    def __init__(self, word_bits: int, seed: int):
+    def __init__(self, word_bits: int, keys: Sequence[int]):
         mask = (1 << word_bits) - 1
         self._bits = word_bits
         self._word = np.uint16 if word_bits <= 16 else np.uint32
         self.dtype = np.uint32 if word_bits <= 16 else np.uint64
         self._mask = self._word(mask)
-        self._keys = [self._word(key & mask) for key in _round_keys(seed)]
+        self._keys = [self._word(key & mask) for key in keys]
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         left = (values >> self.dtype(self._bits)).astype(self._word)
@@ -178,8 +180,30 @@ class _Cipher:
 
 @functools.cache
 def _mix_table(word_bits: int) -> np.ndarray:
-    cipher = _Cipher(word_bits, seed=0)
+    cipher = _Cipher(word_bits, keys=())
     return cipher._mix(np.arange(1 << word_bits).astype(cipher._word))
+
+
+def _encrypt_small_block(keys: Sequence[int]) -> np.ndarray:
+    """The cipher on all blocks of two 8-bit words: entry `v` is where `v` goes."""
+    words = np.arange(256, dtype=np.uint8)
+    keys_8 = [np.uint8(key & 0xFF) for key in keys]
+    left = words[:, None] ^ (_mix_bytes(words) ^ keys_8[0])
+    right = words ^ _mix_bytes(left) ^ keys_8[1]
+    left ^= _mix_bytes(right) ^ keys_8[2]
+    right ^= _mix_bytes(left) ^ keys_8[3]
+    return np.stack([right, left], axis=-1).view("<u2").ravel()
+
+
+def _mix_bytes(x: np.ndarray) -> np.ndarray:
+    """The round function on 8-bit words; doubling is a faster shift to the left."""
+    twice = x + x
+    mixed = twice | (x >> np.uint8(7))
+    mixed &= x
+    twice += twice
+    twice |= x >> np.uint8(6)
+    mixed ^= twice
+    return mixed
 
 
 def _round_keys(seed: int) -> list[int]:
