@@ -13,6 +13,7 @@ import numpy as np
 
 from kauldron import kontext, metrics
 from kauldron import losses as kd_losses
+from kauldron.ckpts import items
 from kauldron.konfig.immutabledict import freeze
 from kauldron.metrics.error_text import naming
 from kauldron.utils import config_util
@@ -83,8 +84,10 @@ def _as_dict(tree: Any) -> Any:
 #
 
 
-class AuxiliariesState(flax.struct.PyTreeNode):
+class AuxiliariesState(flax.struct.PyTreeNode, items.StandardCheckpointItem):
     """States of losses, metrics and summaries, mergeable over batches.
+
+    Can be saved and restored by a checkpointer, all but the error.
 
     Attributes:
       loss_states: States of the losses by name, or `None`.
@@ -97,6 +100,11 @@ class AuxiliariesState(flax.struct.PyTreeNode):
     metric_states: Tree | None = dataclasses.field(default_factory=dict)
     summary_states: Tree | None = dataclasses.field(default_factory=dict)
     error: Any = None
+
+    def __kd_ocp_save_args__(self) -> Any:
+        return items.StandardCheckpointItem.__kd_ocp_save_args__(
+            self.replace(error=None)
+        )
 
     def merge(self, other: AuxiliariesState | None) -> AuxiliariesState:
         """Both together, state by state; also written `self | other`."""
