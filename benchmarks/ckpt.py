@@ -1,0 +1,119 @@
+"""Checkpoints: how long a training loop stands still for a save.
+
+Run with `python benchmarks/ckpt.py [--tiny]`; prints one JSON line per figure:
+
+- `standstill`: time that `save` keeps the loop waiting, for 100 M parameters, against a
+  blocking save with orbax. The goal is a ratio of at most 0.1.
+- `step_after`: what the next step takes longer because of it. On a CPU that step needs
+  new memory, and shares the cores with the writing of files.
+- `restore`: time to restore them, against plain orbax.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+
+from kauldron import kd
+
+_NUM_ARRAYS = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tiny", action="store_true", help="quick run")
+    tiny = parser.parse_args().tiny
+    num_params = 100_000 if tiny else 100_000_000
+    repeats = 1 if tiny else 5
+    with tempfile.TemporaryDirectory() as folder:
+        measure(pathlib.Path(folder), num_params, repeats)
+
+
+def measure(folder: pathlib.Path, num_params: int, repeats: int) -> None:
+    state = make_state(num_params)
+    step = jax.jit(lambda s: jax.tree.map(lambda x: x + 1, s), donate_argnums=0)
+    state = jax.block_until_ready(step(state))
+    checkpointer = kd.ckpts.Checkpointer(
+        workdir=folder / "ours", save_interval_steps=1, max_to_keep=1
+    )
+    saves, extras, blocking = [], [], []
+    for i in range(repeats + 1):  # the first one warms up
+        plain_time, state = timed(lambda state=state: step(state))
+        saves.append(timed(lambda i=i, s=state: checkpointer.save(s, step=i))[0])
+        step_time, state = timed(lambda state=state: step(state))
+        extras.append(max(step_time - plain_time, 0.0))
+        checkpointer.wait_until_finished()
+        blocking.append(timed(lambda s=state: save_with_orbax(folder / "orbax", s))[0])
+    show("standstill", saves[1:], blocking[1:], goal=0.1)
+    show("step_after", extras[1:], blocking[1:])
+    specs = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
+    )
+    del state
+    ours, plain = [], []
+    for _ in range(repeats + 1):
+        ours.append(timed(lambda: checkpointer.restore(specs))[0])
+        plain.append(timed(lambda: restore_with_orbax(folder / "orbax", specs))[0])
+    show("restore", ours[1:], plain[1:])
+
+
+def make_state(num_params: int) -> kd.train.TrainState:
+    key = jax.random.key(0)
+    params = {
+        f"w{i}": jax.random.normal(
+            jax.random.fold_in(key, i), (num_params // _NUM_ARRAYS,)
+        )
+        for i in range(_NUM_ARRAYS)
+    }
+    return kd.train.TrainState(step=jnp.zeros((), jnp.int32), params=params)
+
+
+def save_with_orbax(folder: pathlib.Path, state: Any) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as saver:
+        saver.save(folder, args=ocp.args.StandardSave(as_dict(state)))
+
+
+def restore_with_orbax(folder: pathlib.Path, specs: Any) -> Any:
+    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as reader:
+        return reader.restore(folder, args=ocp.args.StandardRestore(as_dict(specs)))
+
+
+def as_dict(state: Any) -> dict[str, Any]:
+    return {"step": state.step, "params": state.params}
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    begin = time.perf_counter()
+    result = jax.block_until_ready(function())
+    return time.perf_counter() - begin, result
+
+
+def show(
+    name: str, ours: list[float], limit: list[float], goal: float | None = None
+) -> None:
+    a, b = statistics.median(ours), statistics.median(limit)
+    figure = {
+        "name": f"ckpt/{name}",
+        "ours": round(a, 4),
+        "limit": round(b, 4),
+        "ratio": round(a / b, 4),
+        "unit": "s",
+        "device": jax.devices()[0].device_kind,
+    }
+    print(json.dumps(figure | ({} if goal is None else {"goal": goal})), flush=True)
+
+
+if __name__ == "__main__":
+    main()
