@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import operator
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from kauldron.data.array_spec import ArraySpec, specs_of
@@ -35,7 +36,7 @@ class StreamPipeline(Pipeline):
 
     def _make_executor(self, job: BatchJob) -> Executor:
         """Who builds it."""
-        return InlineExecutor(job.build, 0, job.plan.num_units)
+        return _inline_executor(job)
 
     @property
     def _name(self) -> str:
@@ -50,10 +51,9 @@ class StreamPipeline(Pipeline):
     def __len__(self) -> int:
         plan = self._job.plan
         if isinstance(plan, SparsePlan):
-            dropping = ", ".join(self._job.node.filter_names())
             raise TypeError(
                 f"The number of batches of {self._name} is unknown: how many records"
-                f" are left is only known after {dropping or 'reading them'}."
+                f" are left depends on {_droppers(self._job)}."
             )
         if plan.num_units is None:
             raise TypeError(f"{self._name} has no end (num_epochs=None).")
@@ -65,7 +65,7 @@ class StreamPipeline(Pipeline):
         if isinstance(job.plan, SparsePlan):
             raise TypeError(
                 f"{self._name} has no random access: which record comes when depends on"
-                f" {', '.join(job.node.filter_names())}."
+                f" {_droppers(job)}."
             )
         if isinstance(index, slice):
             return [self[i] for i in _indices(index, job.plan.num_units)]
@@ -73,8 +73,8 @@ class StreamPipeline(Pipeline):
         if count is not None and number < 0:
             number += count
         if number < 0 or (count is not None and number >= count):
-            last = "no end" if count is None else f"{count} batches"
-            raise IndexError(f"{self._name}[{index}]: there is {last}.")
+            found = "no end" if count is None else f"{count} batches"
+            raise IndexError(f"{self._name}[{index}]: it has {found}.")
         piece = job.build(number)
         if piece.survivors is not None:
             where = job.node.locate(job.plan.positions(number)[0])
@@ -88,20 +88,16 @@ class StreamPipeline(Pipeline):
         job = self._job
         if isinstance(job.plan, SparsePlan):
             return super().batches(start, count)
-        iterator = self._iterate(job.starting_at(job.plan.position_after(start)))
+        job = job.starting_at(job.plan.position_after(start))
         try:
-            return iterator.next_batches(count)
+            return self._iterate(job, _inline_executor).next_batches(count)
         except StopIteration:
             raise IndexError(f"{self._name} has no batch {start}.") from None
 
     def first(self) -> Any:
         """The first batch, built by the caller: no thread or process is started."""
         job = self._make_job(current_share())
-        executor = functools.partial(_inline_executor)
-        iterator = BatchIterator(
-            job, executor, name=self._name, max_skipped=self._max_skipped
-        )
-        for batch in iterator:
+        for batch in self._iterate(job, _inline_executor):
             return batch
         raise ValueError(f"{self._name} has no batch.")
 
@@ -140,9 +136,14 @@ class StreamPipeline(Pipeline):
     def _jobs(self) -> dict[Share, BatchJob]:
         return {}
 
-    def _iterate(self, job: BatchJob) -> BatchIterator:
+    def _iterate(
+        self, job: BatchJob, make_executor: Callable[[BatchJob], Executor] | None = None
+    ) -> BatchIterator:
         return BatchIterator(
-            job, self._make_executor, name=self._name, max_skipped=self._max_skipped
+            job,
+            make_executor or self._make_executor,
+            name=self._name,
+            max_skipped=self._max_skipped,
         )
 
     def _first_record(self, job: BatchJob) -> tuple[Chunk, int]:
@@ -152,8 +153,7 @@ class StreamPipeline(Pipeline):
             chunk = job.node.fetch(range(position, position + 1))
             if chunk.size:
                 return chunk, position
-        passed = ", ".join(job.node.filter_names())
-        raise ValueError(f"{self._name} has no records that pass {passed}.")
+        raise ValueError(f"{self._name} has no records that pass {_droppers(job)}.")
 
     def _check(self, job: BatchJob) -> None:
         """Refuse what could only hang or end in nothing."""
@@ -167,7 +167,7 @@ class StreamPipeline(Pipeline):
         if isinstance(plan, SparsePlan):
             if count > 1 and (total is not None or job.cut_epochs):
                 raise ValueError(
-                    f"{self._name} drops records ({', '.join(job.node.filter_names())})"
+                    f"{self._name} drops records ({_droppers(job)})"
                     f" and ends, so its {count} processes would end at different times"
                     " and wait for each other. Use num_epochs=None, or filter the data"
                     " beforehand."
@@ -208,6 +208,11 @@ class StreamPipeline(Pipeline):
 
 def _inline_executor(job: BatchJob) -> Executor:
     return InlineExecutor(job.build, 0, job.plan.num_units)
+
+
+def _droppers(job: BatchJob) -> str:
+    """What may drop records, in words."""
+    return ", ".join(job.node.filter_names()) or "which records are bad"
 
 
 def _indices(chosen: slice, count: int | None) -> range:

@@ -1,5 +1,6 @@
 import collections
 import dataclasses
+import types
 import warnings
 
 import numpy as np
@@ -122,6 +123,15 @@ def test_children_that_set_nothing_give_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kd.data.py.Mix([part("a", 4)])
+
+
+def test_a_mixture_in_a_trainer_inherits_its_seed_without_a_warning():
+    mix = kd.data.py.Mix([part("a", 4, shuffle=True), part("b", 4)], num_epochs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mix = mix.update_from_root_cfg(types.SimpleNamespace(seed=5))
+        mix = mix.update_from_root_cfg(types.SimpleNamespace(seed=6))
+    assert mix.seed == 6
 
 
 @pytest.mark.parametrize(

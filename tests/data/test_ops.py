@@ -253,3 +253,21 @@ def test_single_numbers_cannot_be_split_over_devices():
     assert "{label: int}" in "".join(info.value.__notes__)
     (batch,) = ds.device_put(kd.sharding.REPLICATED)
     assert batch["label"].shape == ()
+
+
+def test_stacked_batches_come_through_ops():
+    ds = make_ds(22, batch_drop_remainder="keep").map(plus_100)
+    iterator = iter(ds)
+    assert iterator.next_batches(3)["x"].tolist() == xs(ds)[:3]
+    assert iterator.next_batches(9)["x"].shape == (2, 4)
+    assert iterator.next_batches(9)["x"].shape == (1, 2)
+    with pytest.raises(StopIteration):
+        iterator.next_batches(1)
+
+
+def test_stacked_batches_by_number_leave_no_thread_behind():
+    before = num_threads()
+    records = [{"x": i} for i in range(20)]
+    ds = kd.data.py.DataSource(records, shuffle=False, batch_size=4)
+    assert ds.batches(1, 2)["x"].tolist() == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    assert num_threads() == before

@@ -326,3 +326,19 @@ def test_a_source_that_gives_the_wrong_number_of_records_is_told(method, result,
         next(iter(ds))
     for word in words:
         assert word in str(info.value)
+
+
+def test_a_batch_form_that_loses_records_is_told():
+    class Short(kd.data.MapTransform):
+        def map(self, element):
+            return element
+
+        def map_batch(self, batch):
+            return {"x": batch["x"][1:]}
+
+    ds = kd.data.py.Arrays(
+        {"x": np.arange(8)}, shuffle=False, batch_size=8, transforms=[Short()]
+    )
+    with pytest.raises(ValueError, match=r"got 8 records.*'x'.*\(7,\)") as info:
+        next(iter(ds))
+    assert "batch form of transforms[0]" in "".join(info.value.__notes__)

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from kauldron.data.engine import stacking
 from kauldron.data.engine.batch_job import BatchJob, Piece
 from kauldron.data.engine.executors import Executor
 from kauldron.data.engine.iterator_state import IteratorState
+from kauldron.data.engine.next_batches import stack_next
 from kauldron.data.engine.plans import SparsePlan
 from kauldron.data.engine.rebatching import Rebatcher
 
@@ -72,34 +72,19 @@ class BatchIterator:
         self._check_open()
         units = self._full_units(count)
         if not units:
-            return self._stack_one_by_one(count)
+            return stack_next(self, count)
         executor = self._running_executor()
         if executor.builds_ahead:
-            return self._stack_one_by_one(count)
+            return stack_next(self, count)
         batches = self._job.build_stacked(units)
         if self._job.skipped is not None:
             self._note_skipped(self._job.skipped.drain())
         if batches is None:  # records are missing
-            return self._stack_one_by_one(count)
+            return stack_next(self, count)
         executor.skip(len(units))
         self._units += len(units)
         self._position = self._job.plan.position_after(self._units)
         return batches
-
-    def _stack_one_by_one(self, count: int) -> Any:
-        batches = [next(self)]
-        size = stacking.num_rows(batches[0])
-        while len(batches) < count:
-            position = self._position
-            try:
-                batch = next(self)
-            except StopIteration:
-                break
-            if self._job.plan.batch_size and stacking.num_rows(batch) != size:
-                self._go_to(position)  # it is smaller, and comes on its own
-                break
-            batches.append(batch)
-        return stacking.stack(batches)
 
     def next_positions(self, count: int) -> np.ndarray:
         """Stream positions of the next full batches, `int64[count, batch]`; skips them.
@@ -115,7 +100,8 @@ class BatchIterator:
         if not units:
             raise StopIteration
         plan = self._job.plan
-        positions = np.array([plan.positions(unit) for unit in units])
+        firsts = np.array([plan.positions(unit).start for unit in units])
+        positions = firsts[:, None] + np.arange(plan.local_batch_size)
         self._go_to(plan.position_after(units.stop))
         return positions
 

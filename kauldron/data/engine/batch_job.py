@@ -78,9 +78,9 @@ class BatchJob:
         first = self._build_flat(units[:1])
         if first is None:
             return None
-        size, form = self.plan.local_batch_size, _form(first)
+        size, form = self.plan.local_batch_size, _row_form(first)
         rows = len(units) * size
-        outputs = [np.empty((rows, *shape), dtype) for shape, dtype in form]
+        outputs = [np.empty((rows, *shape), dtype) for _, shape, dtype in form]
         _copy_rows(first, outputs, 0)
         # As many at once as stay in the processor's cache, and each part copied away at
         # once, so that its memory is used again: that is where the time goes.
@@ -88,7 +88,7 @@ class BatchJob:
         at_once = max(1, _CACHED_BYTES // max(1, unit_bytes))
         for start in range(1, len(units), at_once):
             part = self._build_flat(units[start : start + at_once])
-            if part is None or _form(part) != form:
+            if part is None or _row_form(part) != form:
                 return None
             _copy_rows(part, outputs, start * size)
         shape = (len(units), size)
@@ -174,10 +174,8 @@ class BatchJob:
 _CACHED_BYTES = 1 << 20
 
 
-def _form(columns: Any) -> list[tuple[tuple[int, ...], np.dtype]]:
-    """Shape and dtype of the rows of each column."""
-    leaves = record_tree.leaves_with_paths(columns)
-    return [(column.shape[1:], column.dtype) for _, column in leaves]
+def _row_form(columns: Any) -> list[tuple[str, tuple[int, ...], Any]]:
+    return [(path, shape[1:], dtype) for path, shape, dtype in stacking.form(columns)]
 
 
 def _copy_rows(columns: Any, outputs: Sequence[np.ndarray], start: int) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
@@ -77,7 +76,7 @@ class EpochOrder:
         self._size = size
         self._seed = seed
         self._max_cached = max_cached
-        self._chunks: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
+        self._chunks: dict[tuple[int, int], np.ndarray] = {}
         self._lock = threading.Lock()
 
     def span(self, positions: range) -> np.ndarray:
@@ -115,18 +114,20 @@ class EpochOrder:
 
     def _chunk(self, epoch: int, chunk_id: int) -> np.ndarray:
         key = (epoch, chunk_id)
+        chunk = self._chunks.get(key)
+        if chunk is not None:
+            return chunk
         with self._lock:
-            chunk = self._chunks.get(key)
-            if chunk is None:
+            if key not in self._chunks:
                 stop = min((chunk_id + 1) * _CHUNK, self._size)
                 positions = np.arange(chunk_id * _CHUNK, stop)
-                chunk = shuffle_indices(
-                    positions, size=self._size, seed=self._seed + epoch
+                seed = self._seed + epoch
+                self._chunks[key] = shuffle_indices(
+                    positions, size=self._size, seed=seed
                 )
-                self._chunks[key] = chunk
-            self._chunks.move_to_end(key)
+            chunk = self._chunks[key]
             while len(self._chunks) > self._max_cached:
-                self._chunks.popitem(last=False)
+                del self._chunks[next(iter(self._chunks))]  # the oldest
             return chunk
 
 

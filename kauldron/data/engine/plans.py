@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 
 from kauldron.data.drop_remainder import DropRemainder
 
@@ -36,12 +37,12 @@ class Plan(abc.ABC):
     remainder: DropRemainder = DropRemainder.DROP
     start: int = 0
 
-    @property
+    @functools.cached_property
     def total(self) -> int | None:
         """Positions of the whole stream."""
         return None if self.num_epochs is None else self.num_epochs * self.length
 
-    @property
+    @functools.cached_property
     def local_batch_size(self) -> int:
         """Records of one unit on this process."""
         return (self.batch_size or self.share.count) // self.share.count
@@ -76,7 +77,7 @@ class StreamPlan(Plan):
             remaining -= self.share.index
         return count_units(max(remaining, 0), self._global_size, self._is_cut)
 
-    @property
+    @functools.cached_property
     def _global_size(self) -> int:
         return self.local_batch_size * self.share.count
 
@@ -157,25 +158,20 @@ class SparsePlan(Plan):
         if self.total is None:
             return None
         local_total = -(-max(self.total - self.share.index, 0) // self.share.count)
-        return count_units(max(local_total - self.start, 0), self._span, False)
-
-    @property
-    def _span(self) -> int:
-        return self.local_batch_size if self.batch_size else _RECORDS_AT_ONCE
+        return count_units(
+            max(local_total - self.start, 0), self.local_batch_size, False
+        )
 
     def positions(self, unit: int) -> range:
         index, count = self.share.index, self.share.count
-        first = self.start + unit * self._span
-        stop = index + (first + self._span) * count
+        first = self.start + unit * self.local_batch_size
+        stop = index + (first + self.local_batch_size) * count
         if self.total is not None:
             stop = min(stop, self.total)
         return range(index + first * count, max(stop, index + first * count), count)
 
     def position_after(self, units: int) -> int:
         raise NotImplementedError("Depends on what was left out.")
-
-
-_RECORDS_AT_ONCE = 16
 
 
 def count_units(records: int, size: int, is_cut: bool) -> int:

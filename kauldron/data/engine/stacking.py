@@ -90,6 +90,14 @@ def pad_rows(columns: Any, size: int) -> Any:
     return record_tree.map_leaves(pad, columns)
 
 
+def form(columns: Any) -> list[tuple[str, tuple[int, ...], Any]]:
+    """Path, shape and dtype of each array; equal for trees that can be stacked."""
+    return [
+        (path, np.shape(leaf), getattr(leaf, "dtype", type(leaf)))
+        for path, leaf in record_tree.leaves_with_paths(columns)
+    ]
+
+
 def num_rows(columns: Any) -> int | None:
     """Length of the leading axis, `None` if there is no array at all."""
     for _, column in record_tree.leaves_with_paths(columns):

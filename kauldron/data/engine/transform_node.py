@@ -162,8 +162,8 @@ class _Step:
             columns = self._batch_method(chunk.columns, rngs)
         else:
             columns = self._batch_method(chunk.columns)
-        if columns is None:
-            raise ValueError("The batch form returned None instead of a batch.")
+        if not self.entry.is_ours:
+            _check_size(columns, chunk.size)
         return Chunk(chunk.size, columns, None, chunk.kept, chunk.is_fresh)
 
     def record_function(self, rows: np.ndarray) -> Callable[[int, Any], Any]:
@@ -182,6 +182,17 @@ class _Step:
 def _rows_of(chunk: Chunk, positions: Positions) -> np.ndarray:
     rows = as_array(positions)
     return rows if chunk.kept is None else rows[chunk.kept]
+
+
+def _check_size(columns: Any, size: int) -> None:
+    if columns is None:
+        raise ValueError("It returned None instead of a batch.")
+    for path, column in record_tree.leaves_with_paths(columns):
+        if np.shape(column)[:1] != (size,):
+            raise ValueError(
+                f"It got {size} records, but returned the field {path!r} with shape"
+                f" {np.shape(column)}; the first dimension must stay."
+            )
 
 
 def _try_to_stack(chunk: Chunk) -> Chunk:

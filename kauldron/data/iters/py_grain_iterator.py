@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
+from kauldron.data.engine.next_batches import stack_next
 from kauldron.data.iters.iterator import Iterator
 
 
@@ -29,7 +30,9 @@ class PyGrainIterator(Iterator):
 
         Fewer come at the end of the data, and before a smaller last batch.
         """
-        return self.iter.next_batches(count)
+        if hasattr(self.iter, "next_batches"):
+            return self.iter.next_batches(count)
+        return stack_next(self, count)
 
     def next_positions(self, count: int) -> Any:
         """Stream positions of the next batches, which are skipped.

@@ -30,10 +30,11 @@ def test_scalars_become_arrays(values, dtype):
     assert column.tolist() == values
 
 
-def test_bytes_that_end_in_zero_stay_whole():
-    column = stack([b"a\0", b"b"])
+@pytest.mark.parametrize("values", [[b"a\0", b"b"], ["a\0", "b"]])
+def test_texts_that_end_in_zero_stay_whole(values):
+    column = stack(values)
     assert column.dtype == object
-    assert column.tolist() == [b"a\0", b"b"]
+    assert column.tolist() == values
 
 
 def test_structure_is_kept_and_so_is_the_order_of_keys():
