@@ -15,6 +15,7 @@ from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics.average_state import AverageState
 from kauldron.metrics.masks import as_real
 from kauldron.metrics.metric import Metric
+from kauldron.metrics.value_range import check_vrange
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -36,6 +37,9 @@ class Psnr(Metric):
     clip: float | None = None
 
     State = AverageState
+
+    def __post_init__(self) -> None:
+        check_vrange(self.in_vrange, name="in_vrange")
 
     @typechecked
     def get_state(
@@ -86,6 +90,12 @@ class Ssim(Metric):
     k2: float = 0.03
 
     State = AverageState
+
+    def __post_init__(self) -> None:
+        check_vrange(self.in_vrange, name="in_vrange")
+        for name in ("filter_size", "filter_sigma"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}.")
 
     @typechecked
     def get_state(

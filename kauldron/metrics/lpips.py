@@ -19,6 +19,7 @@ from kauldron.metrics.average_state import AverageState
 from kauldron.metrics.masks import as_real
 from kauldron.metrics.metric import Metric
 from kauldron.metrics.options import NOT_FROZEN
+from kauldron.metrics.value_range import check_vrange
 
 DEFAULT_WEIGHTS = pathlib.Path(__file__).parent / "data" / "lpips_vgg.npz"
 _CONVOLUTIONS_PER_BLOCK = (2, 2, 3, 3, 3)
@@ -57,6 +58,7 @@ class LpipsVgg(Metric):
     State = AverageState
 
     def __post_init__(self) -> None:
+        check_vrange(self.in_vrange, name="in_vrange")
         if isinstance(self.weights, Mapping):
             object.__setattr__(self, "weights", _Weights(self.weights))
         elif isinstance(self.weights, os.PathLike):

@@ -186,6 +186,15 @@ def _freeze_before(post_init: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+def check_inner_metric(wrapper: Metric, metric: Any) -> None:
+    """Raise `TypeError` unless `metric` is one."""
+    if not isinstance(metric, Metric):
+        raise TypeError(
+            f"{type(wrapper).__qualname__} takes a metric, not"
+            f" {type(metric).__qualname__}."
+        )
+
+
 #
 # Inputs
 #

@@ -9,7 +9,7 @@ import flax.struct
 
 from kauldron import kontext
 from kauldron.metrics.auto_state import AutoState, state_field
-from kauldron.metrics.metric import Metric
+from kauldron.metrics.metric import Metric, check_inner_metric
 from kauldron.metrics.state import EMPTY
 from kauldron.metrics.state import State as BaseState
 
@@ -43,6 +43,9 @@ class SkipIfMissing(Metric):
 
         def compute(self) -> Any:
             return {} if self.state is EMPTY else self.state.compute()
+
+    def __post_init__(self) -> None:
+        check_inner_metric(self, self.metric)
 
     def __kontext_keys__(self) -> dict[str, Any]:
         return kontext.get_keypaths(self.metric)

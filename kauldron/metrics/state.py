@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 import flax.struct
 import jax
 
+from kauldron.metrics.collected import is_traced
 from kauldron.metrics.metric_equality import is_same_metric
 
 MetricT = TypeVar("MetricT")
@@ -123,6 +124,8 @@ def _wrap_compute(compute: Callable[..., Any]) -> Callable[..., Any]:
             except Exception as error:
                 if has_no_data(state):
                     raise ValueError(_no_data_message(state)) from error
+                if is_traced(vars(state)):
+                    error.add_note(_ON_THE_HOST)
                 raise
         if value is EMPTY:
             raise ValueError(_no_data_message(state))
@@ -130,6 +133,12 @@ def _wrap_compute(compute: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapper._wraps_state_method = True  # type: ignore[attr-defined]
     return wrapper
+
+
+_ON_THE_HOST = (
+    "This metric computes its value on the host: return the state from the jitted"
+    " function, and call compute() outside of it."
+)
 
 
 def common_parent(state: State, other: Any) -> Any:

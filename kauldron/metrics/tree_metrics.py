@@ -10,7 +10,7 @@ import flax.struct
 import jax
 
 from kauldron import kontext
-from kauldron.metrics.metric import Metric, none_message
+from kauldron.metrics.metric import Metric, check_inner_metric, none_message
 from kauldron.metrics.state import EMPTY, MetricT, State
 
 
@@ -68,6 +68,9 @@ class _TreeMetric(Metric):
     """
 
     metric: Metric
+
+    def __post_init__(self) -> None:
+        check_inner_metric(self, self.metric)
 
     def __kontext_keys__(self) -> dict[str, Any]:
         return {

@@ -71,12 +71,6 @@ def rescale(images: jax.Array, vrange: tuple[float, float] | None) -> jax.Array:
     return (jnp.clip(images, low, high) - low) / (high - low)
 
 
-def check_vrange(vrange: tuple[float, float] | None, *, name: str) -> None:
-    """Raise `ValueError` unless it is `None` or a pair (low, high), low < high."""
-    if vrange is not None and not (len(vrange) == 2 and vrange[0] < vrange[1]):
-        raise ValueError(f"{name} must be (low, high) with low < high, not {vrange}.")
-
-
 def to_unit_range(images: np.ndarray) -> np.ndarray:
     """Float32 images clipped to [0, 1]; what is not a number becomes 0."""
     images = np.asarray(images, np.float32)

@@ -130,3 +130,16 @@ def test_ssim_of_equal_images_is_one():
 def test_ssim_of_too_small_images_is_refused():
     with pytest.raises(ValueError, match=r"10 x 20.*filter_size=11"):
         metrics.Ssim()(pred=images(1, 10, 20, 3), target=images(1, 10, 20, 3))
+
+
+@pytest.mark.parametrize("metric", [metrics.Psnr, metrics.Ssim, metrics.LpipsVgg])
+@pytest.mark.parametrize("vrange", [(1, 1), (1, 0), (0,)])
+def test_value_range_that_is_none_is_refused_at_construction(metric, vrange):
+    with pytest.raises(ValueError, match="in_vrange"):
+        metric(in_vrange=vrange)
+
+
+@pytest.mark.parametrize("option", [{"filter_size": 0}, {"filter_sigma": 0.0}])
+def test_filter_without_extent_is_refused_at_construction(option):
+    with pytest.raises(ValueError, match="above 0"):
+        metrics.Ssim(**option)

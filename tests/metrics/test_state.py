@@ -153,6 +153,16 @@ def test_error_in_compute_of_a_filled_state_is_raised_as_it_is():
         Failing().compute()
 
 
+def test_computing_on_the_host_inside_jit_says_where_to_compute():
+    metric = metrics.RocAuc()
+
+    def step(logits, labels):
+        return metric.get_state(logits=logits, labels=labels).compute()
+
+    with pytest.raises(Exception, match=r"outside of it"):
+        jax.jit(step)(jnp.eye(2), jnp.array([[0], [1]]))
+
+
 def test_states_are_found_as_leaves():
     tree = {"a": [Scaled().empty(), 1], "b": metrics.EmptyState()}
     leaves = jax.tree.leaves(tree, is_leaf=State.isinstance)

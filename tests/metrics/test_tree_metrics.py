@@ -200,3 +200,11 @@ def test_tree_metrics_expose_the_keys_of_the_inner_metric():
     metric = metrics.TreeMap(metric=norm("params.enc.*.kernel"))
     keys = kontext.get_keypaths(metric)
     assert {name: str(path) for name, path in keys.items()} == {"tensor": "params.enc"}
+
+
+@pytest.mark.parametrize(
+    "wrapper", [metrics.TreeMap, metrics.TreeReduce, metrics.SkipIfMissing]
+)
+def test_wrappers_take_only_metrics(wrapper):
+    with pytest.raises(TypeError, match=f"{wrapper.__name__} takes a metric, not str"):
+        wrapper(metric="norm")

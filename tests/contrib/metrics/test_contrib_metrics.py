@@ -1,5 +1,8 @@
 """The metrics of `kd.contrib` against plain numpy."""
 
+import copy
+import importlib
+import pickle
 import subprocess
 import sys
 
@@ -10,6 +13,7 @@ import pytest
 import sklearn.metrics
 
 from kauldron.contrib import metrics
+from kauldron.metrics import Metric
 
 RNG = np.random.default_rng(0)
 
@@ -24,6 +28,22 @@ def test_reachable_from_the_namespace_without_further_imports():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.split()[-1] == "RootMeanSquaredError"
+
+
+@pytest.mark.parametrize("package", ["losses", "metrics", "summaries"])
+def test_everything_contributed_has_a_hash_and_equals_its_copies(package):
+    namespace = importlib.import_module(f"kauldron.contrib.{package}")
+    classes = [
+        member
+        for member in vars(namespace).values()
+        if isinstance(member, type) and issubclass(member, Metric)
+    ]
+    assert len(classes) >= 3
+    for cls in classes:
+        metric = cls(columns={}) if cls.__name__ == "ImageGrid" else cls()
+        assert copy.copy(metric) == metric
+        assert hash(copy.copy(metric)) == hash(metric)
+        assert pickle.loads(pickle.dumps(metric)) == metric
 
 
 def test_joint_accuracy_needs_both_to_be_right():
