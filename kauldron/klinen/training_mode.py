@@ -13,6 +13,7 @@ works inside klinen modules, and klinen modules work inside `kd.train.Trainer`.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +26,11 @@ from kauldron.import_hooks import on_import
 _KD_NN = "kauldron.nn.training_mode"
 
 _is_training = jax.make_user_context(default_value=True)
+# The calls that are running, outermost first: should one of them import `kd.nn`.
+_running: contextvars.ContextVar[tuple[tuple[contextlib.ExitStack, bool], ...]] = (
+    contextvars.ContextVar("klinen_calls", default=())
+)
+
 _set_in_kd_nn: Callable[[bool], contextlib.AbstractContextManager[None]] | None = None
 _read_in_kd_nn: Callable[..., bool] | None = None
 
@@ -34,6 +40,8 @@ def use_mode(training: bool) -> Iterator[None]:
     """Set the mode for what is called inside the `with` block, in this thread."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_is_training(training))
+        token = _running.set((*_running.get(), (stack, training)))
+        stack.callback(_running.reset, token)
         if _set_in_kd_nn is not None:
             stack.enter_context(_set_in_kd_nn(training))
         yield
@@ -52,6 +60,8 @@ def _connect_to_kd_nn() -> None:
     kd_nn: Any = sys.modules[_KD_NN]
     _set_in_kd_nn = kd_nn.set_train_property
     _read_in_kd_nn = kd_nn.train_property().__get__
+    for stack, training in _running.get():
+        stack.enter_context(kd_nn.set_train_property(training))
 
 
 on_import(_KD_NN, _connect_to_kd_nn)
