@@ -18,9 +18,9 @@ from kauldron.data.engine.entries import parse_entries
 from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
 from kauldron.data.engine.source_node import SourceNode
 from kauldron.data.engine.stream_node import ReorderNode, StreamNode
+from kauldron.data.pipeline_arguments import check_num_epochs, frozen_transforms
 from kauldron.data.processes import BatchSize
 from kauldron.data.stream_pipeline import StreamPipeline
-from kauldron.utils.immutabledict import ImmutableDict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,23 +125,3 @@ class PhiloxShuffleNode(ReorderNode):
             here = epochs == epoch
             out[here] = self._order(epoch)[indices[here]] + epoch * self.length
         return out
-
-
-def frozen_transforms(transforms: Any) -> Any:
-    """The transforms in containers that do not change and have a hash."""
-    if isinstance(transforms, Mapping):
-        return ImmutableDict(transforms)
-    return tuple(transforms) if isinstance(transforms, list) else transforms
-
-
-def check_num_epochs(pipeline: Any) -> None:
-    """`num_epochs` is `None`, or an integer from 1 on."""
-    epochs = pipeline.num_epochs
-    if epochs is None:
-        return
-    is_integer = isinstance(epochs, int | np.integer) and not isinstance(epochs, bool)
-    if not is_integer or epochs < 1:
-        raise ValueError(
-            f"{type(pipeline).__name__}(num_epochs={epochs!r}): expected an integer from"
-            " 1 on, or None for endless data."
-        )

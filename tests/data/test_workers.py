@@ -429,3 +429,32 @@ def test_a_profile_of_the_first_worker_is_printed(capfd):
     with iter(make_ds(num_workers=2, enable_profiling=True)) as iterator:
         list(iterator)
     assert "cumulative" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_interrupt_while_waiting_loses_no_batch(num_workers):
+    def slow(element):
+        import time
+
+        time.sleep(0.05)
+        return element
+
+    expected = list(make_ds(9, shuffle=False, prefetch_batches=0))
+    ds = make_ds(9, shuffle=False, transforms=[slow], num_workers=num_workers)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with iter(ds) as iterator:
+        seen = [next(iterator)]
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            with pytest.raises(KeyboardInterrupt):
+                while True:
+                    seen.append(next(iterator))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        seen += list(iterator)
+    assert_same(seen, expected)

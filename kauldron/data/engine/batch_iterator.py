@@ -181,16 +181,16 @@ class BatchIterator:
         executor = self._running_executor()
         try:
             piece = executor.get()
+            if piece.skipped:
+                self._note_skipped(piece.skipped)
         except StopIteration:
             self._has_ended = True
             self._stop_executor()
             raise
-        except Exception:
+        except BaseException:  # interrupts too: a message may have been half read
             self._go_to(self._position)  # the next call tries again
             raise
         self._units += 1
-        if piece.skipped:
-            self._note_skipped(piece.skipped)
         return piece
 
     def _note_skipped(self, messages: Sequence[str]) -> None:

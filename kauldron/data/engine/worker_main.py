@@ -23,9 +23,10 @@ from kauldron.data.engine import frames
 _SECONDS_TO_END = 5.0
 
 
-def main(shared_fd: int) -> None:
-    """Serve until the parent closes the pipe."""
+def main(parent_pid: int, shared_fd: int) -> None:
+    """Serve until the parent closes the pipe, or is gone."""
     requests_in, replies_out = _private_pipes()
+    threading.Thread(target=_watch, args=(parent_pid,), daemon=True).start()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # the parent decides when to end
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -98,6 +99,13 @@ def _read(stream: BinaryIO, requests: queue.SimpleQueue[bytes | None]) -> None:
     requests.put(None)
     # The parent is gone or wants to go: do not outlive it in a long computation.
     threading.Event().wait(_SECONDS_TO_END)
+    os._exit(1)
+
+
+def _watch(parent_pid: int) -> None:
+    """End with the parent also if a process that it forked keeps the pipe open."""
+    while os.getppid() == parent_pid:
+        threading.Event().wait(1.0)
     os._exit(1)
 
 

@@ -21,7 +21,7 @@ _BOOT = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from kauldron.data.engine import worker_main
-worker_main.main(int(sys.argv[2]))
+worker_main.main(int(sys.argv[2]), int(sys.argv[3]))
 """
 
 # Workers must not take memory of the accelerator that the parent computes on.
@@ -128,7 +128,8 @@ class _Worker:
         self._shared_fd = frames.open_shared_file()
         self._shared = frames.SharedReader(self._shared_fd)
         path = json.dumps([os.fspath(entry) for entry in sys.path])
-        command = [sys.executable, "-c", _BOOT, path, str(self._shared_fd)]
+        numbers = [str(os.getpid()), str(self._shared_fd)]
+        command = [sys.executable, "-c", _BOOT, path, *numbers]
         try:
             self._process = subprocess.Popen(
                 command,

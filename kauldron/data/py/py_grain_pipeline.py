@@ -23,7 +23,7 @@ from kauldron.data.engine.executors import (
 from kauldron.data.engine.plans import Plan, Share, SparsePlan, StreamPlan
 from kauldron.data.engine.skipped_records import SkippedRecords
 from kauldron.data.engine.stream_node import StreamNode
-from kauldron.data.in_memory import check_num_epochs, frozen_transforms
+from kauldron.data.pipeline_arguments import check_num_epochs, frozen_transforms
 from kauldron.data.processes import BatchSize, inherit_share
 from kauldron.data.stream_pipeline import StreamPipeline
 from kauldron.data.transforms.batch_forms import warm_up
