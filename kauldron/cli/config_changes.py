@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -51,7 +52,7 @@ def tracked_update(
         is_kept = any(path_grammar.matches(target, pattern) for pattern in patterns)
         if not is_kept and not _has_value(cfg, target, value):
             with recording("cli", label):
-                konfig.set_by_path(cfg, target, _copy(value))
+                konfig.set_by_path(cfg, target, copy.deepcopy(value))
             changes[name] = value
     return changes
 
@@ -61,7 +62,3 @@ def _has_value(cfg: konfig.ConfigDict, target: tuple[Any, ...], value: Any) -> b
         return bool(konfig.get_by_path(cfg, target) == value)
     except (KeyError, ValueError):  # a new field, or one that is not set
         return False
-
-
-def _copy(value: Any) -> Any:
-    return konfig.ConfigDict(value) if isinstance(value, dict) else value

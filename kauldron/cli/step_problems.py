@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kauldron import konfig, train
+from kauldron import konfig, path_grammar, train
+from kauldron.konfig.text_listing import describe_origin
 from kauldron.testing import assert_step_specs
 
 
@@ -32,11 +33,17 @@ class Problems:
             )
 
     def _place(self, path: str) -> str:
+        """Where it was set, and by which flags it was changed."""
+        parts = path_grammar.parse(path)
         try:
-            event = konfig.history(self._cfg, path)[-1]
-        except Exception:  # set by a default, or not at all
+            node = konfig.get_by_path(self._cfg, parts)
+        except KeyError:  # a default of the trainer
             return ""
-        return f"\n  set at {event.file}:{event.line}"
+        events = konfig.history(self._cfg, parts)[-1:]
+        for name in node if isinstance(node, konfig.ConfigDict) else ():
+            last = konfig.history(self._cfg, (*parts, name))[-1:]
+            events += [event for event in last if event.kind == "cli"]
+        return "".join(f"\n  {describe_origin(event)}" for event in events)
 
 
 def find_step_problems(cfg: konfig.ConfigDict, trainer: train.Trainer) -> list[str]:

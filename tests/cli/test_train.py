@@ -1,0 +1,282 @@
+"""`kauldron train`: exit codes, the closing table, what stops a run."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from kauldron import konfig
+from kauldron.main import main
+
+TOY = ("--cfg=toy.py", "--cfg.workdir=run")
+
+
+def steps(folder):
+    return sorted(
+        int(p.name.removeprefix("ckpt_")) for p in folder.glob("checkpoints/ckpt_*")
+    )
+
+
+@pytest.mark.parametrize("words", [(), ("run", "train")])
+def test_training_prints_the_last_values_and_where_everything_is(
+    kauldron, folder, words
+):
+    code, out, _ = kauldron(*words, *TOY, "--cfg.num_train_steps=3")
+    assert code == 0
+    *rows, last = out.splitlines()
+    assert last == "Everything is in run"
+    table = {tuple(row.split("\t")[:3]) for row in rows}
+    assert ("train", "2", "losses/l2") in table
+    assert ("train", "2", "metrics/norm") in table
+    assert ("test", "2", "losses/total") in table
+    assert steps(folder / "run")[-1] == 3
+
+
+def test_run_that_is_complete_is_left_alone(kauldron, folder):
+    assert kauldron("train", *TOY)[0] == 0
+    before = (folder / "run/train/scalars.jsonl").read_bytes()
+    code, out, _ = kauldron("train", *TOY)
+    assert code == 0
+    assert "Everything is in run" in out
+    assert (folder / "run/train/scalars.jsonl").read_bytes() == before
+
+
+def test_saved_config_continues_the_run(kauldron, folder):
+    assert kauldron("train", *TOY, "--cfg.stop_after_steps=2")[0] == 0
+    assert steps(folder / "run")[-1] == 2
+    code, _, _ = kauldron("train", "--cfg=run", "--cfg.stop_after_steps=None")
+    assert code == 0
+    assert steps(folder / "run")[-1] == 4
+
+
+def test_overrides_reach_the_config_of_the_run(kauldron, folder):
+    kauldron("train", *TOY, "--cfg.seed=7", "--cfg.optimizer=py::optax.sgd(0.5)")
+    cfg = konfig.ConfigDict.from_json((folder / "run/config.json").read_text())
+    assert cfg.seed == 7
+    assert cfg.optimizer.__qualname__ == "optax:sgd"
+
+
+@pytest.mark.parametrize("how, code", [("SIGTERM", 143), ("SIGUSR1", 0)])
+def test_run_that_is_asked_to_stop_saves_first(kauldron, folder, how, code):
+    with pytest.raises(SystemExit) as stopped:
+        kauldron("train", "--cfg=stopping.py", *TOY[1:], f"--cfg.evals.stop.how={how}")
+    assert stopped.value.code == code
+    assert steps(folder / "run")[-1] == 3  # the evaluation at step 2 was finished
+    assert not (folder / "run/train_complete.txt").exists()
+
+
+def test_ctrl_c_saves_and_exits_130(kauldron, folder):
+    code, out, err = kauldron(
+        "train", "--cfg=stopping.py", *TOY[1:], "--cfg.evals.stop.how=SIGINT"
+    )
+    assert code == 130
+    assert "Interrupted. Stopped at step 3" in err
+    assert "Traceback" not in err
+    assert steps(folder / "run")[-1] == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_error_of_a_run_is_raised(kauldron):
+    with pytest.raises(RuntimeError, match="Evaluator stop failed at step 2: out of"):
+        kauldron("train", "--cfg=stopping.py", *TOY[1:])
+
+
+@pytest.mark.parametrize("flag", ["--catch_post_mortem", "--catch_post_mortem=true"])
+def test_debugger_opens_where_the_error_was_raised(kauldron, monkeypatch, flag):
+    frames = []
+
+    def debug(traceback):
+        while traceback.tb_next:
+            traceback = traceback.tb_next
+        frames.append(traceback.tb_frame.f_code.co_name)
+
+    monkeypatch.setattr("pdb.post_mortem", debug)
+    with pytest.raises(RuntimeError, match="out of coffee"):
+        kauldron("train", "--cfg=stopping.py", *TOY[1:], flag)
+    assert frames == ["evaluate"]
+
+
+MISTAKES = {
+    "no workdir": (("--cfg=toy.py",), ["--cfg.workdir=path/to/run"]),
+    "not a trainer": (("--cfg=good.py",), ["good.py describes", "Trainer"]),
+    "every problem at once": (
+        (*TOY, "--cfg.optimizer.b3=1", "--cfg.modle=1"),
+        ["cfg.optimizer.b3", "cfg.modle", "'model'"],
+    ),
+    "unknown evaluator": ((*TOY, "--eval_names=tset"), ["'tset'", "test, alone"]),
+    "neither true nor false": ((*TOY, "--distributed=maybe"), ["--distributed"]),
+    "jax setting misspelt": ((*TOY, "--jax_debug_nan"), ["--jax_debug_nans?"]),
+    "jax setting of a wrong type": (
+        (*TOY, "--jax_numpy_rank_promotion=often"),
+        ["--jax_numpy_rank_promotion=often"],
+    ),
+    "patch misspelt": ((*TOY, "--patch.skip_evl"), ["--patch.skip_eval?"]),
+    "patch of a wrong type": (
+        (*TOY, "--patch.stop_after_steps=many"),
+        ["stop_after_steps must be a number", "'many'"],
+    ),
+    "patch that is True or False": (
+        (*TOY, "--patch.skip_eval=3"),
+        ["skip_eval must be True or False"],
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_is_explained_and_exits_2(kauldron, folder, mistake):
+    arguments, words = MISTAKES[mistake]
+    code, out, err = kauldron("train", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    for word in words:
+        assert word in err
+    assert not (folder / "run").exists()
+
+
+def test_settings_of_jax_can_be_given(kauldron):
+    import jax
+
+    assert not jax.config.jax_log_compiles
+    try:
+        code, _, err = kauldron(
+            "config", "check", "--cfg=good.py", "--jax_log_compiles"
+        )
+        assert (code, err) == (0, "")
+        assert jax.config.jax_log_compiles
+        kauldron("config", "check", "--cfg=good.py", "--jax_log_compiles=false")
+        assert not jax.config.jax_log_compiles
+    finally:
+        jax.config.update("jax_log_compiles", False)
+
+
+#
+# Config files beside other modules
+#
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A config file that imports a module beside it, in both possible ways."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "kauldron_test_sibling.py").write_text(
+        "SIZE = 5\ndef make(n): return [n]\n"
+    )
+    (folder / "config.py").write_text(
+        "from kauldron import konfig\n"
+        "import kauldron_test_sibling as plain\n"
+        "with konfig.imports():\n"
+        "    import kauldron_test_sibling\n"
+        "def get_config():\n"
+        "    made = kauldron_test_sibling.make(plain.SIZE)\n"
+        "    return konfig.ConfigDict({'made': made})\n"
+    )
+    before = list(sys.path)
+    yield folder
+    sys.path[:] = before
+    sys.modules.pop("kauldron_test_sibling", None)
+
+
+def test_config_file_imports_what_lies_beside_it(kauldron, project):
+    code, out, err = kauldron("config", "resolve", f"--cfg={project}/config.py")
+    assert (code, err) == (0, "")
+    assert "'made': [5]" in out
+    assert sys.path[-1] == str(project)
+    kauldron("config", "resolve", f"--cfg={project}/config.py")
+    assert sys.path.count(str(project)) == 1
+
+
+def test_sibling_hides_no_installed_module(project, kauldron):
+    (project / "json.py").write_text("raise ImportError('the wrong json')\n")
+    (project / "kauldron_test_sibling.py").write_text(
+        "import json\nSIZE = json.loads('5')\ndef make(n): return n\n"
+    )
+    assert kauldron("config", "resolve", f"--cfg={project}/config.py")[0] == 0
+
+
+#
+# In a process of its own
+#
+
+
+def run_process(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "kauldron.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=cwd,
+    )
+
+
+def test_process_trains_and_another_evaluates(kauldron, folder):
+    result = run_process(*TOY, "--cfg.num_train_steps=3", "--cfg.seed=1", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "Everything is in run"
+    complete = json.loads((folder / "run/train_complete.txt").read_text())
+    assert complete["step"] == 3
+    assert kauldron(*TOY, "--eval_names=alone")[0] == 0
+    (line,) = (folder / "run/alone/scalars.jsonl").read_text().splitlines()
+    assert json.loads(line)["step"] == 3
+
+
+def test_process_that_fails_exits_1_with_a_traceback(folder):
+    result = run_process("--cfg=stopping.py", *TOY[1:], cwd=folder)
+    assert result.returncode == 1
+    assert (
+        "RuntimeError: Evaluator stop failed at step 2: out of coffee" in result.stderr
+    )
+
+
+def test_console_command_is_installed(folder):
+    script = pathlib.Path(sys.executable).parent / "kauldron"
+    if not script.exists():
+        pytest.skip("the package is not installed: no console command")
+    result = subprocess.run(
+        [script, "--help"], capture_output=True, text=True, check=True, cwd=folder
+    )
+    assert "kauldron <command> --cfg=config.py" in result.stdout
+
+
+@pytest.mark.slow
+def test_each_command_works_in_a_fresh_process(folder):
+    commands = [
+        ["train", *TOY, "--cfg.num_train_steps=1"],
+        ["eval", "--list", *TOY],
+        ["check", "--cfg=toy.py"],
+        ["runs", "."],
+        ["config", "show", "--cfg=toy.py"],
+        ["config", "resolve", "--cfg=toy.py"],
+        ["config", "check", "--cfg=toy.py"],
+        ["config", "diff", "--cfg=toy.py", "--other=toy.py"],
+        ["config", "paths", "--cfg=toy.py"],
+        ["data", "element_spec", "--cfg=toy.py"],
+        ["data", "show", "--cfg=toy.py"],
+        ["run", "train", "--cfg=toy.py", "--patch"],
+        ["run", "eval", "--workdir=run", "--eval_names=alone"],
+        ["run", "eval_shape", "--cfg=toy.py"],
+        ["run", "memory", "--cfg=toy.py"],
+    ]
+    from kauldron.cli import COMMANDS
+
+    named = {tuple(words) for words in COMMANDS}
+    assert named <= {tuple(c[:1]) for c in commands} | {tuple(c[:2]) for c in commands}
+    program = (
+        "import json, sys; from kauldron.main import main\n"
+        f"for command in {commands!r}:\n"
+        "    code = main(command)\n"
+        "    assert code == 0, (command, code)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=folder
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+def test_main_takes_the_arguments_of_the_process(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["kauldron", "--help"])
+    assert main() == 0
+    assert "Commands:" in capsys.readouterr().out
