@@ -34,14 +34,15 @@ class Problems:
 
     def _place(self, path: str) -> str:
         """Where it was set, and by which flags it was changed."""
-        parts = path_grammar.parse(path)
         try:
-            node = konfig.get_by_path(self._cfg, parts)
+            node = konfig.get_by_path(self._cfg, path)
         except KeyError:  # a default of the trainer
             return ""
-        events = konfig.history(self._cfg, parts)[-1:]
+        events = [*konfig.history(self._cfg, path)[-1:]]
+        parts = path_grammar.parse(path)
         for name in node if isinstance(node, konfig.ConfigDict) else ():
-            last = konfig.history(self._cfg, (*parts, name))[-1:]
+            below = path_grammar.format_path((*parts, name))
+            last = konfig.history(self._cfg, below)[-1:]
             events += [event for event in last if event.kind == "cli"]
         return "".join(f"\n  {describe_origin(event)}" for event in events)
 
