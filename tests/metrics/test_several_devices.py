@@ -112,15 +112,7 @@ def assert_as_expected(result):
 
 
 @pytest.mark.slow
-def test_states_leave_a_step_over_several_devices_replicated():
-    (result,) = run(num_processes=1, devices_per_process=4)
-    assert result["devices"] == 4
-    assert result["replicated"]
-    assert_as_expected(result)
-
-
-@pytest.mark.slow
-def test_every_process_computes_the_same_value():
+def test_states_leave_the_step_replicated_and_every_process_computes_the_same():
     first, second = run(num_processes=2, devices_per_process=2)
     assert first["devices"] == second["devices"] == 4
     assert first["replicated"] and second["replicated"]
