@@ -18,7 +18,11 @@ from kauldron.data.engine.entries import parse_entries
 from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
 from kauldron.data.engine.source_node import SourceNode
 from kauldron.data.engine.stream_node import ReorderNode, StreamNode
-from kauldron.data.pipeline_arguments import check_num_epochs, frozen_transforms
+from kauldron.data.pipeline_arguments import (
+    check_device_resident,
+    check_num_epochs,
+    frozen_transforms,
+)
 from kauldron.data.processes import BatchSize
 from kauldron.data.stream_pipeline import StreamPipeline
 
@@ -61,6 +65,7 @@ class InMemoryPipeline(StreamPipeline):
         object.__setattr__(self, "drop_remainder", DropRemainder(self.drop_remainder))
         object.__setattr__(self, "transforms", frozen_transforms(self.transforms))
         check_num_epochs(self)
+        check_device_resident(self)
         parse_entries(self.transforms)
 
     @functools.cached_property

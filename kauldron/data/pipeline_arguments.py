@@ -17,6 +17,16 @@ def frozen_transforms(transforms: Any) -> Any:
     return tuple(transforms) if isinstance(transforms, list) else transforms
 
 
+def check_device_resident(pipeline: Any) -> None:
+    """`device_resident` is a bool or "auto"."""
+    value = pipeline.device_resident
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError(
+            f"{type(pipeline).__name__}(device_resident={value!r}): expected True, False"
+            " or 'auto'."
+        )
+
+
 def check_num_epochs(pipeline: Any) -> None:
     """`num_epochs` is `None`, or an integer from 1 on."""
     epochs = pipeline.num_epochs

@@ -101,6 +101,13 @@ def test_without_an_accelerator_auto_means_no():
     assert kd.data.DeviceRecords.of(records) is None
 
 
+def test_other_words_are_refused():
+    with pytest.raises(ValueError, match=r"device_resident='yes'"):
+        make_ds(device_resident="yes")
+    with pytest.raises(ValueError, match=r"device_resident=1"):
+        kd.data.InMemoryPipeline(loader=make_data, device_resident=1)
+
+
 class SmallDevice:
     """As much of a device as the decision looks at."""
 

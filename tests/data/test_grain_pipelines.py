@@ -197,3 +197,38 @@ def test_grain_sources_are_sources():
     )
     (batch,) = ds
     assert batch.tolist() == [2, 4, 6, 8, 10]
+
+
+def test_a_pipeline_may_be_nothing_but_a_grain_data_set():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Mine(kd.data.py.PyGrainPipeline):
+        count: int
+
+        def ds_for_current_process(self, rng):
+            return grain.MapDataset.range(self.count).map(lambda i: {"x": i})
+
+    ds = Mine(
+        count=6, batch_size=3, num_epochs=1, transforms=[lambda r: {"x": r["x"] + 1}]
+    )
+    assert [b["x"].tolist() for b in ds] == [[1, 2, 3], [4, 5, 6]]
+    assert hash(ds) == hash(dataclasses.replace(ds))
+
+
+def test_a_pipeline_without_data_says_what_to_override():
+    class Nothing(kd.data.py.PyGrainPipeline):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"Nothing.*ds_for_current_process"):
+        iter(Nothing())
+
+
+@pytest.mark.parametrize("num_workers", [1])
+def test_a_pipeline_built_with_grain_runs_in_workers(num_workers):
+    class Local(kd.data.py.DataSource):
+        def ds_for_current_process(self, rng):
+            return super().ds_for_current_process(rng).map(lambda r: {"x": r["x"] + 1})
+
+    kwargs = {"shuffle": True, "seed": 1, "num_epochs": 1, "batch_size": 3}
+    expected = [b["x"].tolist() for b in Local([{"x": i} for i in range(9)], **kwargs)]
+    ds = Local([{"x": i} for i in range(9)], num_workers=num_workers, **kwargs)
+    assert [b["x"].tolist() for b in ds] == expected

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from kauldron.data.column_source import ColumnSource
+from kauldron.data.pipeline_arguments import check_device_resident
 from kauldron.data.py.data_source import DataSourceBase
 from kauldron.utils.immutabledict import ImmutableDict
 
@@ -25,6 +26,10 @@ class ColumnPipeline(DataSourceBase):
     """
 
     device_resident: bool | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_device_resident(self)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import logging
@@ -116,9 +115,12 @@ class PyGrainPipeline(StreamPipeline):
     # What sub-classes give
     # ------------------------------------------------------------------------
 
-    @abc.abstractmethod
     def _stream(self, key: threefry.Key, options: StreamOptions) -> StreamNode:
         """The stream of all processes, before `transforms`."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must override ds_for_current_process, or derive from"
+            " kd.data.py.DataSourceBase and give a data_source."
+        )
 
     def _stream_with_transforms(
         self, key: threefry.Key, options: StreamOptions
@@ -152,7 +154,7 @@ class PyGrainPipeline(StreamPipeline):
         Args:
           rng: A `kd.random.PRNGKey`, the same on all processes.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.ds_for_current_process")
 
     def ds_with_transforms(self, rng: Any) -> Any:
         """The records of this process as a `grain.MapDataset`, after `transforms`."""
