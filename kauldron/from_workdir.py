@@ -16,8 +16,8 @@ from etils import epath
 
 from kauldron import konfig, train
 from kauldron.evals import stored_state
+from kauldron.konfig.error_prefix import error_prefix
 from kauldron.utils import constants
-from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
     from kauldron.konfig import ConfigDict

@@ -14,14 +14,8 @@ from kauldron.konfig.default_values import register_default_values
 from kauldron.konfig.placeholders import placeholder
 from kauldron.konfig.ref_functions import ref_fn
 
-_FROM_THE_EARLIER_RUN = {
-    "seed": 0,
-    "rng_streams": None,
-    "sharding": None,
-    "train_losses": None,
-    "train_metrics": None,
-    "train_summaries": None,
-}
+_FROM_THE_EARLIER_RUN = {"seed": 0, "rng_streams": None, "sharding": None}
+_DICTS_FROM_THE_EARLIER_RUN = ("train_losses", "train_metrics", "train_summaries")
 
 
 def _call(name: str, *args: Any, **kwargs: Any) -> ConfigDict:
@@ -33,6 +27,21 @@ def _call(name: str, *args: Any, **kwargs: Any) -> ConfigDict:
 def _item_of(aux: Mapping[str, Any] | None, key: str, default: Any) -> Any:
     """An item of `cfg.aux`, which the user may have replaced as a whole."""
     return default if aux is None else aux.get(key, default)
+
+
+def _part_of(source: ConfigDict, path: str, allow: Any, **default: Any) -> ConfigDict:
+    """The call that builds a part of the run in the folder `source`."""
+    return _call("from_workdir.get_resolved", source, path=path, **default, allow=allow)
+
+
+def _dict_of(aux: Any, workdir: str | None, name: str) -> ConfigDict:
+    source = _call(
+        "from_workdir.locate",
+        _item_of(aux, "workdir", None),
+        default=workdir,
+        xid=_item_of(aux, "xid", None),
+    )
+    return _part_of(source, name, _item_of(aux, "allow", None), default=None)
 
 
 def _trainer() -> ConfigDict:
@@ -71,11 +80,12 @@ def _eval_only_trainer() -> ConfigDict:
         "data.ElementSpecDataset",
         spec=_call("from_workdir.get_element_spec", source),
     )
-    cfg.model = _call("from_workdir.get_resolved", source, path="model", allow=allow)
+    cfg.model = _part_of(source, "model", allow)
     for name, default in _FROM_THE_EARLIER_RUN.items():
-        cfg[name] = _call(
-            "from_workdir.get_resolved", source, path=name, default=default, allow=allow
-        )
+        cfg[name] = _part_of(source, name, allow, default=default)
+    # As references: a dict that the user gives must not be merged into a call.
+    for name in _DICTS_FROM_THE_EARLIER_RUN:
+        cfg[name] = ref_fn(_dict_of, cfg.ref.aux, cfg.ref.workdir, name)
     cfg.init_transform = _call(
         "ckpts.PartialKauldronLoader",
         workdir=source,

@@ -52,7 +52,9 @@ def standalone(*, every=True, metrics=None, **kwargs):
 def points(workdir, collection, key="losses/l2"):
     """Logged values as (step, value), in the order of the file."""
     lines = writers.read_scalars(workdir / collection)
-    return [(line["step"], line["values"][key]) for line in lines if key in line["values"]]
+    return [
+        (line["step"], line["values"][key]) for line in lines if key in line["values"]
+    ]
 
 
 def steps(workdir, collection, key="losses/l2"):

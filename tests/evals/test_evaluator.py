@@ -185,13 +185,17 @@ def test_batches_of_unequal_size_merge_to_the_mean_over_all_records(
 
 def test_no_batch_at_all_is_an_error_with_name_and_data(tmp_path):
     evaluator, state = make(tmp_path, num_batches=0)
-    with pytest.raises(ValueError, match=r"no batch to evaluate in the data of 'e': .*Arr"):
+    with pytest.raises(
+        ValueError, match=r"no batch to evaluate in the data of 'e': .*Arr"
+    ):
         evaluator.evaluate(state, 0)
 
 
 def test_endless_data_without_a_number_of_batches_is_an_error(tmp_path):
     evaluator, state = make(tmp_path, ds=make_ds(num_epochs=None))
-    with pytest.raises(ValueError, match=r"forever.*cfg\.evals\.e\.num_batches.*num_epo"):
+    with pytest.raises(
+        ValueError, match=r"forever.*cfg\.evals\.e\.num_batches.*num_epo"
+    ):
         evaluator.evaluate(state, 0)
 
 
@@ -220,7 +224,7 @@ def test_cache_reads_the_data_once(tmp_path):
 
 def test_cache_needs_a_known_length(tmp_path):
     evaluator, state = make(tmp_path, ds=CountingData(reads=[]), cache=True)
-    with pytest.raises(ValueError, match="cache=True.*num_batches"):
+    with pytest.raises(ValueError, match=r"cache=True.*num_batches"):
         evaluator.evaluate(state, 0)
 
 
@@ -230,7 +234,9 @@ def test_cache_needs_a_known_length(tmp_path):
 
 
 @pytest.mark.parametrize("discard_opt", [False, True])
-def test_averaged_weights_are_evaluated_with_and_without_optimizer(tmp_path, discard_opt):
+def test_averaged_weights_are_evaluated_with_and_without_optimizer(
+    tmp_path, discard_opt
+):
     evals = {
         "ema": kd.evals.Evaluator(
             run=kd.evals.Once(5),
@@ -338,7 +344,9 @@ def test_inherited_metric_on_the_optimizer_goes_with_the_optimizer(tmp_path):
         ("params.dense.kernl", "Did you mean: 'params.dense.kernel'"),
     ],
 )
-def test_explicit_metric_with_a_wrong_key_is_a_key_error_with_advice(tmp_path, key, hint):
+def test_explicit_metric_with_a_wrong_key_is_a_key_error_with_advice(
+    tmp_path, key, hint
+):
     evaluator, state = make(tmp_path, metrics={"bad": kd.metrics.Norm(tensor=key)})
     with pytest.raises(KeyError, match=f"(?s){hint}"):
         evaluator.evaluate(state, 0)
@@ -365,7 +373,9 @@ def test_checks_name_the_batch_that_failed(tmp_path):
 
     class Nan(kd.evals.Evaluator):
         def _step(self, step_nr, state, batch):
-            x = jnp.where(step_nr == 2, jnp.log(-jnp.ones(()) - batch["x"][0, 0] * 0), 0)
+            x = jnp.where(
+                step_nr == 2, jnp.log(-jnp.ones(()) - batch["x"][0, 0] * 0), 0
+            )
             batch = {**batch, "x": batch["x"] + x}
             return super()._step(step_nr, state, batch)
 

@@ -97,6 +97,7 @@ def test_job_parameters_are_kept_and_readable():
 def test_job_parameters_of_configs_are_neither_resolved_nor_imported():
     with konfig.imports(lazy=True):
         import no_such_launcher
+
         from kauldron import kd as kd_cfg
     cfg = kd_cfg.evals.StandaloneEveryCheckpoint(
         platform="a100=1",

@@ -91,7 +91,9 @@ def test_collected_arrays_leave_the_device():
     assert all(
         isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(merged.metric_states)
     )
-    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(merged.loss_states))
+    assert all(
+        isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(merged.loss_states)
+    )
 
 
 def test_what_is_full_takes_no_more_copies(monkeypatch):
@@ -120,7 +122,9 @@ def test_states_that_grow_are_merged_on_the_host():
 def test_states_of_different_metrics_are_named_in_the_error():
     merger = StateMerger()
     merger.add(states_of(jnp.zeros(2), limit=1))
-    with pytest.raises(ValueError, match="Merging metric_states/all: .*different metrics"):
+    with pytest.raises(
+        ValueError, match=r"Merging metric_states/all: .*different metrics"
+    ):
         merger.add(states_of(jnp.zeros(2), limit=2))
 
 
