@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import os
 import pathlib
 import time
 from typing import Any
@@ -14,6 +15,7 @@ from kauldron.cli.terminal import print_json, print_table
 from kauldron.cli.usage_errors import UsageError
 
 _DEEPEST = 4
+_LONGEST_LINE = 1 << 18
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,16 +98,27 @@ def _last_values(workdir: pathlib.Path) -> tuple[dict[str, str], int | None]:
     values: dict[str, str] = {}
     newest: int | None = None
     for path in sorted(workdir.glob("*/scalars.jsonl")):
-        lines = path.read_text().split("\n")[:-1]
-        if not lines:
+        line = _last_line(path)
+        if line is None:
             continue
-        line = json.loads(lines[-1])
         newest = max(newest or 0, line["step"])
         for name, value in line["values"].items():
             if name.startswith("metrics/") or name == "losses/total":
                 shown = f"{value:.4g}" if isinstance(value, float) else str(value)
                 values[f"{path.parent.name}/{name.split('/', 1)[1]}"] = shown
     return values, newest
+
+
+def _last_line(path: pathlib.Path) -> dict[str, Any] | None:
+    """The last whole line of a log, without reading what may be a long file."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _LONGEST_LINE))
+        lines = file.read().split(b"\n")[:-1]
+    try:
+        return json.loads(lines[-1]) if lines else None
+    except ValueError:  # damaged, or cut by a full disk
+        return None
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
