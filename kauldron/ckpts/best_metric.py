@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kauldron import kontext
 from kauldron.ckpts import metric_values
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 _MOST_STEPS_LOOKED_AT = 10_000
 _TRAIN = "train"
+
+
+def owner_of(path: str) -> str:
+    """The evaluator that a path such as `my_eval.accuracy` begins with."""
+    return str(kontext.Path.from_str(path)[0])
 
 
 def missing_message(path: str, values: Mapping[str, Any]) -> str:
@@ -40,10 +46,10 @@ def warn_if_never_there(checkpointer: Checkpointer, trainer: Any) -> None:
     path = checkpointer.best_metric_path
     if path is None:
         return
-    name = path.split(".")[0]
+    name = owner_of(path)
     if name == _TRAIN:
         return
-    evaluator = (trainer.evals or {}).get(name)
+    evaluator = (getattr(trainer, "evals", None) or {}).get(name)
     due = getattr(getattr(evaluator, "run", None), "should_eval_in_train", None)
     try:
         if due is not None and any(due(s) for s in _saved_steps(checkpointer, trainer)):
@@ -63,7 +69,7 @@ def warn_if_never_there(checkpointer: Checkpointer, trainer: Any) -> None:
 
 
 def _saved_steps(checkpointer: Checkpointer, trainer: Any) -> Iterable[int]:
-    ends = [trainer.num_train_steps, trainer.stop_after_steps]
+    ends = [getattr(trainer, n, None) for n in ("num_train_steps", "stop_after_steps")]
     last = min((end for end in ends if end is not None), default=None)
     regular = itertools.count(0, checkpointer.save_interval_steps)
     if last is not None:

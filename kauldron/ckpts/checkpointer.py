@@ -23,6 +23,7 @@ from kauldron.ckpts import (
     structure,
 )
 from kauldron.ckpts.checkpointer_base import BaseCheckpointer
+from kauldron.ckpts.option_checks import check_options
 from kauldron.ckpts.saving import SaveSession
 from kauldron.ckpts.step_folders import (
     CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
@@ -89,19 +90,7 @@ class Checkpointer(BaseCheckpointer):
     on_save_error: Literal["raise", "warn"] = "raise"
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST_VALUES.items():
-            value = getattr(self, name)
-            is_optional = name != "save_interval_steps"
-            if not ((value is None and is_optional) or _is_at_least(value, least)):
-                raise ValueError(
-                    f"Checkpointer.{name} must be at least {least}, got {value!r}."
-                )
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"Checkpointer.{name} must be {' or '.join(map(repr, choices))}, "
-                    f"got {getattr(self, name)!r}."
-                )
+        check_options(self)
         if self.save_on_steps is not None:
             object.__setattr__(self, "save_on_steps", tuple(self.save_on_steps))
         if isinstance(self.workdir, str | os.PathLike):
@@ -161,17 +150,22 @@ class Checkpointer(BaseCheckpointer):
         return metric_values.rank(value, mode=self.best_mode)
 
     def custom_metadata(self, step: int) -> dict[str, Any]:
-        folder = step_folders.step_folder(self.folder, self._existing_step(step))
+        folder = step_folders.step_folder(self.folder, self.find_step(step))
         return step_folders.read_metadata(folder).get("custom_metadata") or {}
 
     def item_metadata(self, step: int = -1) -> Any:
         """Tree of shapes and dtypes of the default item; no data is read."""
         from kauldron.ckpts import tree_files
 
-        folder = step_folders.step_folder(self.folder, self._existing_step(step))
+        folder = step_folders.step_folder(self.folder, self.find_step(step))
         return tree_files.stored_tree(folder / items.DEFAULT_ITEM_NAME)
 
-    def _existing_step(self, step: int) -> int:
+    def find_step(self, step: int = -1) -> int:
+        """The step of an existing checkpoint; -1 is the newest.
+
+        Raises:
+          FileNotFoundError: There is none; the message lists the steps there are.
+        """
         if step < -1:
             raise ValueError(f"step must be a step or -1 for the newest, got {step}.")
         if step == -1:
@@ -196,13 +190,14 @@ class Checkpointer(BaseCheckpointer):
     def is_due(self, step: int) -> bool:
         if not self.create or (self.never_save_step_zero and step == 0):
             return False
-        is_due = step % self.save_interval_steps == 0
-        is_due = is_due or step in (self.save_on_steps or ())
+        is_planned = step % self.save_interval_steps == 0
+        is_planned = is_planned or step in (self.save_on_steps or ())
+        # The first one is due at once; if that fails, it is not tried at every step.
+        waits_for_plan = self.never_save_step_zero or self._saves.has_failed
+        if not is_planned and waits_for_plan:
+            return False  # without looking at the folder: this is asked very often
         newest = self._saves.newest_step()
-        if newest is None:
-            # The first one is due at once. If that fails, it is not tried at each step.
-            return is_due or not (self.never_save_step_zero or self._saves.has_failed)
-        return is_due and step > newest
+        return newest is None or (is_planned and step > newest)
 
     def _is_preempted(self, step: int) -> bool:
         if not self.create or jax.process_count() == 1:
@@ -221,8 +216,7 @@ class Checkpointer(BaseCheckpointer):
         custom_metadata: Mapping[str, Any] | None = None,
     ) -> bool:
         del force
-        if not self.create:
-            raise ValueError("This checkpointer is a reader: it has `create=False`.")
+        self._check_may_write()
         if step < 0:
             raise ValueError(f"step must be at least 0, got {step}.")
         if self.never_save_step_zero and step == 0:
@@ -248,7 +242,7 @@ class Checkpointer(BaseCheckpointer):
         if path is None or metric_values.find(values, path) is not None:
             return
         message = best_metric.missing_message(path, values)
-        if path.split(".")[0] in values and self.best_step is None:
+        if best_metric.owner_of(path) in values and self.best_step is None:
             raise ValueError(message)
         self._saves.warn_once(message, about="metric")
 
@@ -257,19 +251,22 @@ class Checkpointer(BaseCheckpointer):
 
     def delete(self, step: int) -> None:
         """Remove a checkpoint."""
+        self._check_may_write()
+        self.wait_until_finished()
+        self._saves.delete(self.find_step(step))
+
+    def _check_may_write(self) -> None:
         if not self.create:
             raise ValueError("This checkpointer is a reader: it has `create=False`.")
-        self.wait_until_finished()
-        step = self._existing_step(step)
-        if status.is_lead_host:
-            step_folders.delete(self.folder, step)
-        self.reload()
 
     def reload(self) -> None:
         self._saves.forget_listing()
 
     def close(self) -> None:
-        self.wait_until_finished()
+        try:
+            self.wait_until_finished()
+        finally:
+            vars(self).pop("_saves", None)  # the next use begins anew
 
     #
     # Restoring
@@ -285,7 +282,7 @@ class Checkpointer(BaseCheckpointer):
     ) -> _T:
         self.wait_until_finished()
         if step != -1:
-            return self._restore_step(state, self._existing_step(step), donate=donate)
+            return self._restore_step(state, self.find_step(step), donate=donate)
         found = self.restore_newest(state, donate=donate)
         if found is not None:
             return found[0]
@@ -374,19 +371,3 @@ class Checkpointer(BaseCheckpointer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_saves"}
-
-
-_LEAST_VALUES: dict[str, Any] = {
-    "save_interval_steps": 1,
-    "max_to_keep": 0,
-    "keep_period": 1,
-    "keep_time_interval": datetime.timedelta(0),
-}
-_CHOICES = {"best_mode": ("max", "min"), "on_save_error": ("raise", "warn")}
-
-
-def _is_at_least(value: Any, least: Any) -> bool:
-    try:
-        return value >= least
-    except TypeError:
-        return False

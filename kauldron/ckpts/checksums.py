@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-import crc32c
 from etils import epath
 
 _FILENAME = "checksums.json"
@@ -48,6 +47,8 @@ def _files(folder: epath.Path, name: str = "") -> Iterator[tuple[str, epath.Path
 
 
 def _crc(path: epath.Path) -> int:
+    import crc32c
+
     crc = 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):

@@ -54,7 +54,7 @@ class PartialKauldronLoader(MappedLoader):
             workdir=epath.Path(self.workdir), save_interval_steps=1, create=False
         )
         last_step = self.__dict__.get("_last_step", self.step)
-        step = run._existing_step(last_step if is_continued else self.step)
+        step = run.find_step(last_step if is_continued else self.step)
         object.__setattr__(self, "_last_step", step)
         return _StoredItem(step_folders.step_folder(run.folder, step))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -87,12 +88,17 @@ def start_save(
         handlers[name] = ocp.JsonCheckpointHandler(filename=name)
         args[name] = ocp.args.JsonSave(dict(metrics))
     saver = _make_saver(checkpointer, handlers)
-    with jax.transfer_guard("allow"):
-        saver.save(
-            folder,
-            args=ocp.args.Composite(**args),
-            custom_metadata=dict(custom_metadata),
-        )
+    try:
+        with jax.transfer_guard("allow"):
+            saver.save(
+                folder,
+                args=ocp.args.Composite(**args),
+                custom_metadata=dict(custom_metadata),
+            )
+    except BaseException:
+        with contextlib.suppress(Exception):
+            saver.close()
+        raise
     return PendingSave(folder, saver, after_commit)
 
 

@@ -163,6 +163,6 @@ def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeT
     structure.check_fits(
         wanted,
         {p: leaf for p, leaf in stored_leaves.items() if p[:1] not in left_alone},
-        where=str(folder),
+        where=f"the item {folder.name!r}",
     )
     return _TreeToRead(item, folder, stored, wanted)

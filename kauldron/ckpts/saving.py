@@ -116,6 +116,13 @@ class SaveSession:
         self._newest = step
         return True
 
+    def delete(self, step: int) -> None:
+        """Remove a checkpoint."""
+        if self._is_lead():
+            step_folders.delete(self._checkpointer.folder, step)
+        self._infos.pop(step, None)
+        self.forget_listing()
+
     def _on_failure(self, step: int, error: Exception) -> None:
         root = self._checkpointer.folder
         self.has_failed = True

@@ -105,6 +105,8 @@ class _FileSource:
 
 def _put(array: np.ndarray, like: Any) -> Any:
     """The array in the dtype and on the devices of another."""
+    if not hasattr(like, "dtype"):
+        return array.item()
     array = array.astype(like.dtype)
     sharding = getattr(like, "sharding", None)
     if sharding is None:

@@ -240,6 +240,7 @@ def test_donated_state_is_freed_and_another_is_not(checkpointer):
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(given))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_failing_while_reading_says_that_the_state_is_consumed(checkpointer, tmp_path):
     params = {"w": jax.random.normal(jax.random.key(0), (100, 100))}
     checkpointer.save(kd.train.TrainState(step=1, params=params), step=1)

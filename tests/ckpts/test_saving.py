@@ -4,6 +4,7 @@ import copy
 import datetime
 import logging
 import pickle
+import shutil
 import stat
 
 import jax
@@ -229,6 +230,27 @@ def test_deleting_a_step(tmp_path):
         checkpointer.delete(2)
 
 
+def test_deletion_that_stops_half_way_leaves_nothing_to_read(tmp_path, monkeypatch):
+    checkpointer = make_checkpointer(tmp_path)
+    save_steps(checkpointer, [1, 2])
+    folder_type = type(checkpointer.folder)
+
+    def killed(path, missing_ok=False):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder_type, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpointer.delete(2)
+    monkeypatch.undo()
+    assert make_checkpointer(tmp_path).all_steps == [1]
+    assert (tmp_path / "checkpoints/ckpt_2.deleting/default/_METADATA").exists()
+    save_steps(make_checkpointer(tmp_path), [3])
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {
+        "ckpt_1",
+        "ckpt_3",
+    }
+
+
 #
 # As a value
 #
@@ -268,6 +290,16 @@ def test_context_manager_waits_and_closing_twice_is_fine(tmp_path):
     assert tmp_path.joinpath("checkpoints/ckpt_1").exists()
     checkpointer.close()
     checkpointer.close()
+
+
+def test_closed_checkpointer_begins_anew(tmp_path):
+    checkpointer = make_checkpointer(tmp_path)
+    save_steps(checkpointer, [5])
+    checkpointer.close()
+    shutil.rmtree(tmp_path / "checkpoints")  # to start the run from the beginning
+    assert checkpointer.should_save(0)
+    save_steps(checkpointer, [0])
+    assert checkpointer.all_steps == [0]
 
 
 def test_construction_touches_nothing(tmp_path):
@@ -313,6 +345,7 @@ def test_reader_never_writes(tmp_path):
         ({"max_to_keep": -1}, "max_to_keep must be at least 0, got -1"),
         ({"keep_period": 0}, "keep_period must be at least 1, got 0"),
         ({"on_save_error": "ignore"}, "on_save_error must be 'raise' or 'warn'"),
+        ({"best_metric_path": "my_eval..acc"}, "Invalid path"),
     ],
 )
 def test_options_that_cannot_be_are_refused_at_construction(tmp_path, kwargs, message):
