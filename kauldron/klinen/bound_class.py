@@ -70,11 +70,21 @@ class _BoundMethods:
 
 
 def _is_equal(self: Any, other: Any) -> Any:
-    return view_of(self).definition == _raw(other)
+    """A model equals its raw module, but no model with other arrays or another mode.
+
+    JAX finds compiled programs by equality: of functions, as in `jax.jit(model)`, and of
+    static arguments. So those of one model must never be those of another.
+    """
+    if isinstance(other, nn.Module) and VIEW in vars(other):
+        return view_of(self).is_same(view_of(other))
+    return view_of(self).definition == other
 
 
 def _hash(self: Any) -> int:
-    return hash(view_of(self).definition)
+    try:
+        return hash(view_of(self).definition)
+    except TypeError:  # some field is a list or a dict
+        return hash(type(self))
 
 
 def _raw(value: Any, _: Any = ()) -> Any:

@@ -48,8 +48,7 @@ class Static:
         hidden = (id(root.collections), id(root.rngs)) if root.params_only else ()
         return (
             self.view.location,
-            root.training,
-            root.streams,
+            root.settings,
             self.forms,
             self.rng_forms,
             hidden,

@@ -168,6 +168,10 @@ class View:
     ) -> contextlib.AbstractContextManager[Intermediates]:
         return capturing.capture(self)
 
+    def is_same(self, other: View) -> bool:
+        """Whether both are the same place in models that compute the same."""
+        return self.path == other.path and self.root.is_same(other.root)
+
     # ------------------------------------------------------------------------------
     # As a pytree, and as text
     # ------------------------------------------------------------------------------

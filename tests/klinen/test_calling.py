@@ -311,7 +311,6 @@ def test_equality_hash_and_repr_are_those_of_the_definition():
     model = auto_encoder()
     raw = AutoEncoder(encoder=MLP(), decoder=MLP(rate=0.25))
     assert model == raw and raw == model
-    assert model == auto_encoder(1).eval()
     assert model != AutoEncoder(encoder=MLP(), decoder=MLP())
     assert model.encoder == MLP() and model != 3
     assert hash(model) == hash(raw)
@@ -320,6 +319,38 @@ def test_equality_hash_and_repr_are_those_of_the_definition():
     last = text.splitlines()[-1]
     assert last == "# bound: eval mode, 288 parameters, rngs: default, dropout"
     assert "Array" not in text
+
+
+def test_models_are_equal_only_if_they_compute_the_same():
+    model = auto_encoder()
+    assert model == model.train() and model == model.eval().train()
+    others = (
+        model.eval(),
+        model.with_rng(0),
+        auto_encoder(),
+        model.encoder,
+        model.with_params(model.params),
+    )
+    assert all(model != other for other in others)
+    assert model.encoder == model.encoder.train()
+    assert model.encoder != model.decoder
+    assert isinstance(hash(knn.Sequential([nn.Dense(8)]).init_bind(0, X)), int)
+
+
+def test_a_jitted_model_is_never_taken_for_another_one():
+    first, second = knn.Dense(8).init_bind(0, X), knn.Dense(8).init_bind(1, X)
+    wrap_static = jax.jit(lambda model, x: model(x), static_argnums=0)
+    for wrap in (
+        jax.jit,
+        jax.checkpoint,
+        lambda model: lambda x: wrap_static(model, x),
+    ):
+        for model in (first, second):
+            assert_close(wrap(model)(X), model(X))
+    dropout = knn.Dropout(0.5).init_bind(0, X).with_rng(0)
+    assert_same(jax.jit(dropout)(X), dropout(X))
+    assert_same(jax.jit(dropout.eval())(X), X)
+    assert_same(jax.jit(dropout.with_rng())(X), dropout.with_rng()(X))
 
 
 def test_unbind_gives_the_module_and_its_variables():

@@ -64,7 +64,7 @@ def test_copies_compute_the_same(which, how, models):
     duplicate = DUPLICATES[how](model)
     assert duplicate is not model
     assert type(duplicate) is type(model)
-    assert duplicate == model
+    assert duplicate.unbind()[0] == model
     assert duplicate.training == model.training
     assert_same(duplicate.params, model.params)
     assert {k: v.dtype for k, v in duplicate.rngs.items()} == {
@@ -90,5 +90,7 @@ def test_a_pickle_is_read_by_another_process(tmp_path):
         text=True,
         check=True,
     )
-    assert done.stdout.split()[0] == str(float(model(X).sum()))
+    assert float(done.stdout.split()[0]) == pytest.approx(
+        float(model(X).sum()), rel=1e-4
+    )
     assert done.stdout.split()[1:] == ["True", "['default',", "'dropout']"]
