@@ -212,6 +212,7 @@ def run_process(*arguments, cwd):
     )
 
 
+@pytest.mark.slow
 def test_process_trains_and_another_evaluates(kauldron, folder):
     result = run_process(*TOY, "--cfg.num_train_steps=3", "--cfg.seed=1", cwd=folder)
     assert result.returncode == 0, result.stderr

@@ -14,6 +14,7 @@ from etils import epath
 
 from kauldron.contrib.train.queued_writer import QueuedWriter
 from kauldron.utils.whole_files import write_atomically
+from kauldron.writers.routing import route
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,12 +52,21 @@ class NpzWriter(QueuedWriter):
     def write_values(
         self, step: int, output: Any, *, log_summaries: bool, **kwargs: Any
     ) -> None:
-        super().write_values(step, output, log_summaries=log_summaries, **kwargs)
-        if log_summaries:
-            arrays = self._selected(output)
-            if arrays:
-                arrays = {**arrays, **self.static_info}
-                self._later(_save, self._path(step), arrays)
+        arrays = self._selected(output) if log_summaries else {}
+        summaries = {
+            name: value
+            for name, value in output.summary_values.items()
+            if name not in arrays or _can_be_shown(name, value)
+        }
+        super().write_values(
+            step,
+            output.replace(summary_values=summaries),
+            log_summaries=log_summaries,
+            **kwargs,
+        )
+        if arrays:
+            arrays = {**arrays, **self.static_info}
+            self._later(_save, self._path(step), arrays)
 
     def _selected(self, output: Any) -> dict[str, np.ndarray]:
         values = {
@@ -79,6 +89,13 @@ class NpzWriter(QueuedWriter):
         else:
             folder = epath.Path(self.output_dir)
         return folder / f"{step:09d}.npz"
+
+
+def _can_be_shown(name: str, array: np.ndarray) -> bool:
+    """Whether event files have a form for it; if not, the npz file is its place."""
+    complaints: list[str] = []
+    route({}, {name: array}, warn=complaints.append)
+    return not complaints
 
 
 def _save(path: epath.Path, arrays: Mapping[str, Any]) -> None:

@@ -151,7 +151,7 @@ def test_npz_that_cannot_be_written_is_an_error(npz, tmp_path):
         write(writer, 3, summaries=SUMMARIES)
 
 
-def test_npz_in_a_run(tmp_path):
+def test_npz_in_a_run(tmp_path, recwarn):
     trainer = make_trainer(
         tmp_path,
         writer=contrib.NpzWriter(save_scalars=True),
@@ -165,6 +165,7 @@ def test_npz_in_a_run(tmp_path):
     arrays = load(tmp_path / "array_dumps/train", 4)
     assert arrays["summaries/y"].shape == (16, 2)
     assert "losses/l2" in arrays
+    assert not [w for w in recwarn if "is not written" in str(w.message)]
 
 
 def test_writers_can_be_pickled_while_open(npz):
