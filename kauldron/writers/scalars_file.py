@@ -38,6 +38,7 @@ class ScalarsFile:
 
     def restart_at(self, step: int) -> None:
         """Drop lines of `step` and later, which will be written again."""
+        self.close()  # what is written later must not go to the file that is replaced
         if not self._path.exists():
             return
         lines = [line for line in self._whole_lines() if _step_of(line) < step]
