@@ -22,16 +22,26 @@ def batch_structs(element_spec: Any, batch_specs: Any) -> Any:
 
     Returns:
       The batch as `jax.ShapeDtypeStruct`s; `None` for texts, which no model reads.
+
+    Raises:
+      ValueError: A text cannot be read, or is for another number of dimensions.
     """
-    arrays = jax.tree.map(_struct, element_spec)
-    texts = jax.tree.broadcast(batch_specs, element_spec)
-    shapes = jax.tree.map(
-        lambda array, text: text if array is None or array.ndim else "",
-        *(arrays, texts),
-        is_leaf=lambda node: node is None,
-    )
-    shapes = jax.tree.map(lambda array, shape: shape, arrays, shapes)
-    return jax.export.symbolic_args_specs(arrays, shapes)
+    specs, structure = jax.tree.flatten(element_spec)
+    texts = jax.tree.leaves(jax.tree.broadcast(batch_specs, element_spec))
+    arrays = [_struct(spec) for spec in specs]
+    shapes = [
+        None if array is None else (text if array.ndim else "")
+        for array, text in zip(arrays, texts)
+    ]
+    try:
+        symbolic = jax.export.symbolic_args_specs(arrays, shapes)
+    except (ValueError, IndexError) as error:  # whose message names no array
+        known = kontext.flatten_with_path(element_spec, prefix="batch")
+        sizes = ", ".join(f"{path}: {spec.shape}" for path, spec in known.items())
+        raise ValueError(
+            f"batch_specs={batch_specs!r} does not fit the batch ({sizes}): {error}"
+        ) from error
+    return jax.tree.unflatten(structure, symbolic)
 
 
 def _struct(spec: Any) -> jax.ShapeDtypeStruct | None:

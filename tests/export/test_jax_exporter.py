@@ -16,6 +16,7 @@ import pytest
 from jax.experimental import checkify
 
 from kauldron import kd, kontext
+from kauldron.export import symbolic_inputs
 from tests.train.toy import make_ds, make_trainer
 
 needs_flatbuffers = pytest.mark.skipif(
@@ -238,6 +239,28 @@ def test_failure_stops_a_strict_run(tmp_path):
     with pytest.raises((ValueError, ImportError)) as error:
         trainer.train()
     assert any("train_model.jax_exported" in note for note in error.value.__notes__)
+
+
+@pytest.mark.parametrize("specs", ["b, 4, 4", "b, 5", "b ("])
+def test_sizes_that_do_not_fit_name_the_arrays(specs):
+    spec = make_ds().element_spec
+    with pytest.raises(
+        ValueError, match=r"does not fit the batch \(batch.x: \(16, 4\)"
+    ):
+        symbolic_inputs.batch_structs(spec, specs)
+
+
+def test_texts_and_numbers_in_the_batch_have_no_open_sizes():
+    spec = {
+        "x": kd.data.ArraySpec((None, 4), np.int64),
+        "n": kd.data.ArraySpec((), np.float32),
+        "text": kd.data.ArraySpec((16,), object),
+    }
+    batch = symbolic_inputs.batch_structs(spec, "b, ...")
+    assert str(batch["x"].shape) == "(b, 4)"
+    assert batch["x"].dtype == np.int32
+    assert batch["n"].shape == ()
+    assert batch["text"] is None
 
 
 def test_missing_flatbuffers_names_the_extra(tmp_path, monkeypatch):
