@@ -36,10 +36,13 @@ def plot_sharding(trainer: Trainer) -> Any:
 def sharding_table(trainer: Trainer) -> Any:
     """The table that `plot_sharding` shows."""
     flat = kontext.flatten_with_path(trainer.state_specs)
-    return make_table(_COLUMNS, [_row(path, leaf) for path, leaf in flat.items()])
+    return make_table(
+        _COLUMNS, [describe_leaf(path, leaf) for path, leaf in flat.items()]
+    )
 
 
-def _row(path: str, spec: Any) -> dict[str, str]:
+def describe_leaf(path: str, spec: Any) -> dict[str, str]:
+    """The row of one array."""
     sharding = spec.sharding
     part = spec.shape if sharding is None else sharding.shard_shape(spec.shape)
     return {

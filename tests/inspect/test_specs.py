@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd
+from kauldron.inspect.sharding_table import describe_leaf
 from kauldron.inspect.tables import rows_of
 
 
@@ -83,6 +84,15 @@ def test_sharding_of_every_array_of_the_state(trainer):
     assert kernel["Spec"] == kernel["Per Device"] == "f32[4 2]"
     assert kernel["Sharding"] == "replicated on 1"
     assert len(rows) == len(jax.tree.leaves(trainer.state_specs))
+
+
+def test_part_of_a_split_array_that_a_device_holds():
+    mesh = jax.sharding.AbstractMesh((4,), ("m",))
+    spec = jax.sharding.PartitionSpec(None, "m")
+    sharding = jax.sharding.NamedSharding(mesh, spec)
+    row = describe_leaf("w", jax.ShapeDtypeStruct((2, 8), "float32", sharding=sharding))
+    assert row["Per Device"] == "f32[2 2]"
+    assert row["Sharding"].endswith("(None, 'm') on 4")
 
 
 def test_step_is_lowered_from_shapes_alone(trainer):
