@@ -298,6 +298,7 @@ class Checkpointer(BaseCheckpointer):
     ) -> tuple[_T, int] | None:
         self.wait_until_finished()
         first_error: Exception | None = None
+        known = set(self._saves.unreadable)
         while (step := self.latest_step) is not None:
             specs = restoring.forget_arrays(state) if donate else state
             try:
@@ -312,9 +313,11 @@ class Checkpointer(BaseCheckpointer):
             first_error = first_error or error
             state = specs
             self._note_unreadable(step, error)
-        if first_error is not None:
-            raise first_error
-        return None
+        if first_error is None:
+            return None
+        # If none can be read, something else is wrong than one of them.
+        self._saves.unreadable = known
+        raise first_error
 
     def _restore_step(self, state: _T, step: int, *, donate: bool) -> _T:
         folder = step_folders.step_folder(self.folder, step)

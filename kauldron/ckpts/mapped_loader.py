@@ -13,6 +13,7 @@ from kauldron.ckpts.init_transforms import InitTransform
 from kauldron.ckpts.structure import LeafPath
 from kauldron.konfig.immutabledict import ImmutableDict
 from kauldron.utils import status
+from kauldron.utils.error_context import error_prefix
 
 _T = TypeVar("_T")
 
@@ -104,16 +105,19 @@ class MappedLoader(InitTransform):
         if not entries:
             return state
         source = self._open(is_continued=is_continued)
-        leaves = structure.flatten(state)
+        leaves, stored = structure.flatten(state), structure.flatten(source.tree)
         new_to_old: dict[LeafPath, LeafPath] = {}
         for new, old in entries.items():
-            new_to_old |= self._match(new, old, state, leaves, source)
+            kontext.get_by_path(state, new)  # says what there is instead
+            _check_exists(structure.parse(old), source, stored)
+            new_to_old |= self._match(new, old, leaves, stored, source.name)
         # One old leaf may go to several places.
         loaded: dict[LeafPath, Any] = {}
         todo = dict(new_to_old)
         while todo:
             batch = {old: new for new, old in todo.items()}
-            values = source.read({old: leaves[new] for old, new in batch.items()})
+            with error_prefix(f"Loading {source.name} failed: "):
+                values = source.read({old: leaves[new] for old, new in batch.items()})
             loaded |= {new: values[old] for old, new in batch.items()}
             todo = {new: old for new, old in todo.items() if new not in loaded}
         status.log(f"Loaded {len(loaded)} arrays from {source.name}")
@@ -123,15 +127,12 @@ class MappedLoader(InitTransform):
         self,
         new: str,
         old: str,
-        state: Any,
         leaves: Mapping[LeafPath, Any],
-        source: WeightSource,
+        stored: Mapping[LeafPath, Any],
+        source: str,
     ) -> dict[LeafPath, LeafPath]:
         """From leaf of the state to leaf of the source, for one entry."""
         new_root, old_root = structure.parse(new), structure.parse(old)
-        kontext.get_by_path(state, new)  # says what there is instead
-        stored = structure.flatten(source.tree)
-        _check_exists(old_root, source, stored)
         here, there = _below(leaves, new_root), _below(stored, old_root)
         only_here = [p for p in here if p not in there]
         only_there = [p for p in there if p not in here]
@@ -143,7 +144,7 @@ class MappedLoader(InitTransform):
             self.ignore_model_keys,
         )
         problems += _complaints(
-            f"Only in {source.name} (allow with `ignore_restored_keys`)",
+            f"Only in {source} (allow with `ignore_restored_keys`)",
             old_root,
             only_there,
             self.ignore_restored_keys,
@@ -154,7 +155,7 @@ class MappedLoader(InitTransform):
         problems += structure.listing("Other shapes", conflicts)
         if problems:
             raise ValueError(
-                f"{old or 'all'!r} of {source.name} does not fit {new!r}.{problems}"
+                f"{old or 'all'!r} of {source} does not fit {new!r}.{problems}"
             )
         return {new_root + p: old_root + p for p in both}
 

@@ -52,10 +52,10 @@ class SaveSession:
 
     def newest_step(self) -> int | None:
         """The newest step, one whose save is under way included; quick to answer."""
-        if self._pending is not None:
-            return self._pending[0]
         if self._newest is None:
-            self._newest = self._checkpointer.latest_step
+            known = [self._checkpointer.latest_step]
+            known += [self._pending[0]] if self._pending is not None else []
+            self._newest = max((s for s in known if s is not None), default=None)
         return self._newest
 
     def forget_listing(self) -> None:
@@ -95,6 +95,7 @@ class SaveSession:
             return False
         self.unreadable.discard(step)
         self._pending = (step, save)
+        self.forget_listing()
         return self._checkpointer.enable_async or self.finish()
 
     def finish(self) -> bool:
@@ -113,7 +114,6 @@ class SaveSession:
             self._on_failure(step, error)
             return False
         self._pending = None
-        self._newest = step
         return True
 
     def delete(self, step: int) -> None:

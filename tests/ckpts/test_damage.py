@@ -167,8 +167,10 @@ def test_all_damaged_raises_the_error_of_the_newest(written, tmp_path):
     shutil.copytree(written, workdir)
     for step in (1, 2):
         (workdir / f"checkpoints/ckpt_{step}/default/_METADATA").unlink()
+    checkpointer = make_checkpointer(workdir)
     with pytest.raises(FileNotFoundError, match="ckpt_2"):
-        make_checkpointer(workdir).restore(_item(0), noop_if_missing=True)
+        checkpointer.restore(_item(0), noop_if_missing=True)
+    assert checkpointer.all_steps == [1, 2]
 
 
 def test_other_structure_is_an_error_and_not_a_damage(written):

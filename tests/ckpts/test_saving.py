@@ -32,8 +32,12 @@ def test_save_is_true_for_a_new_step_and_false_for_an_existing_one(tmp_path):
 
 def test_explicit_save_needs_not_be_due(tmp_path):
     checkpointer = make_checkpointer(tmp_path, save_interval_steps=10)
-    save_steps(checkpointer, [10, 7])
+    save_steps(checkpointer, [10])
+    checkpointer.save(make_state(7), step=7)
+    assert not checkpointer.should_save(10)
+    checkpointer.wait_until_finished()
     assert checkpointer.all_steps == [7, 10]
+    assert not checkpointer.should_save(10)
 
 
 def test_should_save_at_multiples_newer_than_the_newest(tmp_path):

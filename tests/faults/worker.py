@@ -13,7 +13,7 @@ import threading
 import optax
 
 from kauldron import kd
-from kauldron.ckpts import pending_save, step_folders
+from kauldron.ckpts import saving, step_folders
 from kauldron.evals import state_merging
 from kauldron.train import deferred_log, dispatch, start, workdir_files
 from tests.train.toy import Linear, make_ds, make_trainer
@@ -40,7 +40,7 @@ INSTANTS = {
     "step": (dispatch.Dispatcher, "run", "after"),
     "logging": (deferred_log.DeferredLog, "write", "after"),
     "evaluation": (state_merging.StateMerger, "add", "before"),
-    "saving": (pending_save, "start_save", "during"),
+    "saving": (saving.SaveSession, "_start_once", "during"),
     "cleaning": (step_folders, "remove_leftovers", "after"),
     "end": (workdir_files, "write_train_complete", "before"),
     "ended": (workdir_files, "write_train_complete", "after"),
