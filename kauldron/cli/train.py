@@ -8,7 +8,6 @@ import os
 import tempfile
 
 from kauldron import konfig
-from kauldron.cli.closing_table import print_closing_table
 from kauldron.cli.commands import OK
 from kauldron.cli.config_loading import load_config
 from kauldron.cli.config_origin import ConfigOrigin
@@ -56,6 +55,8 @@ class Train(SubCommand):
     """Train, and print the last values."""
 
     def __call__(self) -> int:
+        from kauldron.cli.closing_table import print_closing_table
+
         self.trainer.train()
         print_closing_table(self.trainer)
         return OK

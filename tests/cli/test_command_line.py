@@ -103,6 +103,20 @@ def test_help_imports_no_array_library():
     assert result.stdout.splitlines()[-1] == "[]"
 
 
+def test_nothing_heavy_is_imported_before_the_flags_are_read():
+    program = (
+        "import sys; from kauldron.cli import COMMANDS, main\n"
+        "for words in COMMANDS:\n"
+        "    assert main([*words, '--help']) == 0\n"
+        "    assert main([*words, '--cfg=c.py', '--wrong']) == 2\n"
+        "print(sorted({'jax', 'numpy', 'flax', 'orbax', 'rich'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
 def test_command_runs_in_a_process(folder):
     result = run_process("config", "check", "--cfg=good.py", "--cfg.seed=3", cwd=folder)
     assert (result.returncode, result.stdout) == (0, "No problems found in good.py\n")
