@@ -1,0 +1,140 @@
+"""Training and evaluation in real processes that are stopped, killed and restarted."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from kauldron import cli, kd
+from tests.evals.experiments import points, steps
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+DEADLINE_SECS = 120
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process):
+    """Wait for a process; gives its exit status and output."""
+    output, _ = process.communicate(timeout=DEADLINE_SECS)
+    return process.returncode, output
+
+
+def kauldron(*arguments):
+    return start("kauldron.main", *arguments)
+
+
+def wait_for_line(process, text):
+    for line in process.stdout:
+        if text in line:
+            return
+    raise AssertionError(f"The process ended without saying {text!r}.")
+
+
+#
+# Disturbed
+#
+
+
+@pytest.mark.slow
+def test_both_sides_are_restarted_and_every_checkpoint_is_evaluated_once(tmp_path):
+    training = start("tests.evals.worker", "train", tmp_path, "slowly")
+    # Killed in the second batch of the second checkpoint.
+    killed = start("tests.evals.worker", "eval", tmp_path, 5)
+    status, output = finish(killed)
+    assert status == -signal.SIGKILL, output
+    assert steps(tmp_path, "e") == [0]
+    # Training waits for an evaluation that does not come, and is stopped as well.
+    training.send_signal(signal.SIGKILL)
+    finish(training)
+    evaluation = start("tests.evals.worker", "eval", tmp_path)
+    status, output = finish(start("tests.evals.worker", "train", tmp_path, "slowly"))
+    assert status == 0, output
+    status, output = finish(evaluation)
+    assert status == 0, output
+    assert steps(tmp_path, "e") == [0, 5, 10, 15, 20]
+
+
+@pytest.mark.slow
+def test_evaluation_that_is_terminated_exits_with_143(tmp_path):
+    waiting = start("tests.evals.worker", "eval", tmp_path)
+    wait_for_line(waiting, "Waiting for")
+    waiting.send_signal(signal.SIGTERM)
+    status, output = finish(waiting)
+    assert status == 143 and "Traceback" not in output, output
+
+
+#
+# The examples
+#
+
+
+@pytest.mark.slow
+def test_example_of_standalone_evaluation(tmp_path):
+    config = f"--cfg={EXAMPLES / 'digits_standalone_eval.py'}"
+    short = ("--cfg.num_train_steps=60", "--cfg.checkpointer.save_interval_steps=20")
+    flags = (config, f"--cfg.workdir={tmp_path}", *short)
+    curves = kauldron("eval", *flags, "--eval_names=curves")
+    wait_for_line(curves, "Waiting for")
+    status, output = finish(kauldron("train", *flags))
+    assert status == 0, output
+    assert f"kauldron eval --workdir={tmp_path} --eval_names=curves" in output
+    status, output = finish(curves)
+    assert status == 0, output
+    evaluated = steps(tmp_path, "test", "losses/recon")
+    assert evaluated[-1] == 60 and set(evaluated) <= {0, 20, 40, 60}
+    assert steps(tmp_path, "train_subset", "losses/recon") == evaluated
+    status, output = finish(
+        kauldron("eval", f"--workdir={tmp_path}", "--eval_names=last")
+    )
+    assert status == 0, output
+    last = points(tmp_path, "last", "losses/recon")
+    assert last == points(tmp_path, "test", "losses/recon")[-1:]
+
+
+@pytest.mark.slow
+def test_example_of_evaluating_an_earlier_run(tmp_path):
+    run, results = tmp_path / "run", tmp_path / "results"
+    train = f"--cfg={EXAMPLES / 'digits_classifier.py'}"
+    flags = ("--cfg.num_train_steps=40", "--cfg.evals.test.run[0]=20")
+    assert cli.main(["train", train, f"--cfg.workdir={run}", *flags]) == 0
+    config = f"--cfg={EXAMPLES / 'digits_eval_only.py'}"
+    folders = (f"--cfg.aux.workdir={run}", f"--cfg.workdir={results}")
+    status, output = finish(kauldron(config, *folders))
+    assert status == 0, output
+    test, day, night = (
+        points(folder, name, "metrics/accuracy")
+        for folder, name in ((run, "test"), (results, "day"), (results, "night"))
+    )
+    assert day == [test[-1]] and day[0][0] == 40
+    assert night[0][1] < day[0][1]
+
+
+@pytest.mark.slow
+def test_example_of_starting_from_a_part_of_another_model(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    train = f"--cfg={EXAMPLES / 'digits_autoencoder.py'}"
+    short = "--cfg.num_train_steps=100"
+    assert cli.main(["train", train, f"--cfg.workdir={first}", short]) == 0
+    config = f"--cfg={EXAMPLES / 'finetune_partial_loading.py'}"
+    source = f"--cfg.init_transform.workdir={first}"
+    flags = (source, f"--cfg.workdir={second}", short)
+    status, output = finish(kauldron("train", config, *flags))
+    assert status == 0, output
+    accuracy = points(second, "test", "metrics/accuracy")
+    assert accuracy[-1][1] > accuracy[0][1] + 0.2
+    before, after = (kd.from_workdir.get_state(run).params for run in (first, second))
+    assert (before["encoder"]["kernel"] == after["layers_1"]["kernel"]).all()
