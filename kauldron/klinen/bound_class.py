@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -108,9 +109,17 @@ _OF_THE_DEFINITION = (
 )
 
 
-@functools.cache
+_making_a_class = threading.RLock()  # two threads must not make two classes
+
+
 def bound_class(cls: type[nn.Module]) -> type[Module]:
     """The class of bound models of a flax or klinen class."""
+    with _making_a_class:
+        return _make_class(cls)
+
+
+@functools.cache
+def _make_class(cls: type[nn.Module]) -> type[Module]:
     namespace = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,

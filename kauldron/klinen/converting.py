@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import threading
 import types
 from typing import Any, TypeVar, cast
 
@@ -14,6 +15,8 @@ from kauldron.klinen.module import RESERVED_NAMES, Module
 from kauldron.klinen.packed_modules import REMAKE
 
 _T = TypeVar("_T")
+
+_making_a_class = threading.RLock()  # two threads must not make two classes
 
 
 def convert(target: _T) -> _T:
@@ -29,10 +32,10 @@ def convert(target: _T) -> _T:
 
     Example:
       >>> import jax.numpy as jnp
-      >>> Conv = convert(nn.Conv)
-      >>> conv = Conv(features=4, kernel_size=(3, 3)).init_bind(0, jnp.zeros((1, 8, 8, 3)))
-      >>> conv(jnp.ones((2, 8, 8, 3))).shape
-      (2, 8, 8, 4)
+      >>> LayerNorm = convert(nn.LayerNorm)
+      >>> norm = LayerNorm().init_bind(0, jnp.zeros((1, 8)))
+      >>> norm(jnp.ones((2, 8))).shape
+      (2, 8)
     """
     if inspect.isclass(target) and issubclass(target, nn.Module):
         is_klinen = issubclass(target, Module)
@@ -46,8 +49,13 @@ def convert(target: _T) -> _T:
     )
 
 
-@functools.cache
 def _convert_class(cls: type[nn.Module]) -> type[Module]:
+    with _making_a_class:
+        return _make_class(cls)
+
+
+@functools.cache
+def _make_class(cls: type[nn.Module]) -> type[Module]:
     namespace = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,

@@ -64,6 +64,11 @@ def unbound_call(module: nn.Module) -> UnboundModelError:
     )
 
 
+def with_init_bind_hint(error: AttributeError) -> str:
+    """Flax's text about attributes made in `setup()`, and how to get them."""
+    return f"{error} A model has them after `model = model.init_bind(key, *inputs)`."
+
+
 def frozen(model: nn.Module, name: str) -> FrozenModelError:
     """The error about writing (or deleting) an attribute of a bound model."""
     return FrozenModelError(

@@ -313,7 +313,12 @@ class Module(nn.Module):
             field = intermediate_field(type(self), name)
             if field is not None:
                 raise field.read_error(self)
-            return super().__getattr__(name)
+            try:
+                return super().__getattr__(name)
+            except AttributeError as error:
+                if self.scope is not None or type(self).setup is nn.Module.setup:
+                    raise
+                raise AttributeError(errors.with_init_bind_hint(error)) from None
 
         @nn.nowrap
         def __setattr__(self, name: str, value: Any) -> None:

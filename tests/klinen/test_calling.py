@@ -122,6 +122,11 @@ def test_raw_calls_say_what_to_do():
             raw(X)
 
 
+def test_raw_calls_that_need_setup_say_what_to_do():
+    with pytest.raises(AttributeError, match=r"\"scale\".*model\.init_bind\(key"):
+        SetupNet()(X)
+
+
 def test_setup_cannot_be_called():
     model = SetupNet().init_bind(0, X)
     with pytest.raises(flax.errors.CallSetupUnboundModuleError):

@@ -168,13 +168,14 @@ def test_containers_keep_their_types(items):
     assert_same(model(X), y)
 
 
-def test_dicts_keep_their_order_and_non_modules_their_identity():
+def test_dicts_keep_their_order_and_other_things_their_identity():
     function = object()
-    items = collections.OrderedDict(z=nn.Dense(8), a=function)
     model = Containers({"d": [3, function], "m": nn.Dense(8)}).init_bind(0, X)
     assert model.items["d"][1] is function
     assert list(Containers({"z": 1, "a": 2}).init_bind(0, X).items) == ["z", "a"]
-    assert type(copy.copy(items)) is collections.OrderedDict
+    ordered = collections.OrderedDict(z=1, a=function)
+    kept = Containers(ordered).init_bind(0, X).items
+    assert type(kept) is collections.OrderedDict and list(kept) == ["z", "a"]
 
 
 @pytest.mark.parametrize(

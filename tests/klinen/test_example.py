@@ -17,6 +17,7 @@ def trained():
     return runpy.run_path(str(EXAMPLE))
 
 
+@pytest.mark.slow
 def test_it_recognises_digits(trained):
     assert trained["accuracy"] > 0.95
 

@@ -151,20 +151,13 @@ def test_updates_in_a_scan():
 def test_collections_made_by_a_call_are_kept_by_call_and_update():
     class Caching(knn.Module):
         @nn.compact
-        def __call__(self, x):
+        def __call__(self, x, remember=False):
+            if remember:
+                self.variable("cache", "last", lambda: x).value = x
+                self.sow("intermediates", "x", x)
             return x
 
-        @nn.compact
-        def remember(self, x):
-            self.variable("cache", "last", lambda: x).value = x
-            self.sow("intermediates", "x", x)
-            return x
-
-    class Two(Caching):
-        def __call__(self, x):
-            return x
-
-    model = Two().init_bind(0, X)
+    model = Caching().init_bind(0, X)
     assert model.collections == {}
-    _, updated = model.call_and_update(X, method="remember")
+    _, updated = model.call_and_update(X, remember=True)
     assert_same(updated.collections, {"cache": FrozenDict({"last": X})})
