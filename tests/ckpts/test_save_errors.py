@@ -66,6 +66,7 @@ def test_step_that_failed_is_not_there_and_can_be_saved_again(tmp_path):
     save_steps(checkpointer, [1])
     with full_disk(), pytest.raises(Exception, match="too large"):
         checkpointer.save(_large(2), step=2)
+        assert not checkpointer.should_save(2)
         checkpointer.wait_until_finished()
     assert checkpointer.latest_step == 1
     assert checkpointer.should_save(2)
