@@ -7,6 +7,7 @@ the user's class stay plain flax modules, which flax's lifted transforms rely on
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import threading
@@ -136,6 +137,8 @@ def _make_class(cls: type[nn.Module]) -> type[Module]:
     hidden.__hash__ = _hash
     for name in field_names(cls):
         setattr(hidden, name, _FieldOfModel(name))
+    for name in _names_set_in_setup(cls):
+        setattr(hidden, name, _SetupField(name))
     for name in _OF_THE_DEFINITION:
         setattr(hidden, name, _on_definition(name, getattr(cls, name)))
     for name in _method_names(cls):
@@ -160,6 +163,20 @@ class _FieldOfModel:
 
     def __set__(self, model: Any, value: Any) -> None:
         raise errors.frozen(model, self._name)
+
+
+class _SetupField(_FieldOfModel):
+    """A field for which `setup()` has a value; its default would hide that."""
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        return self if model is None else view_of(model).setup_attribute(self._name)
+
+
+def _names_set_in_setup(cls: type[nn.Module]) -> list[str]:
+    if cls.setup is nn.Module.setup:
+        return []
+    names = [field.name for field in dataclasses.fields(cls) if not field.init]
+    return [name for name in names if intermediate_field(cls, name) is None]
 
 
 def _constructor(cls: type[nn.Module]) -> Callable[..., nn.Module]:

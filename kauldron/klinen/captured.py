@@ -28,7 +28,8 @@ class ModuleOutline:
 
     Attributes:
       cls: Its class.
-      children: Attributes that hold modules: containers with `ModuleRef`s inside.
+      children: Attributes that hold modules: containers with `ModuleRef`s inside, and
+        `None` for what is no module.
     """
 
     cls: type

@@ -18,13 +18,11 @@ from kauldron.klinen.captured import (
 )
 from kauldron.klinen.definitions import Path, field_names, walk
 from kauldron.klinen.intermediate_fields import COLLECTION
-from kauldron.klinen.method_calls import call_method
+from kauldron.klinen.method_calls import Method, call_method
 from kauldron.klinen.structures import Location, iterate_structure, map_structure
 
 if TYPE_CHECKING:
     from kauldron.klinen.view import View
-
-Method = str | Callable[..., Any] | None
 
 
 @dataclasses.dataclass(eq=False)
@@ -74,7 +72,8 @@ def capture(view: View) -> Iterator[Intermediates]:
 
 def captures_of(view: View) -> list[_Capture]:
     """The running blocks that record calls of this module."""
-    return [c for c in _running.get() if c.view.root is view.root and _covers(c.view, view)]  # fmt: skip
+    blocks = [block for block in _running.get() if block.view.root is view.root]
+    return [block for block in blocks if _covers(block.view, view)]
 
 
 def _covers(outer: View, inner: View) -> bool:
@@ -149,8 +148,8 @@ def _outline(module: nn.Module) -> ModuleOutline:
     return ModuleOutline(type(module), attributes)
 
 
-def _as_ref(value: Any, _: Location = ()) -> Any:
-    return ModuleRef(value.path) if _is_running(value) else value
+def _as_ref(value: Any, _: Location = ()) -> ModuleRef | None:
+    return ModuleRef(value.path) if _is_running(value) else None
 
 
 def _is_running(value: Any) -> bool:
@@ -180,17 +179,16 @@ def _use_containers_of_definition(
             continue
         definition = walk(blueprint.definition, location)
         children = dict(outlines[path].children)
-        for name in field_names(type(definition)):
-            if name in children:
-                children[name] = map_structure(
-                    lambda leaf, where: (
-                        ModuleRef(blueprint.paths[where])
-                        if isinstance(leaf, nn.Module)
-                        else leaf
-                    ),
-                    getattr(definition, name),
-                    (*location, name),
-                )
+        for name in children.keys() & set(field_names(type(definition))):
+            children[name] = map_structure(
+                lambda leaf, where: (
+                    ModuleRef(blueprint.paths[where])
+                    if isinstance(leaf, nn.Module)
+                    else None
+                ),
+                getattr(definition, name),
+                (*location, name),
+            )
         outlines[path] = ModuleOutline(outlines[path].cls, children)
 
 

@@ -68,8 +68,15 @@ def walk(module: nn.Module, location: Location) -> Any:
     """What is at a location below a module that flax runs."""
     found: Any = module
     for step in location:
-        found = getattr(found, step) if isinstance(found, nn.Module) else found[step]
+        found = attribute(found, step) if isinstance(found, nn.Module) else found[step]
     return found
+
+
+def attribute(module: nn.Module, name: str) -> Any:
+    """An attribute of a module that flax runs."""
+    if name not in field_names(type(module)):
+        dir(module)  # flax runs `setup()` for it; a class's default would hide that
+    return getattr(module, name)
 
 
 def field_paths(module: nn.Module, location: Location = ()) -> dict[Location, Path]:

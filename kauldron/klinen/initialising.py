@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import flax.errors
@@ -15,7 +14,7 @@ from kauldron.klinen.coded_leaves import CodedTree
 from kauldron.klinen.definitions import Blueprint, copy_definition
 from kauldron.klinen.init_arguments import make_examples
 from kauldron.klinen.intermediate_fields import COLLECTION
-from kauldron.klinen.method_calls import call_method
+from kauldron.klinen.method_calls import Method, call_method
 from kauldron.klinen.module import Module
 from kauldron.klinen.root import Root
 from kauldron.klinen.training_mode import use_mode
@@ -31,7 +30,7 @@ def init_bind(
     kwargs: dict[str, Any],
     *,
     streams: tuple[str, ...],
-    method: str | Callable[..., Any] | None,
+    method: Method,
 ) -> _M:
     """See `Module.init_bind`."""
     streams = rng_keys.check_streams(streams)

@@ -7,10 +7,12 @@ from typing import Any
 
 import flax.linen as nn
 
+Method = str | Callable[..., Any] | None
+
 
 def call_method(
     module: nn.Module,
-    method: str | Callable[..., Any] | None,
+    method: Method,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:

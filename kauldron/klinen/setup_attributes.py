@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 
-from kauldron.klinen.definitions import field_names, walk
+from kauldron.klinen.definitions import attribute, field_names, walk
 from kauldron.klinen.structures import Location, map_structure
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def find_setup_attribute(view: View, name: str) -> tuple[Any, Location]:
     def read(module: nn.Module) -> Any:
         owner = walk(module, view.location)
         try:
-            value = getattr(owner, name)
+            value = attribute(owner, name)
         except AttributeError as error:
             raise AttributeError(_missing_message(view, name)) from error
         return map_structure(lambda leaf, _: _as_definition(leaf, view, name), value)

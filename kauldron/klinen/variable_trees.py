@@ -90,7 +90,7 @@ def check_same_structure(current: Any, new: Any, where: str) -> None:
             + _listing("Missing", missing)
             + _listing("Unexpected", unexpected)
         )
-    old_def, new_def = jax.tree.structure(freeze(current)), jax.tree.structure(freeze(new))  # fmt: skip
+    old_def, new_def = (jax.tree.structure(freeze(tree)) for tree in (current, new))
     if old_def != new_def:
         raise ValueError(
             f"{where} takes a tree like the one it replaces. The names are the same, but "

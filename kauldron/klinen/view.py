@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -16,7 +16,7 @@ from kauldron.klinen.captured import Intermediates
 from kauldron.klinen.coded_leaves import CodedTree
 from kauldron.klinen.definitions import Path, copy_definition, walk
 from kauldron.klinen.intermediate_fields import COLLECTION
-from kauldron.klinen.method_calls import call_method
+from kauldron.klinen.method_calls import Method, call_method
 from kauldron.klinen.packed_modules import PackedModule, pack, unpack
 from kauldron.klinen.root import Root
 from kauldron.klinen.setup_attributes import find_setup_attribute
@@ -26,8 +26,6 @@ from kauldron.klinen.variable_trees import (
     subtree,
     with_subtree,
 )
-
-Method = str | Callable[..., Any] | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,21 +133,13 @@ class View:
         captures = capturing.captures_of(self)
         if captures:
             return capturing.call(self, captures, method, args, kwargs)
-        output, _ = self.root.run(
-            lambda module: call_method(
-                walk(module, self.location), method, args, kwargs
-            )
-        )
+        output, _ = self._run(method, args, kwargs)
         return output
 
     def call_and_update(
         self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any]:
-        output, variables = self.root.run(
-            lambda module: call_method(
-                walk(module, self.location), method, args, kwargs
-            )
-        )
+        output, variables = self._run(method, args, kwargs)
         collections = {
             name: freeze(tree)
             for name, tree in variables.items()
@@ -168,13 +158,22 @@ class View:
     ) -> contextlib.AbstractContextManager[Intermediates]:
         return capturing.capture(self)
 
+    def _run(
+        self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        return self.root.run(
+            lambda module: call_method(
+                walk(module, self.location), method, args, kwargs
+            )
+        )
+
+    # ------------------------------------------------------------------------------
+    # As a value, as a pytree, as text
+    # ------------------------------------------------------------------------------
+
     def is_same(self, other: View) -> bool:
         """Whether both are the same place in models that compute the same."""
         return self.path == other.path and self.root.is_same(other.root)
-
-    # ------------------------------------------------------------------------------
-    # As a pytree, and as text
-    # ------------------------------------------------------------------------------
 
     def flatten(self) -> tuple[tuple[Any, ...], Any]:
         return pytree_nodes.flatten(self)

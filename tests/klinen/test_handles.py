@@ -1,5 +1,7 @@
 """Sub-modules of bound models."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -129,6 +131,23 @@ def test_setup_modules_are_handles():
     assert model.eval().trunk.training is False
     assert model.factor == 2.0
     assert_same(model.scale, model.params["scale"])
+
+
+def test_fields_that_setup_fills():
+    class Typed(knn.Module):
+        inner: nn.Module | None = dataclasses.field(init=False, default=None)
+        size: int = dataclasses.field(init=False, default=0)
+
+        def setup(self):
+            self.inner = nn.Dense(8)
+            self.size = 3
+
+        def __call__(self, x):
+            return self.inner(x) * self.size
+
+    model = Typed().init_bind(0, X)
+    assert model.size == 3
+    assert_same(model.inner(X) * 3, model(X))
 
 
 def test_setup_modules_of_setup_modules():

@@ -234,6 +234,10 @@ def test_containers_keep_their_types(captured):
     _, stored = nest.call_with_intermediate(X)
     assert type(stored.layers) is tuple
     assert_same(stored.layers[0].v, X)
+    mixed = knn.Sequential([Tiny(), nn.relu, Tiny()]).init_bind(0, X)
+    _, stored = mixed.call_with_intermediate(X)
+    assert stored.layers[1] is None
+    assert_same(stored.layers[2].v, nn.relu(2 * X))
 
 
 def test_setup_modules_are_there_too():
