@@ -95,7 +95,7 @@ def test_unknown_member_of_kd_names_the_nearest():
     from kauldron import kd
 
     with pytest.raises(AttributeError, match="Did you mean 'konfig'"):
-        kd.konfg  # noqa: B018
+        kd.konfg
 
 
 def test_dir_of_kd_lists_the_packages():

@@ -123,13 +123,13 @@ def _make_visible() -> None:
         _LOGGER.propagate = True
     elif _FALLBACK in _LOGGER.handlers:
         _LOGGER.propagate = not _is_configured_by_accident(root)
-    elif _LOGGER.level == logging.NOTSET and not root.handlers:
+    elif _LOGGER.level == logging.NOTSET and _is_configured_by_accident(root):
         _LOGGER.addHandler(_FALLBACK)
         _LOGGER.setLevel(logging.INFO)
 
 
 def _is_configured_by_accident(root: logging.Logger) -> bool:
-    """Whether a library's first message gave the root logger its plain handler."""
+    """Whether at most a library's first message gave the root logger a handler."""
     return root.level == logging.WARNING and all(
         type(handler) is logging.StreamHandler
         and getattr(handler.formatter, "_fmt", None) == logging.BASIC_FORMAT

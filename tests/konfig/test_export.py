@@ -121,7 +121,7 @@ OBJECTS = [
 ]
 
 
-@pytest.mark.parametrize("obj", OBJECTS, ids=lambda o: repr(o)[:40])
+@pytest.mark.parametrize("obj", OBJECTS, ids=lambda o: type(o).__name__)
 def test_an_object_is_rebuilt_from_json(obj):
     rebuilt = round_trip(obj)
     assert rebuilt == obj

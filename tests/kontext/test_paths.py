@@ -100,7 +100,7 @@ def test_literal_star_and_wildcard_are_different_paths():
     "part",
     [b"x", [1], {}, object(), float("nan"), slice(1.5), slice(True), (1, [2]),
      ((slice(1),),), complex(0, float("nan"))],
-    ids=repr,
+    ids=lambda part: type(part).__name__,
 )  # fmt: skip
 def test_invalid_part_is_a_value_error_naming_it(part):
     with pytest.raises(ValueError, match="cannot be"):

@@ -248,7 +248,7 @@ RANDOM_TRANSFORMS = [
         ["a"],
         np.array([{}]),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_fields_without_numbers_name_transform_key_and_type(value):
     for transform in ARRAY_TRANSFORMS + RANDOM_TRANSFORMS:
