@@ -6,20 +6,21 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
 from kauldron.data import DeviceRecords
 from kauldron.train import trainer_specs
+from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
 
 if TYPE_CHECKING:
-    from kauldron.train.auxiliaries import AuxiliariesState
     from kauldron.train.feeds import Feed
     from kauldron.train.host_steps import HostSteps
     from kauldron.train.train_state import TrainState
@@ -36,6 +37,21 @@ _ASSUMED_FLOPS_PER_SECOND = 2e13
 _ASSUMED_BYTES_PER_SECOND = 5e11
 
 
+class Dispatched(NamedTuple):
+    """What a dispatch gives, as soon as the work is on its way.
+
+    Attributes:
+      state: The state after its updates.
+      aux: What was measured; nothing unless its step logs.
+      token: Ready when the updates are done. The state itself cannot be waited for: the
+        next dispatch consumes it.
+    """
+
+    state: TrainState
+    aux: AuxiliariesState
+    token: jax.Array
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dispatcher:
     """Runs the steps of a feed.
@@ -46,12 +62,14 @@ class Dispatcher:
       sizes: Numbers of steps that a dispatch may have, largest first. `()` when every
         step is a call of its own.
       records: The records, if they live on the devices: then feeds bring rows of them.
+      calls_step: Whether `trainstep.step` itself must run every step.
     """
 
     trainer: Trainer
     host_steps: HostSteps
     sizes: tuple[int, ...] = ()
     records: DeviceRecords | None = None
+    calls_step: bool = False
 
     def size_at(self, step: int) -> int:
         """How many steps the dispatch at `step` takes."""
@@ -71,30 +89,31 @@ class Dispatcher:
         """Bring the rows of one batch, or of several, to the devices."""
         return kd_sharding.device_put(rows, kd_sharding.REPLICATED)
 
-    def run(
-        self, state: TrainState, feed: Feed, step: int
-    ) -> tuple[TrainState, AuxiliariesState | None]:
+    def run(self, state: TrainState, feed: Feed, step: int) -> Dispatched:
         """Apply the feed's updates; a step that logs returns what was measured."""
         trainstep = self.trainer.trainstep
         columns = self.records.columns if self.records and feed.is_rows else None
+        gather = None if columns is None else self._gather
         logs = self.host_steps.logs(step)
-        if self.sizes and not logs:
-            gather = None if columns is None else self._gather
-            new_state = _run_steps(
-                trainstep, state, feed.batch, columns, size=feed.size, gather=gather
+        if not (logs or self.calls_step):
+            new_state, token = _run_steps(
+                trainstep,
+                state,
+                feed.batch,
+                columns,
+                size=feed.size if self.sizes else None,
+                gather=gather,
             )
-            return new_state, None
-        batch = feed.batch
-        if columns is not None:
-            batch = self._gather(columns, batch)
-        return trainstep.step(
+            return Dispatched(new_state, _NOTHING, token)
+        new_state, aux = trainstep.step(
             state,
-            batch,
+            feed.batch if gather is None else gather(columns, feed.batch),
             return_losses=logs,
             return_metrics=logs,
             return_summaries=logs,
             checkify_error_categories=self.trainer.checkify_error_categories,
         )
+        return Dispatched(new_state, aux, _copy(new_state.step))
 
     @functools.cached_property
     def _gather(self) -> Callable[[Any, jax.Array], Any]:
@@ -108,6 +127,9 @@ class Dispatcher:
         )
 
 
+_NOTHING = AuxiliariesState(loss_states=None, metric_states=None, summary_states=None)
+
+
 @functools.partial(
     jax.jit, static_argnames=("trainstep", "size", "gather"), donate_argnames=("state",)
 )
@@ -117,13 +139,11 @@ def _run_steps(
     batches: Any,
     columns: Any,
     *,
-    size: int,
+    size: int | None,
     gather: Callable[[Any, jax.Array], Any] | None,
-) -> TrainState:
-    """`size` steps; also a single one goes through the scan, so that how steps were
-    grouped leaves no trace in the numbers."""
-    if size == 1:
-        batches = jax.tree.map(lambda leaf: leaf[None], batches)
+) -> tuple[TrainState, jax.Array]:
+    """One step (`None`), or `size` steps. Where steps are grouped, also a single one
+    goes through the scan, so that the grouping leaves no trace in the numbers."""
 
     def body(state: TrainState, batch: Any) -> tuple[TrainState, None]:
         if gather is not None:
@@ -132,7 +152,18 @@ def _run_steps(
             state, _ = trainstep._checked_step(state, batch)
         return trainstep._constrain(state), None
 
-    return jax.lax.scan(body, state, batches)[0]
+    if size == 1:
+        batches = jax.tree.map(lambda leaf: leaf[None], batches)
+    if size is None:
+        state, _ = body(state, batches)
+    else:
+        state, _ = jax.lax.scan(body, state, batches)
+    return state, jnp.copy(state.step)
+
+
+@jax.jit
+def _copy(x: jax.Array) -> jax.Array:
+    return jnp.copy(x)
 
 
 def _stacked(sharding: Any) -> Any:
@@ -154,18 +185,19 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
     time: the same config gives the same numbers, run after run.
     """
     records = DeviceRecords.of(trainer.train_ds)
-    most = _most_steps(trainer, has_records=records is not None)
+    calls_step = _reason_to_call_step(trainer)
+    most = _most_steps(trainer, calls_step, has_records=records is not None)
     # Each a fourth of the one before, and at most four programs to compile.
     sizes = tuple(most // part for part in (1, 4, 16) if most // part > 1)
     if sizes:
         status.log(f"Up to {most} steps run in one dispatch.")
         sizes = (*sizes, 1)
-    return Dispatcher(trainer, host_steps, sizes, records)
+    return Dispatcher(trainer, host_steps, sizes, records, calls_step is not None)
 
 
-def _most_steps(trainer: Trainer, *, has_records: bool) -> int:
+def _most_steps(trainer: Trainer, calls_step: str | None, *, has_records: bool) -> int:
     wanted = trainer.steps_per_dispatch
-    obstacle = _obstacle(trainer)
+    obstacle = calls_step or _obstacle_to_grouping(trainer)
     if obstacle is None:
         if wanted == "auto":
             return _estimate_steps(trainer, has_records=has_records)
@@ -175,12 +207,17 @@ def _most_steps(trainer: Trainer, *, has_records: bool) -> int:
     return 1
 
 
-def _obstacle(trainer: Trainer) -> str | None:
-    """Why every step must be a call of its own, if so."""
+def _reason_to_call_step(trainer: Trainer) -> str | None:
+    """Why `trainstep.step` itself must run every step, if so."""
     if type(trainer.trainstep).step is not TrainStep.step:
         return f"{type(trainer.trainstep).__name__} overrides `step`"
     if trainer.checkify_error_categories:
         return "checkify looks at every step"
+    return None
+
+
+def _obstacle_to_grouping(trainer: Trainer) -> str | None:
+    """Why every step must be a call of its own, if so."""
     if jax.config.jax_disable_jit or jax.config.jax_debug_nans:
         return "jax is in a debugging mode"
     if jax.process_count() > 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -56,10 +55,11 @@ class Feeder:
         self._position = position_of(iterator)
         self._while_waiting = while_waiting
         self._depth = depth
-        self._queue: queue.Queue[Feed | _End] = queue.Queue(depth)
+        self._ready: queue.SimpleQueue[Feed | _End] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()  # places in `_ready`
         self._thread: threading.Thread | None = None
         self._end: _End | None = None
-        self._closed = threading.Event()
+        self._is_closed = False
 
     def __iter__(self) -> Iterator[Feed]:
         return self
@@ -81,29 +81,33 @@ class Feeder:
 
     def close(self) -> None:
         """Stop the thread and close the iterator; what was prepared is dropped."""
-        self._closed.set()
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while self._thread is not None and self._thread.is_alive():
-            if time.monotonic() > deadline:
+        self._is_closed = True
+        if self._thread is not None:
+            self._free.put(None)  # it may wait for a place
+            self._thread.join(_PATIENCE_SECONDS)
+            if self._thread.is_alive():
                 status.log_warning(
                     "The data source does not return: its thread is left behind."
                 )
                 return
-            _drain(self._queue)
-            self._thread.join(timeout=0.01)
         self._iterator.close()
 
     def _from_thread(self) -> Feed | _End:
         if self._thread is None:
+            for _ in range(self._depth):
+                self._free.put(None)
             self._thread = threading.Thread(
                 target=self._fill, name="kauldron-feeder", daemon=True
             )
             self._thread.start()
         while True:
             try:
-                return self._queue.get(timeout=_LOOK_UP_SECONDS)
+                item = self._ready.get(timeout=_LOOK_UP_SECONDS)
             except queue.Empty:
                 self._while_waiting()
+            else:
+                self._free.put(None)
+                return item
 
     #
     # The producing side
@@ -112,26 +116,14 @@ class Feeder:
     def _fill(self) -> None:
         item: Feed | _End | None = None
         while not isinstance(item, _End):
-            item = self._read()
-            while not self._closed.is_set():
-                try:
-                    self._queue.put(item, timeout=0.1)
-                    break
-                except queue.Full:
-                    continue
-            if self._closed.is_set():
+            self._free.get()
+            if self._is_closed:
                 return
+            item = self._read()
+            self._ready.put(item)
 
     def _read(self) -> Feed | _End:
         try:
             return next(self._feeds, None) or _End()
         except BaseException as error:  # whatever it is, the loop must hear of it
             return _End(error)
-
-
-def _drain(items: queue.Queue[Any]) -> None:
-    try:
-        while True:
-            items.get_nowait()
-    except queue.Empty:
-        pass

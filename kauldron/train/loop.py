@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 
 from kauldron.train import final_evals, preemption, start, trainer_fields
 from kauldron.train.checkpoint_state import CheckpointState
@@ -238,20 +237,19 @@ class _Run:
             error_prefix(lambda: f"Step {step} failed: "),
             _hint_at_checks(),
         ):
-            self.state, aux = dispatcher.run(self.state, feed, step)
+            self.state, self.aux, token = dispatcher.run(self.state, feed, step)
         self.step += feed.size
-        self._throw_check_errors(step, aux)
-        self._bound_work_in_flight()
+        self._throw_check_errors(step, self.aux)
+        self._bound_work_in_flight(token)
         self.chrono.finish_step(feed.size)
         self._write_log()
         if dispatcher.host_steps.logs(step):
-            self._push_log(step, aux, dispatcher.host_steps)
+            self._push_log(step, self.aux, dispatcher.host_steps)
         values = self.log.last_values
         self.progress.update(self.step, values[1].loss_values if values else None)
         if self.profiler.is_due(self.step):
             with jax.transfer_guard("allow"):
                 self.profiler.after_step(self.step, self.tokens)
-        self.aux = aux if aux is not None else self.aux
 
     def _write_log(self) -> None:
         if self.log.is_pending:
@@ -259,9 +257,8 @@ class _Run:
                 self.log.write()
 
     def _push_log(
-        self, step: int, aux: AuxiliariesState | None, host_steps: HostSteps
+        self, step: int, aux: AuxiliariesState, host_steps: HostSteps
     ) -> None:
-        assert aux is not None
         with self.chrono.pause(chrono_lib.Pause.METRICS_WRITING):
             self.log.push(
                 step,
@@ -271,14 +268,14 @@ class _Run:
                 perf_stats=self.chrono.flush_metrics(),
             )
 
-    def _throw_check_errors(self, step: int, aux: AuxiliariesState | None) -> None:
-        if aux is not None and aux.error is not None:
+    def _throw_check_errors(self, step: int, aux: AuxiliariesState) -> None:
+        if aux.error is not None:
             with jax.transfer_guard("allow"), error_prefix(f"Step {step}: "):
                 aux.error.throw()
 
-    def _bound_work_in_flight(self) -> None:
+    def _bound_work_in_flight(self, token: jax.Array) -> None:
         """Wait for the dispatch before the last: memory and Ctrl-C stay bounded."""
-        self.tokens.append(_copy(self.state.step))
+        self.tokens.append(token)
         if len(self.tokens) > _MOST_DISPATCHES_IN_FLIGHT:
             self.tokens.pop(0).block_until_ready()
 
@@ -350,11 +347,6 @@ def _hint_at_checks() -> Iterator[None]:
                 "jax.experimental.checkify.user_checks` to run its checks."
             )
         raise
-
-
-@jax.jit
-def _copy(x: jax.Array) -> jax.Array:
-    return jnp.copy(x)
 
 
 def _forbid_implicit_transfers() -> contextlib.AbstractContextManager[Any]:

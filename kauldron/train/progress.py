@@ -14,6 +14,7 @@ from kauldron.utils import status
 
 _PLAIN_LINE_SECONDS = 60.0
 _PLAIN_LINE_SHARE = 0.05
+_UPDATE_SECONDS = 0.1
 
 
 class Progress:
@@ -36,6 +37,7 @@ class Progress:
         self._start = time.monotonic()
         self._plain_step = step
         self._plain_time = self._start
+        self._next_update = 0.0
         self._values = ""
         self._bar: rich.progress.Progress | None = None
         self._is_outermost = False
@@ -76,6 +78,10 @@ class Progress:
     def update(self, step: int, values: Mapping[str, Any] | None = None) -> None:
         """Show that `step` updates are done, with the newest losses."""
         self._step = step
+        now = time.monotonic()
+        if now < self._next_update:  # nobody reads faster
+            return
+        self._next_update = now + _UPDATE_SECONDS
         if values:
             self._values = _format_losses(values)
         if self._bar is not None:
@@ -83,10 +89,9 @@ class Progress:
                 self._task, completed=step, values=self._values, doing=self._activity
             )
         elif status.is_lead_host:
-            self._maybe_print_line()
+            self._maybe_print_line(now)
 
-    def _maybe_print_line(self) -> None:
-        now = time.monotonic()
+    def _maybe_print_line(self, now: float) -> None:
         total = (self._last or 0) - self._first
         is_far = self._step - self._plain_step >= max(1, total * _PLAIN_LINE_SHARE)
         if not is_far or now - self._plain_time < _PLAIN_LINE_SECONDS:
