@@ -23,12 +23,12 @@ def lazy_namespace(
       The two functions, to be assigned to `__getattr__` and `__dir__`.
 
     Example:
-      >>> get, list_names = lazy_namespace("json", {"dumps": "json.encoder:JSONEncoder"})
-      >>> get("dumps").__name__
-      'JSONEncoder'
-      >>> get("dumsp")
+      >>> get, list_names = lazy_namespace("my.package", {"root": "math:sqrt"})
+      >>> get("root")(4)
+      2.0
+      >>> get("roots")
       Traceback (most recent call last):
-      AttributeError: module 'json' has no attribute 'dumsp'. Did you mean 'dumps'?
+      AttributeError: module 'my.package' has no attribute 'roots'. Did you mean 'root'?
     """
 
     def get_member(name: str) -> Any:
