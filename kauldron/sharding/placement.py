@@ -77,6 +77,8 @@ def local_to_global_shape(
         return tuple(shape)
     if not shape:
         raise ValueError(f"A scalar has no dimension to shard by {sharding.spec}.")
+    if shape[0] is None:  # a batch whose size is not known
+        return tuple(shape)
     return (shape[0] * jax.process_count(), *shape[1:])
 
 
