@@ -96,7 +96,6 @@ def __getattr__(name: str) -> Any:
 # --------------------------------------------------------------------------------------
 
 
-
 class _CurrentStderr(logging.StreamHandler):
     """Writes where `sys.stderr` is now: a progress bar may have taken its place."""
 

@@ -311,7 +311,12 @@ RECORDS = [{"a": 1, "t": ["x"]}, {"a": 2, "t": ["y"]}]
         ("data.jsonl", b"\n".join(json.dumps(r).encode() for r in RECORDS) + b"\n\n"),
         ("data.jsonl.gz", gzip.compress(b'{"a": 1, "t": ["x"]}\n{"a": 2, "t": ["y"]}')),
     ],
-    ids=["json", "json.gz", "jsonl", "jsonl.gz"],  # gzip writes the time into its output
+    ids=[
+        "json",
+        "json.gz",
+        "jsonl",
+        "jsonl.gz",
+    ],  # gzip writes the time into its output
 )
 def test_json_files(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
