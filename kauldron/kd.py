@@ -13,30 +13,30 @@ from kauldron.nn import flax_hook
 from kauldron.utils import library_logs
 
 if TYPE_CHECKING:
+    from kauldron import ckpts as ckpts
+    from kauldron import cli as cli
+    from kauldron import contrib as contrib
+    from kauldron import data as data
+    from kauldron import evals as evals
+    from kauldron import export as export
+    from kauldron import from_workdir as from_workdir
+    from kauldron import from_xid as from_xid
+    from kauldron import inspect as inspect
     from kauldron import klinen as klinen
     from kauldron import konfig as konfig
     from kauldron import kontext as kontext
     from kauldron import ktyping as ktyping
-    from kauldron import random as random
-    from kauldron import typing as typing
-    from kauldron import data as data
-    from kauldron import nn as nn
     from kauldron import losses as losses
     from kauldron import metrics as metrics
-    from kauldron import summaries as summaries
+    from kauldron import nn as nn
     from kauldron import optim as optim
+    from kauldron import random as random
     from kauldron import sharding as sharding
-    from kauldron import train as train
-    from kauldron import evals as evals
-    from kauldron import ckpts as ckpts
-    from kauldron import from_workdir as from_workdir
-    from kauldron import from_xid as from_xid
-    from kauldron import inspect as inspect
-    from kauldron import export as export
-    from kauldron import cli as cli
+    from kauldron import summaries as summaries
     from kauldron import testing as testing
+    from kauldron import train as train
+    from kauldron import typing as typing
     from kauldron import utils as utils
-    from kauldron import contrib as contrib
 
 _PACKAGES = (
     "konfig",
