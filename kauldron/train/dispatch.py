@@ -113,7 +113,9 @@ class Dispatcher:
             return_summaries=logs,
             checkify_error_categories=self.trainer.checkify_error_categories,
         )
-        return Dispatched(new_state, aux, _copy(new_state.step))
+        measured = jax.tree.leaves(aux)
+        token = measured[0] if measured else _copy(new_state.step)
+        return Dispatched(new_state, aux, token)
 
     @functools.cached_property
     def _gather(self) -> Callable[[Any, jax.Array], Any]:

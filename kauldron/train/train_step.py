@@ -127,9 +127,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
         return self._constrain(state)
 
     def _init_transform(self, state: TrainState) -> TrainState:
-        transformed = self.init_transform.transform(state)
-        check_only_values_changed(self.init_transform, state, transformed)
-        return self._constrain(transformed)
+        return self._constrain_if_changed(state, self.init_transform.transform(state))
 
     @functools.partial(jax.jit, static_argnames=("self",), donate_argnames=("state",))
     def _init_optimizer(self, state: TrainState) -> TrainState:
@@ -139,6 +137,13 @@ class TrainStep(config_util.UpdateFromRootCfg):
 
     def _init_transform_after_optimizer(self, state: TrainState) -> TrainState:
         transformed = self.init_transform.transform_after_optimizer(state)
+        return self._constrain_if_changed(state, transformed)
+
+    def _constrain_if_changed(
+        self, state: TrainState, transformed: TrainState
+    ) -> TrainState:
+        if transformed is state:
+            return state
         check_only_values_changed(self.init_transform, state, transformed)
         return self._constrain(transformed)
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kauldron import kontext
+
+_QUICK_TO_COPY_BYTES = 16 * 2**20  # compiling a program takes longer
 
 
 def describe_config(config: Any) -> str:
@@ -20,7 +23,7 @@ def describe_config(config: Any) -> str:
 def describe_params(params: Any) -> tuple[str, int]:
     """A table of the parameters, and their number."""
     flat = kontext.flatten_with_path(params)
-    statistics = jax.device_get(_mean_and_std(flat))
+    statistics = _statistics(flat)
     rows = [
         (
             path,
@@ -59,13 +62,27 @@ def describe_context(context: Any) -> str:
     return "\n\n".join(parts)
 
 
-@jax.jit
-def _mean_and_std(flat: Mapping[str, jax.Array]) -> dict[str, tuple[Any, Any]]:
-    def statistics(value: jax.Array) -> tuple[jax.Array, jax.Array]:
-        value = value.astype(jnp.float32)
-        return value.mean(), value.std()
+def _statistics(flat: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation of each array, computed where that is quickest."""
+    is_small = sum(value.nbytes for value in flat.values()) <= _QUICK_TO_COPY_BYTES
+    if is_small and all(_is_here(value) for value in flat.values()):
+        flat = jax.device_get(flat)
+        return {path: _mean_and_std(value, np) for path, value in flat.items()}
+    return jax.device_get(_all_mean_and_std(flat))
 
-    return {path: statistics(value) for path, value in flat.items()}
+
+@jax.jit
+def _all_mean_and_std(flat: Mapping[str, jax.Array]) -> dict[str, tuple[Any, Any]]:
+    return {path: _mean_and_std(value, jnp) for path, value in flat.items()}
+
+
+def _mean_and_std(value: Any, numpy: Any) -> tuple[Any, Any]:
+    value = value.astype(np.float32)
+    return numpy.mean(value), numpy.std(value)
+
+
+def _is_here(value: Any) -> bool:
+    return getattr(value, "is_fully_addressable", True)
 
 
 def _shape(leaf: Any) -> str:
