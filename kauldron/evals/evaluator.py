@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.experimental import checkify
+from jax.sharding import NamedSharding
 
 from kauldron import ckpts
 from kauldron import sharding as kd_sharding
 from kauldron.data.iters import Iterator
 from kauldron.evals.eval_batches import length, on_devices, select_batches
 from kauldron.evals.evaluator_base import EvaluatorBase
+from kauldron.evals.grouped_batches import BatchGroups, GroupMerger
 from kauldron.evals.inherited_metrics import split_off
 from kauldron.evals.state_merging import StateMerger
 from kauldron.konfig.immutabledict import freeze
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from kauldron.train.train_state import TrainState
 
 _ONLY_IN_TRAINING = ("grads", "updates", "loss_total")
+# A subclass that overrides one of these looks at every batch.
+_PER_BATCH = ("step", "checked_step", "ds_iter")
 
 
 class Evaluator(EvaluatorBase):
@@ -99,13 +104,53 @@ class Evaluator(EvaluatorBase):
         return state.replace(opt_state=None) if self.discard_opt else state
 
     def _merge_batches(self, state: TrainState) -> AuxiliariesState:
+        if self._looks_at_each_batch():
+            merger = self._merge_one_by_one(state)
+        else:
+            merger = self._merge_groups(state)
+        return self._result(merger)
+
+    def _merge_one_by_one(self, state: TrainState) -> StateMerger:
         merger = StateMerger(self._memory.get("merge_plan"))
         with self.ds_iter as batches, self._progress() as progress:
             for index, batch in enumerate(batches):
                 preemption.raise_if_stop_requested()
                 merger.add(self.checked_step(index, state, batch))
                 progress.update(index + 1)
-        return self._result(merger)
+        return merger
+
+    def _merge_groups(self, state: TrainState) -> StateMerger:
+        """One compiled call measures and merges; a thread reads ahead."""
+        limit = None if self.cache else self.num_batches
+        groups = self._memory.get("groups")
+        if groups is None:
+            total = length(self._batches)
+            groups = BatchGroups.of(self, state, total=total, limit=limit)
+            self._memory["groups"] = groups
+        group_merger = GroupMerger(self, state, self._memory.get("merge_plan"))
+        ds = self._batches if limit is None else self.ds
+        done = 0
+        with groups.read(ds) as feeds, self._progress() as progress:
+            for feed in itertools.chain.from_iterable(map(groups.of_equal_size, feeds)):
+                preemption.raise_if_stop_requested()
+                self._tell_about_other_shapes(feed.batch, feed.size)
+                group_merger.add(feed, done)
+                done += feed.size
+                progress.update(done)
+        return group_merger.merger
+
+    def _looks_at_each_batch(self) -> bool:
+        """Whether each batch must be a call of `checked_step`."""
+        sharding = self.base_cfg.sharding
+        return bool(
+            any(getattr(type(self), n) is not getattr(Evaluator, n) for n in _PER_BATCH)
+            or self.checkify_error_categories
+            or jax.config.jax_disable_jit
+            or jax.config.jax_debug_nans
+            or jax.process_count() > 1
+            or not isinstance(sharding.batch, NamedSharding | None)
+            or not isinstance(sharding.aux, NamedSharding)
+        )
 
     def _progress(self, start: int = 0) -> Progress:
         return Progress(
@@ -151,9 +196,10 @@ class Evaluator(EvaluatorBase):
         """The batches on the devices, from the first one."""
         return on_devices(self._batches, self.base_cfg.sharding.batch)
 
-    def _tell_about_other_shapes(self, batch: Any) -> None:
+    def _tell_about_other_shapes(self, batch: Any, size: int = 1) -> None:
         """A smaller last batch compiles the step once more: say so, once."""
-        shapes = [leaf.shape for leaf in jax.tree.leaves(batch)]
+        first_axis = 0 if size == 1 else 1
+        shapes = [leaf.shape[first_axis:] for leaf in jax.tree.leaves(batch)]
         if self._memory.setdefault("shapes", shapes) == shapes:
             return
         if not self._memory.get("told_about_shapes"):

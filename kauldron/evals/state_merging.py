@@ -12,31 +12,41 @@ from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.utils.error_context import error_prefix
 
 State = metrics.State
+States = dict[str, Any]
 
 
 class MergePlan:
-    """Which states of an evaluator merge on the device; found out once."""
+    """Which states of an evaluator merge on the device; found out once.
+
+    Attributes:
+      is_stable: Whether the merged states that are on the device have the same shapes
+        and dtypes as those of one batch.
+      zeros: Arrays of those shapes, once somebody needed them.
+    """
+
+    zeros: States | None = None
 
     def __init__(self, aux: AuxiliariesState):
-        """Look at the states of a first batch."""
-        pairs, self.structure = jax.tree_util.tree_flatten_with_path(
+        """Look at the states of a first batch, or at their specs."""
+        pairs, self._structure = jax.tree_util.tree_flatten_with_path(
             aux, is_leaf=State.isinstance
         )
-        self.names = ["/".join(str(_key(part)) for part in path) for path, _ in pairs]
+        self._names = ["/".join(str(_key(part)) for part in path) for path, _ in pairs]
         self._on_device = [_merges_on_device(state) for _, state in pairs]
+        self.is_stable = all(_is_stable(s) for s in self.split(aux)[0].values())
 
-    def split(self, aux: AuxiliariesState) -> tuple[dict[str, Any], dict[str, Any]]:
+    def split(self, aux: AuxiliariesState) -> tuple[States, States]:
         """States by name: those that merge on the device, and the others."""
-        states = self.structure.flatten_up_to(aux)
-        device: dict[str, Any] = {}
-        host: dict[str, Any] = {}
-        for name, state, on_device in zip(self.names, states, self._on_device):
+        states = self._structure.flatten_up_to(aux)
+        device: States = {}
+        host: States = {}
+        for name, state, on_device in zip(self._names, states, self._on_device):
             (device if on_device else host)[name] = state
         return device, host
 
-    def join(self, states: dict[str, Any]) -> AuxiliariesState:
+    def join(self, states: States) -> AuxiliariesState:
         """The states in their places again."""
-        return self.structure.unflatten([states[name] for name in self.names])
+        return self._structure.unflatten([states[name] for name in self._names])
 
 
 class StateMerger:
@@ -48,9 +58,9 @@ class StateMerger:
 
     def __init__(self, plan: MergePlan | None = None):
         self.plan = plan
-        self._device: dict[str, Any] | None = None
-        self._host: dict[str, Any] = {}
-        self._late: dict[str, Any] = {}
+        self._device: States | None = None
+        self._host: States = {}
+        self._late: dict[str, tuple[State, int]] = {}
 
     def start_from(self, plan: MergePlan, aux: AuxiliariesState) -> None:
         """Continue with states that were merged before, and are on the host."""
@@ -62,17 +72,23 @@ class StateMerger:
         if self.plan is None:
             self.plan = MergePlan(aux)
         device, host = self.plan.split(aux)
-        if self._device is None:
+        if self._device is None or not device:
             self._device = device
         else:
-            self._device = _merge_on_device(self._device, device)
-        self._collect_late()
-        for name, state in host.items():
-            with error_prefix(f"Merging {name}: "):
-                is_needed = name not in self._host or _adds(self._host[name], state)
-            if is_needed:
-                start_copy(state)
-                self._late[name] = state
+            self._device = merge_all(self._device, device)
+        self._add_on_host(host, 1)
+
+    def take(self, merged: States, host: States, size: int) -> None:
+        """Take what a compiled function has merged.
+
+        Args:
+          merged: States that merge on the device, of all batches so far.
+          host: The other states, of new batches only.
+          size: Number of new batches. If there are several, `host` has them stacked on
+            a leading axis.
+        """
+        self._device = merged
+        self._add_on_host(host, size)
 
     def result(self) -> AuxiliariesState | None:
         """The merged states; `None` if there was no batch."""
@@ -81,19 +97,30 @@ class StateMerger:
         self._collect_late()
         return self.plan.join({**self._device, **self._host})
 
+    def _add_on_host(self, host: States, size: int) -> None:
+        self._collect_late()
+        for name, state in host.items():
+            with error_prefix(f"Merging {name}: "):
+                one = state if size == 1 else _item(state, 0)
+                is_needed = name not in self._host or _adds(self._host[name], one)
+            if is_needed:
+                start_copy(state)
+                self._late[name] = (state, size)
+
     def _collect_late(self) -> None:
         """Merge what was copied meanwhile; its memory on the device is free then."""
-        for name, state in self._late.items():
-            state = to_host(state)
-            if name in self._host:
+        for name, (late, size) in self._late.items():
+            late = to_host(late)
+            for state in [late] if size == 1 else [_item(late, i) for i in range(size)]:
                 with error_prefix(f"Merging {name}: "):
-                    state = self._host[name].merge(state)
-            self._host[name] = state
+                    before = self._host.get(name)
+                    self._host[name] = state if before is None else before.merge(state)
         self._late = {}
 
 
 @jax.jit
-def _merge_all(mine: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def merge_all(mine: States, other: States) -> States:
+    """Merge states by name, on the device."""
     merged = {}
     for name, state in mine.items():
         with error_prefix(f"Merging {name}: "):
@@ -101,21 +128,21 @@ def _merge_all(mine: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _merge_on_device(mine: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return _merge_all(mine, other) if mine else mine
-
-
 def _merges_on_device(state: State) -> bool:
     """Whether it merges inside `jit`, and does not grow by that."""
-
-    def merge(a: State, b: State) -> State:
-        return a.merge(b)
-
     try:
-        once = jax.eval_shape(merge, state, state)
-        return _shapes(once) == _shapes(jax.eval_shape(merge, once, state))
+        once = jax.eval_shape(_merge, state, state)
+        return _shapes(once) == _shapes(jax.eval_shape(_merge, once, state))
     except Exception:  # merging on the host works, or says what is wrong
         return False
+
+
+def _is_stable(state: State) -> bool:
+    return _shapes(jax.eval_shape(_merge, state, state)) == _shapes(state)
+
+
+def _merge(a: State, b: State) -> State:
+    return a.merge(b)
 
 
 def _shapes(state: State) -> Any:
@@ -131,6 +158,10 @@ def _adds(collected: State, state: Any) -> bool:
     return any(
         value is not getattr(collected, name) for name, value in vars(merged).items()
     )
+
+
+def _item(stacked: State, index: int) -> State:
+    return jax.tree.map(lambda leaf: leaf[index], stacked)
 
 
 def _key(part: Any) -> Any:

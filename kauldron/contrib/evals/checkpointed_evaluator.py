@@ -14,9 +14,9 @@ from etils import epath
 
 from kauldron import ckpts, kontext, writers
 from kauldron.ckpts import items
-from kauldron.data import utils as data_utils
 from kauldron.data.iters import Iterator, NonCheckpointableIterator
 from kauldron.evals.evaluator import Evaluator
+from kauldron.evals.grouped_batches import abstract_states, batch_specs
 from kauldron.evals.state_merging import MergePlan, StateMerger
 from kauldron.train import preemption, workdir_files
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
@@ -127,7 +127,7 @@ class CheckpointedEvaluator(Evaluator):
         if isinstance(batches, NonCheckpointableIterator):
             for _ in itertools.islice(batches, done):
                 pass
-        abstract = self._abstract_states(state)
+        abstract = abstract_states(self, state, batch_specs(self))
         leaves = [restored.states.leaves[name] for name in sorted(wanted["leaves"])]
         if len(leaves) != len(jax.tree.leaves(abstract)):
             raise ValueError(
@@ -138,19 +138,6 @@ class CheckpointedEvaluator(Evaluator):
         merger.start_from(MergePlan(abstract), aux)
         status.log(f"Evaluator {self.name} continues after batch {done}.")
         return done
-
-    def _abstract_states(self, state: TrainState) -> AuxiliariesState:
-        """The states of a batch, without computing them."""
-        sharding = self.base_cfg.sharding.batch
-        spec = data_utils.get_global_elem_spec(self.ds.element_spec, sharding)
-        batch = jax.eval_shape(
-            lambda: data_utils.mock_batch_from_elem_spec(spec, sharding)
-        )
-        aux = jax.eval_shape(
-            lambda state, batch: self.step(step_nr=0, state=state, batch=batch),
-            *(state, batch),
-        )
-        return aux.replace(error=None)
 
 
 #

@@ -1,0 +1,249 @@
+"""Batches that are measured and merged by one compiled call, several at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from kauldron import sharding as kd_sharding
+from kauldron.data import utils as data_utils
+from kauldron.data.iters import as_iterator
+from kauldron.evals.state_merging import MergePlan, StateMerger, States
+from kauldron.train import preemption, step_cost
+from kauldron.train.feeder import Feeder
+from kauldron.train.feeds import Feed
+
+if TYPE_CHECKING:
+    from kauldron import data
+    from kauldron.evals.evaluator import Evaluator
+    from kauldron.train import AuxiliariesState, TrainState
+
+_READ_AHEAD = 2
+_UNKNOWN_LENGTH_SIZE = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchGroups:
+    """How the batches of an evaluation are grouped, and where they go.
+
+    Attributes:
+      size: Number of batches of a group.
+      total: Number of batches, if it is known.
+      limit: Where to stop reading, if that is not the end of the data.
+      sharding: Sharding of a batch.
+    """
+
+    size: int
+    total: int | None
+    limit: int | None
+    sharding: NamedSharding
+    records: None = None
+
+    @classmethod
+    def of(
+        cls,
+        evaluator: Evaluator,
+        state: TrainState,
+        *,
+        total: int | None,
+        limit: int | None,
+    ) -> Self:
+        """Decide how many batches make a short dispatch."""
+        sharding: Any = evaluator.base_cfg.sharding.batch or kd_sharding.FIRST_DIM
+        size = 1
+        if jax.default_backend() != "cpu":  # grouping does not pay there
+            most = _most_batches(evaluator, state)
+            size = min(most, _even_size(total, most) if total else _UNKNOWN_LENGTH_SIZE)
+        return cls(size, total, limit, sharding)
+
+    def size_at(self, step: int) -> int:
+        """How many batches to read after `step` of them."""
+        if self.limit is not None and step >= self.limit:
+            raise StopIteration
+        is_near_the_end = self.total is not None and self.total - step < self.size
+        return 1 if is_near_the_end else self.size
+
+    def put(self, batch: Any, size: int) -> Any:
+        """Bring a batch, or stacked batches, to the devices."""
+        if size == 1 and _is_on_device(batch):
+            return batch
+        sharding = self.sharding
+        if size > 1:
+            sharding = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
+        return kd_sharding.device_put(batch, sharding)
+
+    def put_rows(self, rows: np.ndarray) -> Any:
+        raise NotImplementedError
+
+    def read(self, ds: data.IterableDataset) -> contextlib.closing[Feeder]:
+        """The groups, read ahead by a thread."""
+        return contextlib.closing(
+            Feeder(
+                as_iterator(ds),
+                self,
+                step=0,
+                depth=_READ_AHEAD,
+                while_waiting=preemption.raise_if_stop_requested,
+            )
+        )
+
+    def of_equal_size(self, feed: Feed) -> Iterator[Feed]:
+        """The feed; or its batches, if its size would need a program of its own."""
+        if feed.size in (1, self.size):
+            yield feed
+            return
+        for batch in _batches_of(feed):
+            yield Feed(1, batch, feed.position)
+
+
+class GroupMerger:
+    """Measures groups of batches and merges what is measured, in one call each."""
+
+    def __init__(self, evaluator: Evaluator, state: TrainState, plan: MergePlan | None):
+        self.merger = StateMerger(plan)
+        self._evaluator = evaluator
+        self._state = state
+        self._merged: States | None = None
+
+    def add(self, feed: Feed, index: int) -> None:
+        """Measure the batches of a feed, the first of which has this index."""
+        if self.merger.plan is None:
+            self.merger.plan = MergePlan(self._abstract_states(feed))
+        if not self.merger.plan.is_stable:
+            for offset, batch in enumerate(_batches_of(feed)):
+                self.merger.add(self._step(index + offset, batch))
+            return
+        is_first = self._merged is None
+        self._merged, host = _measure(
+            self._evaluator,
+            self.merger.plan,
+            feed.size,
+            self._zeros(feed) if self._merged is None else self._merged,
+            np.bool_(is_first),
+            np.int32(index),
+            self._state,
+            feed.batch,
+        )
+        self.merger.take(self._merged, host, feed.size)
+
+    def _step(self, index: int, batch: Any) -> AuxiliariesState:
+        return self._evaluator.step(step_nr=index, state=self._state, batch=batch)
+
+    def _abstract_states(self, feed: Feed) -> AuxiliariesState:
+        return abstract_states(self._evaluator, self._state, _one_batch(feed))
+
+    def _zeros(self, feed: Feed) -> States:
+        """Something of the right shapes to begin with; made once."""
+        plan = self.merger.plan
+        assert plan is not None
+        if plan.zeros is not None:
+            return plan.zeros
+        device, _ = plan.split(self._abstract_states(feed))
+        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), device)
+        sharding = self._evaluator.base_cfg.sharding.aux
+        plan.zeros = zeros = jax.device_put(zeros, sharding)
+        return zeros
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _measure(
+    evaluator: Evaluator,
+    plan: MergePlan,
+    size: int,
+    merged: States,
+    is_first: Any,
+    index: Any,
+    state: TrainState,
+    batches: Any,
+) -> tuple[States, States]:
+    """Merge the states of new batches into `merged`, unless they are the first."""
+
+    def body(carry: Any, batch: Any) -> tuple[Any, States]:
+        merged, is_first, index = carry
+        aux = evaluator.step(step_nr=index, state=state, batch=batch)
+        device, host = plan.split(aux)
+        both = {name: merged[name].merge(new) for name, new in device.items()}
+        merged = jax.tree.map(lambda a, b: jnp.where(is_first, a, b), device, both)
+        return (merged, jnp.zeros_like(is_first), index + 1), host
+
+    carry = (merged, is_first, index)
+    if size == 1:
+        (merged, *_), host = body(carry, batches)
+    else:
+        (merged, *_), host = jax.lax.scan(body, carry, batches)
+    sharding = evaluator.base_cfg.sharding.aux
+    return kd_sharding.with_sharding_constraint(merged, sharding), host
+
+
+def _is_on_device(batch: Any) -> bool:
+    """Whether compiled functions can take the batch just as quickly as it is."""
+    return (
+        jax.default_backend() == "cpu"
+        and jax.device_count() == 1
+        and all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(batch))
+    )
+
+
+def _batches_of(feed: Feed) -> list[Any]:
+    if feed.size == 1:
+        return [feed.batch]
+    return [
+        jax.tree.map(lambda leaf, i=index: leaf[i], feed.batch)
+        for index in range(feed.size)
+    ]
+
+
+def _one_batch(feed: Feed) -> Any:
+    """A batch, or its specs, just as the compiled function sees it."""
+    if feed.size == 1:
+        return feed.batch
+
+    def spec(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+        stacked: Any = leaf.sharding
+        sharding = NamedSharding(stacked.mesh, PartitionSpec(*stacked.spec[1:]))
+        return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype, sharding=sharding)
+
+    return jax.tree.map(spec, feed.batch)
+
+
+def abstract_states(
+    evaluator: Evaluator, state: TrainState, batch: Any
+) -> AuxiliariesState:
+    """The states of a batch (or of its specs), without computing them."""
+    aux = jax.eval_shape(
+        lambda index, *args: evaluator.step(
+            step_nr=index, state=args[0], batch=args[1]
+        ),
+        *(np.int32(0), state, batch),
+    )
+    return aux.replace(error=None)
+
+
+def batch_specs(evaluator: Evaluator) -> Any:
+    """A global batch of the evaluator's data as `jax.ShapeDtypeStruct`s."""
+    sharding = evaluator.base_cfg.sharding.batch
+    spec = data_utils.get_global_elem_spec(evaluator.ds.element_spec, sharding)
+    return jax.eval_shape(lambda: data_utils.mock_batch_from_elem_spec(spec, sharding))
+
+
+def _most_batches(evaluator: Evaluator, state: TrainState) -> int:
+    batch = batch_specs(evaluator)
+    step: Any = type(evaluator).step
+    lowered = step.lower(evaluator, step_nr=np.int32(0), state=state, batch=batch)
+    measured = abstract_states(evaluator, state, batch)
+    per_batch = step_cost.num_bytes(batch) + step_cost.num_bytes(measured)
+    return step_cost.most_steps(lowered, bytes_per_step=per_batch)
+
+
+def _even_size(total: int, most: int) -> int:
+    """A size that leaves few batches over."""
+    return total // math.ceil(total / most)
