@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
 from kauldron.data import DeviceRecords
-from kauldron.train import trainer_specs
+from kauldron.train import step_cost, trainer_specs
 from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
@@ -25,16 +24,6 @@ if TYPE_CHECKING:
     from kauldron.train.host_steps import HostSteps
     from kauldron.train.train_state import TrainState
     from kauldron.train.trainer import Trainer
-
-# A step that keeps the device busy for longer gains nothing from being chunked.
-_LONG_STEP_SECONDS = 2e-3
-# A dispatch stays this short, so that progress, Ctrl-C and SIGTERM are prompt.
-_LONGEST_DISPATCH_SECONDS = 0.5
-_STACKED_BATCHES_BYTES = 64 * 2**20
-_MOST_STEPS = 1024
-# Deliberately modest, so that the estimate errs on the side of short dispatches.
-_ASSUMED_FLOPS_PER_SECOND = 2e13
-_ASSUMED_BYTES_PER_SECOND = 5e11
 
 
 class Dispatched(NamedTuple):
@@ -230,42 +219,15 @@ def _obstacle_to_grouping(trainer: Trainer) -> str | None:
 
 
 def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
-    """The most steps of this trainer that make a short dispatch; 1 if one is long."""
+    """The largest power of two that fits between steps that log, and is short."""
     if jax.default_backend() == "cpu":
-        return 1  # loops are slower there than the calls they save
+        return 1  # what `step_cost` would say after lowering the step
     batch = trainer_specs.batch_specs(trainer)
-    step_seconds = _estimate_step_seconds(trainer, batch)
-    if step_seconds > _LONG_STEP_SECONDS:
-        return 1
-    batch_bytes = 0 if has_records else _num_bytes(batch)
-    most = min(
-        _MOST_STEPS,
-        int(_LONGEST_DISPATCH_SECONDS / max(step_seconds, 1e-6)),
-        _STACKED_BATCHES_BYTES // max(batch_bytes, 1),
-        *_log_intervals(trainer),
-    )
-    return 1 << (max(most, 1).bit_length() - 1)
-
-
-def _log_intervals(trainer: Trainer) -> list[int]:
-    """No dispatch is longer than what lies between two steps that log."""
-    intervals = (trainer.log_metrics_every, trainer.log_summaries_every)
-    return [max(every - 1, 1) for every in intervals if every]
-
-
-def _num_bytes(specs: Any) -> int:
-    return sum(
-        math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize
-        for leaf in jax.tree.leaves(specs)
-    )
-
-
-def _estimate_step_seconds(trainer: Trainer, batch: Any) -> float:
-    """A rough device time of one step, from what the compiler counts in it."""
     step: Any = type(trainer.trainstep).step
-    lowered = step.lower(trainer.trainstep, trainer.state_specs, batch)
-    cost = lowered.cost_analysis() or {}
-    return (
-        cost.get("flops", 0.0) / _ASSUMED_FLOPS_PER_SECOND
-        + cost.get("bytes accessed", 0.0) / _ASSUMED_BYTES_PER_SECOND
+    most = step_cost.most_steps(
+        step.lower(trainer.trainstep, trainer.state_specs, batch),
+        bytes_per_step=0 if has_records else step_cost.num_bytes(batch),
     )
+    intervals = (trainer.log_metrics_every, trainer.log_summaries_every)
+    most = min([most, *(max(every - 1, 1) for every in intervals if every)])
+    return 1 << (most.bit_length() - 1)
