@@ -24,8 +24,9 @@ def select(pattern: str | Sequence[str]) -> PathMask:
     Args:
       pattern: A text (`"encoder.layers"`), or a regular expression if it has one of the
         signs `( ) [ ] ? + * ^ $ | \` (`"layers\.[01]"`, `"^decoder"`, `"kernel|scale"`).
-        In an expression `.` stands for any character. Several patterns select what
-        any of them matches.
+        In an expression `.` stands for any character. With `**` as a segment it is a
+        glob instead: `**` stands for any number of segments, `*` for one
+        (`"encoder.**.bias"`). Several patterns select what any of them matches.
 
     Returns:
       A function from a tree to a tree of bools; a value that can be compared, hashed
@@ -37,6 +38,8 @@ def select(pattern: str | Sequence[str]) -> PathMask:
       {'encoder': {'kernel': True, 'bias': True}, 'head': {'bias': False}}
       >>> select(r"encoder\..*bias")(params)["encoder"]
       {'kernel': False, 'bias': True}
+      >>> select("encoder.**.bias")(params)["head"]
+      {'bias': False}
     """
     return PathMask(_as_patterns(pattern))
 
@@ -99,6 +102,9 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
         if _REGEX_SIGNS.isdisjoint(pattern):
             alternatives.append(re.escape(pattern))
             continue
+        if "**" in pattern.split("."):  # never a regular expression
+            alternatives.append(_glob_expression(pattern))
+            continue
         try:
             re.compile(pattern)
         except re.error as error:
@@ -108,6 +114,18 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
             ) from error
         alternatives.append(f"(?:{pattern})")
     return re.compile(rf"(?<![^.])(?:{'|'.join(alternatives)})(?![^.])")
+
+
+def _glob_expression(pattern: str) -> str:
+    """The regular expression of a glob; what matches a module selects all in it."""
+    groups: list[list[str]] = [[]]
+    for segment in pattern.split("."):
+        if segment == "**":
+            groups.append([])
+        else:
+            groups[-1].append(re.escape(segment).replace(r"\*", "[^.]*"))
+    parts = [r"\.".join(group) for group in groups if group]
+    return r"\.(?:[^.]+\.)*".join(parts) or "[^.]+"
 
 
 def _map_with_path(

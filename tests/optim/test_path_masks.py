@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import strategies as st
 
-from kauldron import kd
+from kauldron import kd, kontext
 from kauldron.konfig.immutabledict import ImmutableDict
 
 select, exclude = kd.optim.select, kd.optim.exclude
@@ -184,3 +184,24 @@ def test_literal_match_is_that_of_segments(path, pattern):
     assert jax.tree.leaves(select(".".join(pattern))(tree)) == [expected]
     escaped = r"\.".join(pattern) + "()"  # the same as a regular expression
     assert jax.tree.leaves(select(escaped)(tree)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("**.bias", {"enc.bias", "enc.a.bias", "enc.a.b.bias", "bias"}),
+        ("enc.**.bias", {"enc.bias", "enc.a.bias", "enc.a.b.bias"}),
+        ("enc.*.**.bias", {"enc.a.bias", "enc.a.b.bias"}),
+        ("enc.**", {"enc.bias", "enc.a.bias", "enc.a.b.bias", "enc.a.kernel"}),
+        ("**.k*", {"enc.a.kernel"}),
+        ("**", {"enc.bias", "enc.a.bias", "enc.a.b.bias", "enc.a.kernel", "bias"}),
+        ("nothing.**.bias", set()),
+    ],
+)
+def test_two_stars_make_a_glob_over_segments(pattern, expected):
+    params = {
+        "enc": {"bias": 0, "a": {"bias": 0, "kernel": 0, "b": {"bias": 0}}},
+        "bias": 0,
+    }
+    mask = kontext.flatten_with_path(kd.optim.select(pattern)(params))
+    assert {path for path, is_selected in mask.items() if is_selected} == expected
