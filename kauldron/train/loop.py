@@ -235,7 +235,7 @@ class _Run:
         with (
             jax.profiler.StepTraceAnnotation("train", step_num=step),
             error_prefix(lambda: f"Step {step} failed: "),
-            _hint_at_checks(),
+            _hints(),
         ):
             self.state, self.aux, token = dispatcher.run(self.state, feed, step)
         self.step += feed.size
@@ -336,8 +336,8 @@ def _closer(what: str, close: Callable[[], None]) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def _hint_at_checks() -> Iterator[None]:
-    """JAX says "not functionalized" where a field of the trainer is missing."""
+def _hints() -> Iterator[None]:
+    """Where JAX does not know that a field of the trainer, or the loop, is concerned."""
     try:
         yield
     except ValueError as error:
@@ -345,6 +345,14 @@ def _hint_at_checks() -> Iterator[None]:
             error.add_note(
                 "The model calls `checkify.check`: set `cfg.checkify_error_categories = "
                 "jax.experimental.checkify.user_checks` to run its checks."
+            )
+        raise
+    except RuntimeError as error:
+        if "Disallowed" in str(error) and "transfer" in str(error):
+            error.add_note(
+                "The training loop forbids hidden transfers between host and device, "
+                "which would make the device wait. Where one is meant, put it inside "
+                "`with jax.transfer_guard('allow'):`."
             )
         raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -129,6 +130,7 @@ class _CollectionFiles:
         self._scalars = ScalarsFile(folder)
         self._queue = BackgroundQueue(f"kauldron-writer-{folder.name}")
         self._last_flush = time.monotonic()
+        self._has_written = False
 
     def submit(self, kind: str, step: int, *args: Any) -> None:
         self._queue.submit(self._write, kind, step, *args)
@@ -153,6 +155,7 @@ class _CollectionFiles:
 
     def _write(self, kind: str, step: int, *args: Any) -> None:
         with self._naming_the_folder():
+            self._has_written = True
             getattr(self._events, kind)(step, *args)
             if kind == "scalars":
                 self._scalars.append(step, *args)
@@ -164,6 +167,11 @@ class _CollectionFiles:
         with self._naming_the_folder():
             self._scalars.flush()
             self._events.flush()
+            if self._has_written and not self._folder.exists():
+                # Open files go on working in a folder that is no longer there.
+                raise FileNotFoundError(
+                    errno.ENOENT, "The folder of the log was removed", str(self._folder)
+                )
 
     @contextlib.contextmanager
     def _naming_the_folder(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import time
@@ -55,10 +56,15 @@ class ScalarsFile:
 
     def _repair(self) -> None:
         """Cut off the part of a line that a killed process left."""
-        if self._path.exists():
-            text = self._path.read_text()
-            if text and not text.endswith("\n"):
-                self.restart_at(2**62)
+        if self._path.exists() and self._ends_within_a_line():
+            self.restart_at(2**62)
+
+    def _ends_within_a_line(self) -> bool:
+        with self._path.open("rb") as file:
+            if file.seek(0, io.SEEK_END) == 0:
+                return False
+            file.seek(-1, io.SEEK_END)
+            return file.read(1) != b"\n"
 
     def _whole_lines(self) -> list[str]:
         text = self._path.read_text()

@@ -1,9 +1,13 @@
 import io
 import json
 import logging
+import pickle
 import sys
 import threading
+import wave
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
@@ -12,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from kauldron import kd
 from kauldron.train import AuxiliariesOutput
-from kauldron.writers import KDMetricWriter, read_scalars
+from kauldron.writers import KDMetricWriter, descriptions, read_scalars
 from kauldron.writers.png import encode_animated_png, encode_png, to_uint8
 
 
@@ -236,3 +240,97 @@ def test_multi_writer_hands_everything_to_each(tmp_path):
     for name in ("a", "b"):
         [line] = read_scalars(tmp_path / name / "eval")
         assert line["step"] == 2
+
+
+def test_tensors_are_written_for_the_plugin_that_is_named(writer, tmp_path):
+    values = {"t": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    metadata = {"plugin_name": "mine", "content": b"some bytes"}
+    writer.write_summaries(4, values, metadata=metadata)
+    writer.close()
+    loaded = _load(tmp_path / "train")
+    assert loaded.PluginTagToContent("mine") == {"t": b"some bytes"}
+    [event] = loaded.Tensors("t")
+    assert event.step == 4
+    content = np.frombuffer(event.tensor_proto.tensor_content, np.float32)
+    np.testing.assert_array_equal(content.reshape(2, 3), values["t"])
+
+
+def test_tensor_of_texts_is_refused_by_name(writer):
+    writer.write_summaries(0, {"names": np.array(["a"])})
+    with pytest.raises(ValueError, match="'names'"):
+        writer.flush()
+
+
+def test_sounds_are_written_as_wave_files(writer, tmp_path):
+    sound = np.sin(np.linspace(0, 99, 800)).reshape(1, 800, 1)
+    writer.write_audios(0, {"tone": sound}, sample_rate=8000)
+    writer.close()
+    [event] = _load(tmp_path / "train").Audio("tone/audio/0")
+    with wave.open(io.BytesIO(event.encoded_audio_string)) as file:
+        assert file.getnframes() == 800 and file.getframerate() == 8000
+
+
+def test_hyper_parameters_are_written_as_a_text(writer, tmp_path):
+    writer.write_hparams({"lr": 0.1, "depth": 3})
+    writer.close()
+    text = _load(tmp_path / "train").Tensors("hparams")[0].tensor_proto.string_val[0]
+    assert b"`lr`: 0.1" in text and b"`depth`: 3" in text
+
+
+def test_parameters_are_described_with_their_statistics(writer, tmp_path):
+    params = {"dense": {"kernel": jnp.full((4, 2), 3.0), "bias": jnp.zeros(2)}}
+    writer.write_param_overview(0, params)
+    writer.close()
+    loaded = _load(tmp_path / "train")
+    assert loaded.Scalars("num_params")[0].value == 10
+    text = loaded.Tensors("parameters")[0].tensor_proto.string_val[0].decode()
+    assert "| dense.kernel | (4, 2) | float32 | 8 | 3 | 0 |" in text
+    assert "Total: 10" in text
+
+
+def test_many_parameters_have_the_same_statistics(monkeypatch):
+    params = {
+        "w": jax.random.normal(jax.random.PRNGKey(0), (30, 7)),
+        "n": jnp.arange(3),
+    }
+    small = descriptions.describe_params(params)
+    monkeypatch.setattr(descriptions, "_QUICK_TO_COPY_BYTES", 0)
+    assert descriptions.describe_params(params) == small
+
+
+def test_unreadable_lines_are_dropped_when_a_run_resumes(tmp_path):
+    folder = tmp_path / "train"
+    folder.mkdir()
+    good = [json.dumps({"step": i, "time": 0.0, "values": {}}) for i in range(3)]
+    damaged = "\0\0\0\n".join(["\n".join(good[:2]) + "\n", good[2] + "\n"])
+    (folder / "scalars.jsonl").write_text(damaged)
+    writer = KDMetricWriter(workdir=epath.Path(tmp_path), collection="train")
+    writer.resume(step=2)
+    writer.write_scalars(2, {"a": 1.0})
+    writer.close()
+    assert [line["step"] for line in read_scalars(folder)] == [0, 1, 2]
+
+
+def test_full_disk_is_reported_with_the_folder(tmp_path):
+    folder = tmp_path / "train"
+    folder.mkdir()
+    (folder / "scalars.jsonl").symlink_to("/dev/full")
+    writer = KDMetricWriter(workdir=epath.Path(tmp_path), collection="train")
+    writer.write_scalars(0, {"a": 1.0})
+    with pytest.raises(OSError, match="No space left") as error:
+        writer.flush()
+    assert str(folder) in str(error.value)
+
+
+def test_files_are_created_at_the_first_write(writer, tmp_path):
+    writer.flush()
+    assert list(tmp_path.iterdir()) == []
+    writer.write_texts(0, {"a": "text"})
+    writer.close()
+    assert [path.name[:6] for path in (tmp_path / "train").iterdir()] == ["events"]
+
+
+def test_writer_can_be_pickled_while_it_is_open(writer):
+    writer.write_scalars(0, {"a": 1.0})
+    copy = pickle.loads(pickle.dumps(writer))
+    assert copy == writer

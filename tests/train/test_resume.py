@@ -1,0 +1,217 @@
+"""Starting again: with the same config, with another, with data of unknown length."""
+
+import dataclasses
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from kauldron import kd, konfig, writers
+from tests.train.toy import make_arrays, make_ds, make_trainer
+
+
+def _lines(workdir, collection="train"):
+    return writers.read_scalars(workdir / collection)
+
+
+def _steps(workdir, collection="train", key="losses/l2"):
+    return [
+        line["step"] for line in _lines(workdir, collection) if key in line["values"]
+    ]
+
+
+def _config(workdir, **changes):
+    with konfig.imports():
+        import optax
+
+        from kauldron import kd
+        from tests.train import toy
+
+    cfg = kd.train.Trainer()
+    cfg.workdir = str(workdir)
+    cfg.train_ds = kd.data.py.Arrays(toy.make_arrays, shuffle=True, batch_size=16)
+    cfg.model = toy.Linear(x="batch.x")
+    cfg.train_loss = kd.losses.L2(preds="preds.y", targets="batch.y")
+    cfg.optimizer = optax.adam(1e-2)
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=2)
+    cfg.eval_ds = kd.data.py.Arrays(
+        toy.make_arrays, shuffle=False, num_epochs=1, batch_size=16
+    )
+    cfg.evals = {"val": kd.evals.Evaluator(run=kd.evals.EveryNSteps(2))}
+    cfg.num_train_steps = 4
+    cfg.log_metrics_every = 2
+    cfg.profiler = None
+    for path, value in changes.items():
+        setattr(cfg, path, value)
+    return cfg
+
+
+def test_config_trains_evaluates_saves_and_logs(tmp_path):
+    trainer = konfig.resolve(_config(tmp_path))
+    state, aux = trainer.train()
+    assert int(state.step) == 4
+    assert _steps(tmp_path, key="losses/loss") == [0, 2, 3]
+    assert _steps(tmp_path, "val", key="losses/loss") == [0, 2, 4]
+    assert trainer.checkpointer.all_steps == [0, 2, 4]
+    assert set(aux.compute().loss_values) == {"losses/loss", "losses/total"}
+    names = {name for line in _lines(tmp_path) for name in line["values"]}
+    assert {name for name in names if name.startswith("perf_stats/")} == {
+        "perf_stats/steps_per_sec",
+        "perf_stats/total_training_time_hours",
+        "perf_stats/data_points_per_sec_global",
+        "perf_stats/data_points_per_sec_per_device",
+        "perf_stats/first_step_sec",
+        "perf_stats/train/avg_time_sec",
+        "perf_stats/checkpoint/avg_time_sec",
+        "perf_stats/evals_along_train/avg_time_sec",
+        "perf_stats/metrics_writing/avg_time_sec",
+    }
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "config.json",
+        "element_spec.json",
+        "run_info.json",
+        "checkpoints",
+        "train",
+        "val",
+        "train_complete.txt",
+    }
+
+
+def test_changed_config_is_shown_and_each_earlier_one_is_kept(tmp_path, caplog):
+    konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
+    first = (tmp_path / "config.json").read_text()
+    changed = _config(tmp_path, num_train_steps=2, log_metrics_every=7)
+    with caplog.at_level(logging.INFO, logger="kauldron"):
+        konfig.resolve(changed).train()
+    assert "The config differs from that of the earlier start" in caplog.text
+    assert "log_metrics_every" in caplog.text
+    konfig.resolve(_config(tmp_path, num_train_steps=2, log_metrics_every=8)).train()
+    assert (tmp_path / "config.2.json").read_text() == first
+    assert json.loads((tmp_path / "config.json").read_text())["log_metrics_every"] == 8
+
+
+def test_config_that_does_not_fit_the_checkpoint_changes_no_file(tmp_path, caplog):
+    konfig.resolve(_config(tmp_path, num_train_steps=1)).train()
+    before = (tmp_path / "config.json").read_text()
+    with konfig.imports():
+        import optax
+    other = _config(tmp_path, optimizer=optax.sgd(1e-2))
+    with (
+        caplog.at_level(logging.INFO, logger="kauldron"),
+        pytest.raises(ValueError, match=r"ckpt_1") as error,
+    ):
+        konfig.resolve(other).train()
+    assert "opt_state" in str(error.value)
+    assert "optax:sgd" in caplog.text or "optax.sgd" in caplog.text
+    assert (tmp_path / "config.json").read_text() == before
+
+
+def test_start_without_a_checkpoint_replaces_what_an_earlier_one_logged(tmp_path):
+    changes = {"checkpointer": None, "num_train_steps": 6, "log_metrics_every": 2}
+    evals = {
+        "val": kd.evals.Evaluator(run=kd.evals.EveryNSteps(3), ds=make_ds(num_epochs=1))
+    }
+    for _ in range(2):
+        make_trainer(tmp_path, evals=evals, **changes).train()
+    assert _steps(tmp_path) == [0, 2, 4, 5]
+    assert _steps(tmp_path, "val") == [0, 3, 6]
+    assert _steps(tmp_path, key="num_params") == [0]
+    info = json.loads((tmp_path / "run_info.json").read_text())
+    assert [start["step"] for start in info["starts"]] == [0, 0]
+
+
+def test_renamed_checkpoint_is_refused_with_both_steps(tmp_path):
+    trainer = make_trainer(tmp_path, num_train_steps=1, writer=None)
+    trainer.train()
+    folder = tmp_path / "checkpoints"
+    (folder / "ckpt_1").rename(folder / "ckpt_7")
+    with pytest.raises(ValueError, match=r"Checkpoint 7 .* the state of step 1"):
+        trainer.replace(num_train_steps=9).train()
+
+
+def test_time_of_earlier_starts_counts(tmp_path):
+    half = make_trainer(tmp_path, stop_after_steps=5)
+    half.train()
+    half.replace(stop_after_steps=None).train()
+    key = "perf_stats/total_training_time_hours"
+    hours = [line["values"][key] for line in _lines(tmp_path) if key in line["values"]]
+    assert len(hours) > 2 and hours == sorted(hours)
+
+
+#
+# Data of unknown length
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Stream(kd.data.Pipeline):
+    """Some batches, nobody knows how many; continues where it was."""
+
+    count: int = 5
+
+    def __iter__(self):
+        return StreamIterator(self.count)
+
+
+class StreamIterator:
+    def __init__(self, count):
+        self.next, self.count = 0, count
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.next >= self.count:
+            raise StopIteration
+        self.next += 1
+        arrays = make_arrays()
+        return {name: np.asarray(array[:16]) for name, array in arrays.items()}
+
+    def get_state(self):
+        return {"next": self.next}
+
+    def set_state(self, state):
+        self.next = state["next"]
+
+
+def _stream_trainer(workdir, **changes):
+    evals = {
+        "final": kd.evals.Evaluator(run=kd.evals.Final(), ds=make_ds(num_epochs=1))
+    }
+    kwargs = {
+        "num_train_steps": None,
+        "train_ds": Stream(batch_size=16),
+        "evals": evals,
+    }
+    return make_trainer(workdir, **(kwargs | changes))
+
+
+def test_data_of_unknown_length_decides_when_training_ends(tmp_path):
+    trainer = _stream_trainer(tmp_path)
+    state, _ = trainer.train()
+    assert int(state.step) == 5 and trainer.checkpointer.latest_step == 5
+    marker = json.loads((tmp_path / "train_complete.txt").read_text())
+    assert marker == {"step": 5, "num_train_steps": None, "final_evals": ["final"]}
+    again, aux = _stream_trainer(tmp_path).train()
+    assert int(again.step) == 5 and aux is None
+    assert _steps(tmp_path, "final") == [5]
+
+
+def test_data_that_ends_before_stop_after_steps_is_no_error(tmp_path):
+    state, _ = _stream_trainer(tmp_path, stop_after_steps=99, checkpointer=None).train()
+    assert int(state.step) == 5
+
+
+def test_pipeline_that_cannot_resume_is_named(tmp_path, caplog):
+    class Restless(kd.data.Pipeline):
+        def __iter__(self):
+            yield from make_ds(num_epochs=None, seed=0)
+
+    half = make_trainer(
+        tmp_path, train_ds=Restless(batch_size=16), num_train_steps=2, writer=None
+    )
+    half.train()
+    with caplog.at_level(logging.WARNING):
+        half.replace(num_train_steps=3).train()
+    assert "Restless cannot be restored" in caplog.text
