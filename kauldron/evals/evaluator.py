@@ -105,10 +105,8 @@ class Evaluator(EvaluatorBase):
 
     def _merge_batches(self, state: TrainState) -> AuxiliariesState:
         if self._looks_at_each_batch():
-            merger = self._merge_one_by_one(state)
-        else:
-            merger = self._merge_groups(state)
-        return self._result(merger)
+            return self._not_empty(self._merge_one_by_one(state).result())
+        return self._not_empty(self._merge_groups(state))
 
     def _merge_one_by_one(self, state: TrainState) -> StateMerger:
         merger = StateMerger(self._memory.get("merge_plan"))
@@ -117,9 +115,10 @@ class Evaluator(EvaluatorBase):
                 preemption.raise_if_stop_requested()
                 merger.add(self.checked_step(index, state, batch))
                 progress.update(index + 1)
+        self._memory["merge_plan"] = merger.plan
         return merger
 
-    def _merge_groups(self, state: TrainState) -> StateMerger:
+    def _merge_groups(self, state: TrainState) -> AuxiliariesState | None:
         """One compiled call measures and merges; a thread reads ahead."""
         limit = None if self.cache else self.num_batches
         groups = self._memory.get("groups")
@@ -127,17 +126,18 @@ class Evaluator(EvaluatorBase):
             total = length(self._batches)
             groups = BatchGroups.of(self, state, total=total, limit=limit)
             self._memory["groups"] = groups
-        group_merger = GroupMerger(self, state, self._memory.get("merge_plan"))
+        merger = GroupMerger(self, state, self._memory.get("program"))
         ds = self._batches if limit is None else self.ds
         done = 0
         with groups.read(ds) as feeds, self._progress() as progress:
             for feed in itertools.chain.from_iterable(map(groups.of_equal_size, feeds)):
                 preemption.raise_if_stop_requested()
                 self._tell_about_other_shapes(feed.batch, feed.size)
-                group_merger.add(feed, done)
+                merger.add(feed, done)
                 done += feed.size
                 progress.update(done)
-        return group_merger.merger
+        self._memory["program"] = merger.program
+        return merger.result()
 
     def _looks_at_each_batch(self) -> bool:
         """Whether each batch must be a call of `checked_step`."""
@@ -160,13 +160,11 @@ class Evaluator(EvaluatorBase):
             activity="evaluating",
         )
 
-    def _result(self, merger: StateMerger) -> AuxiliariesState:
-        merged = merger.result()
+    def _not_empty(self, merged: AuxiliariesState | None) -> AuxiliariesState:
         if merged is None:
             raise ValueError(
                 f"There was no batch to evaluate in the data of {self.name!r}: {self.ds!r}"
             )
-        self._memory["merge_plan"] = merger.plan
         return merged
 
     def checked_step(

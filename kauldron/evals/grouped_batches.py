@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
-from kauldron.data import utils as data_utils
 from kauldron.data.iters import as_iterator
-from kauldron.evals.state_merging import MergePlan, StateMerger, States
+from kauldron.evals.batch_program import (
+    BatchProgram,
+    Vectors,
+    abstract_states,
+    batch_specs,
+)
+from kauldron.evals.state_merging import StateMerger
 from kauldron.train import preemption, step_cost
 from kauldron.train.feeder import Feeder
 from kauldron.train.feeds import Feed
@@ -106,82 +109,48 @@ class BatchGroups:
 
 
 class GroupMerger:
-    """Measures groups of batches and merges what is measured, in one call each."""
+    """Measures groups of batches and merges what is measured, in one call each.
 
-    def __init__(self, evaluator: Evaluator, state: TrainState, plan: MergePlan | None):
-        self.merger = StateMerger(plan)
+    Attributes:
+      program: What is compiled; kept for the next evaluation.
+    """
+
+    def __init__(
+        self, evaluator: Evaluator, state: TrainState, program: BatchProgram | None
+    ):
+        self.program = program if program and program.fits(state) else None
         self._evaluator = evaluator
         self._state = state
-        self._merged: States | None = None
+        self._state_leaves = jax.tree.leaves(state)
+        self._merger = StateMerger()
+        self._merged: Vectors | None = None
 
     def add(self, feed: Feed, index: int) -> None:
         """Measure the batches of a feed, the first of which has this index."""
-        if self.merger.plan is None:
-            self.merger.plan = MergePlan(self._abstract_states(feed))
-        if not self.merger.plan.is_stable:
+        if self.program is None:
+            self.program = BatchProgram(self._evaluator, self._state, _one_batch(feed))
+        self._merger.plan = self.program.plan
+        if not self.program.plan.is_stable:
             for offset, batch in enumerate(_batches_of(feed)):
-                self.merger.add(self._step(index + offset, batch))
+                aux = self._evaluator.step(
+                    step_nr=index + offset, state=self._state, batch=batch
+                )
+                self._merger.add(aux)
             return
-        is_first = self._merged is None
-        self._merged, host = _measure(
-            self._evaluator,
-            self.merger.plan,
-            feed.size,
-            self._zeros(feed) if self._merged is None else self._merged,
-            np.bool_(is_first),
-            np.int32(index),
-            self._state,
-            feed.batch,
+        self._merged, host = self.program.run(
+            self._merged,
+            index=index,
+            state=self._state_leaves,
+            batches=feed.batch,
+            size=feed.size,
         )
-        self.merger.take(self._merged, host, feed.size)
+        self._merger.add_on_host(host, feed.size)
 
-    def _step(self, index: int, batch: Any) -> AuxiliariesState:
-        return self._evaluator.step(step_nr=index, state=self._state, batch=batch)
-
-    def _abstract_states(self, feed: Feed) -> AuxiliariesState:
-        return abstract_states(self._evaluator, self._state, _one_batch(feed))
-
-    def _zeros(self, feed: Feed) -> States:
-        """Something of the right shapes to begin with; made once."""
-        plan = self.merger.plan
-        assert plan is not None
-        if plan.zeros is not None:
-            return plan.zeros
-        device, _ = plan.split(self._abstract_states(feed))
-        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), device)
-        sharding = self._evaluator.base_cfg.sharding.aux
-        plan.zeros = zeros = jax.device_put(zeros, sharding)
-        return zeros
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _measure(
-    evaluator: Evaluator,
-    plan: MergePlan,
-    size: int,
-    merged: States,
-    is_first: Any,
-    index: Any,
-    state: TrainState,
-    batches: Any,
-) -> tuple[States, States]:
-    """Merge the states of new batches into `merged`, unless they are the first."""
-
-    def body(carry: Any, batch: Any) -> tuple[Any, States]:
-        merged, is_first, index = carry
-        aux = evaluator.step(step_nr=index, state=state, batch=batch)
-        device, host = plan.split(aux)
-        both = {name: merged[name].merge(new) for name, new in device.items()}
-        merged = jax.tree.map(lambda a, b: jnp.where(is_first, a, b), device, both)
-        return (merged, jnp.zeros_like(is_first), index + 1), host
-
-    carry = (merged, is_first, index)
-    if size == 1:
-        (merged, *_), host = body(carry, batches)
-    else:
-        (merged, *_), host = jax.lax.scan(body, carry, batches)
-    sharding = evaluator.base_cfg.sharding.aux
-    return kd_sharding.with_sharding_constraint(merged, sharding), host
+    def result(self) -> AuxiliariesState | None:
+        """The merged states; `None` if there was no batch."""
+        if self.program is not None and self._merged is not None:
+            self._merger.set_on_device(self.program.unpack(self._merged))
+        return self._merger.result()
 
 
 def _is_on_device(batch: Any) -> bool:
@@ -213,26 +182,6 @@ def _one_batch(feed: Feed) -> Any:
         return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype, sharding=sharding)
 
     return jax.tree.map(spec, feed.batch)
-
-
-def abstract_states(
-    evaluator: Evaluator, state: TrainState, batch: Any
-) -> AuxiliariesState:
-    """The states of a batch (or of its specs), without computing them."""
-    aux = jax.eval_shape(
-        lambda index, *args: evaluator.step(
-            step_nr=index, state=args[0], batch=args[1]
-        ),
-        *(np.int32(0), state, batch),
-    )
-    return aux.replace(error=None)
-
-
-def batch_specs(evaluator: Evaluator) -> Any:
-    """A global batch of the evaluator's data as `jax.ShapeDtypeStruct`s."""
-    sharding = evaluator.base_cfg.sharding.batch
-    spec = data_utils.get_global_elem_spec(evaluator.ds.element_spec, sharding)
-    return jax.eval_shape(lambda: data_utils.mock_batch_from_elem_spec(spec, sharding))
 
 
 def _most_batches(evaluator: Evaluator, state: TrainState) -> int:

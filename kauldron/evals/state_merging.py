@@ -21,10 +21,7 @@ class MergePlan:
     Attributes:
       is_stable: Whether the merged states that are on the device have the same shapes
         and dtypes as those of one batch.
-      zeros: Arrays of those shapes, once somebody needed them.
     """
-
-    zeros: States | None = None
 
     def __init__(self, aux: AuxiliariesState):
         """Look at the states of a first batch, or at their specs."""
@@ -76,19 +73,11 @@ class StateMerger:
             self._device = device
         else:
             self._device = merge_all(self._device, device)
-        self._add_on_host(host, 1)
+        self.add_on_host(host, 1)
 
-    def take(self, merged: States, host: States, size: int) -> None:
-        """Take what a compiled function has merged.
-
-        Args:
-          merged: States that merge on the device, of all batches so far.
-          host: The other states, of new batches only.
-          size: Number of new batches. If there are several, `host` has them stacked on
-            a leading axis.
-        """
+    def set_on_device(self, merged: States) -> None:
+        """Take what somebody else has merged of what merges on the device."""
         self._device = merged
-        self._add_on_host(host, size)
 
     def result(self) -> AuxiliariesState | None:
         """The merged states; `None` if there was no batch."""
@@ -97,7 +86,13 @@ class StateMerger:
         self._collect_late()
         return self.plan.join({**self._device, **self._host})
 
-    def _add_on_host(self, host: States, size: int) -> None:
+    def add_on_host(self, host: States, size: int) -> None:
+        """Take the states of new batches that merge on the host.
+
+        Args:
+          host: The states; with `size > 1`, those of all batches stacked.
+          size: Number of batches.
+        """
         self._collect_late()
         for name, state in host.items():
             with error_prefix(f"Merging {name}: "):

@@ -14,7 +14,7 @@ import optax
 
 from kauldron import kd
 from kauldron.ckpts import saving, step_folders
-from kauldron.evals import state_merging
+from kauldron.evals import grouped_batches
 from kauldron.train import deferred_log, dispatch, start, workdir_files
 from tests.train.toy import Linear, make_ds, make_trainer
 
@@ -39,7 +39,7 @@ INSTANTS = {
     "renamed": (os, "fsync", "after"),
     "step": (dispatch.Dispatcher, "run", "after"),
     "logging": (deferred_log.DeferredLog, "write", "after"),
-    "evaluation": (state_merging.StateMerger, "add", "before"),
+    "evaluation": (grouped_batches.GroupMerger, "add", "before"),
     "saving": (saving.SaveSession, "_start_once", "during"),
     "cleaning": (step_folders, "remove_leftovers", "after"),
     "end": (workdir_files, "write_train_complete", "before"),

@@ -15,8 +15,8 @@ from etils import epath
 from kauldron import ckpts, kontext, writers
 from kauldron.ckpts import items
 from kauldron.data.iters import Iterator, NonCheckpointableIterator
+from kauldron.evals.batch_program import abstract_states, batch_specs
 from kauldron.evals.evaluator import Evaluator
-from kauldron.evals.grouped_batches import abstract_states, batch_specs
 from kauldron.evals.state_merging import MergePlan, StateMerger
 from kauldron.train import preemption, workdir_files
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
@@ -107,7 +107,8 @@ class CheckpointedEvaluator(Evaluator):
                         _save(merger, batches, done, checkpointer)
                     preemption.raise_if_stop_requested()
                     progress.update(done)
-        return self._result(merger)
+        self._memory["merge_plan"] = merger.plan
+        return self._not_empty(merger.result())
 
     def _restore(
         self,
