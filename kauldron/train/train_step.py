@@ -16,9 +16,11 @@ from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import utils as data_utils
 from kauldron.konfig.immutabledict import freeze, unfreeze
 from kauldron.train import auxiliaries
+from kauldron.train.batch_checks import check_divisible
 from kauldron.train.context import Context
 from kauldron.train.forward import forward_with_loss
 from kauldron.train.model_with_aux import ModelWithAux
+from kauldron.train.optimizer_sharding import follow_params
 from kauldron.train.rng_streams import hint_at_missing_streams
 from kauldron.train.train_state import TrainState
 from kauldron.utils import config_util
@@ -103,6 +105,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
         elem_spec = data_utils.get_global_elem_spec(
             unfreeze(elem_spec), self.sharding.batch
         )
+        check_divisible(elem_spec, self.sharding.batch)
         batch = data_utils.mock_batch_from_elem_spec(elem_spec, self.sharding.batch)
         args, kwargs = data_utils.get_model_inputs_from_batch(self.model, batch)
 
@@ -148,7 +151,16 @@ class TrainStep(config_util.UpdateFromRootCfg):
         return self._constrain(transformed)
 
     def _constrain(self, state: TrainState) -> TrainState:
-        return kd_sharding.with_sharding_constraint(state, self.sharding.state)
+        shardings = self.sharding.state
+        if shardings.opt_state is None and state.opt_state is not None:
+            opt_state = follow_params(
+                state.opt_state,
+                state.params,
+                shardings.params,
+                scalars=shardings.step,
+            )
+            shardings = shardings.replace(opt_state=opt_state)
+        return kd_sharding.with_sharding_constraint(state, shardings)
 
     #
     # Steps

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
-from kauldron import kontext
 from kauldron import sharding as kd_sharding
 from kauldron.data import utils as data_utils
-from kauldron.train import trainer_fields
+from kauldron.train import batch_checks, trainer_fields
 
 if TYPE_CHECKING:
     from kauldron.train.context import Context
@@ -30,7 +28,7 @@ def batch_specs(trainer: Trainer) -> Any:
     train_ds = trainer_fields.require(trainer, "train_ds")
     sharding = trainer.sharding.batch
     spec = data_utils.get_global_elem_spec(train_ds.element_spec, sharding)
-    _check_numbers(spec)
+    batch_checks.check_numbers(spec)
     return jax.eval_shape(lambda: data_utils.mock_batch_from_elem_spec(spec, sharding))
 
 
@@ -41,12 +39,3 @@ def context_specs(trainer: Trainer) -> Context:
             trainer.trainstep._checked_step, trainer.state_specs, batch_specs(trainer)
         )
     return context
-
-
-def _check_numbers(spec: Any) -> None:
-    for path, leaf in kontext.flatten_with_path(spec).items():
-        if np.dtype(leaf.dtype).kind in "OSU":
-            raise TypeError(
-                f"`trainer.train_ds` gives texts under {path!r}, which cannot be put on "
-                f"a device. Drop them: `kd.data.Elements(drop=[{path!r}])`."
-            )

@@ -9,11 +9,11 @@ from kauldron import kd, kontext
 NUM_RECORDS = 64
 
 
-def make_arrays():
-    """Inputs and targets of a noiseless linear problem."""
+def make_arrays(size=2):
+    """Inputs and targets of a noiseless linear problem with that many outputs."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(NUM_RECORDS, 4)).astype(np.float32)
-    weights = np.arange(8, dtype=np.float32).reshape(4, 2) / 8
+    weights = np.arange(4 * size, dtype=np.float32).reshape(4, size) / (4 * size)
     return {"x": x, "y": x @ weights}
 
 
@@ -22,17 +22,18 @@ class Linear(nn.Module):
 
     x: kontext.Key = kontext.REQUIRED
     rate: float = 0.0
+    size: int = 2
 
     @nn.compact
     def __call__(self, x):
         x = kd.nn.Dropout(self.rate)(x)
-        return {"y": nn.Dense(2, name="dense")(x)}
+        return {"y": nn.Dense(self.size, name="dense")(x)}
 
 
-def make_ds(**changes):
+def make_ds(size=2, **changes):
     """The data as a pipeline that shuffles and repeats."""
     kwargs = {"shuffle": True, "num_epochs": None, "batch_size": 16}
-    return kd.data.py.Arrays(make_arrays(), **(kwargs | changes))
+    return kd.data.py.Arrays(make_arrays(size), **(kwargs | changes))
 
 
 def make_trainer(workdir, **changes):

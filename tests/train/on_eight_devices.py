@@ -1,0 +1,222 @@
+"""Trainers on eight devices; run by `test_several_devices.py` in a process of its own."""
+
+import dataclasses
+import shutil
+
+import jax
+import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from kauldron import kd
+from tests.train.toy import Linear, make_ds, make_trainer
+
+NUM_STEPS = 9
+
+
+def _single():
+    """Everything on the first device."""
+    mesh = Mesh(np.asarray(jax.devices()[:1]), ("devices",))
+    one = NamedSharding(mesh, P())
+    return kd.sharding.ShardingStrategy(batch=one, params=one, aux=one)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneDevice(kd.sharding.ShardingStrategy):
+    """Also the step counter lives on the first device."""
+
+    @property
+    def state(self):
+        return super().state.replace(step=self.params)
+
+
+def _two_axes():
+    """Batches over one axis of a mesh, a parameter over the other."""
+    mesh = Mesh(np.asarray(jax.devices()).reshape(4, 2), ("data", "model"))
+    replicated = NamedSharding(mesh, P())
+
+    def rule(params):
+        return jax.tree.map(
+            lambda p: (
+                NamedSharding(mesh, P(None, "model")) if p.ndim == 2 else replicated
+            ),
+            params,
+        )
+
+    return kd.sharding.ShardingStrategy(
+        batch=NamedSharding(mesh, P("data")),
+        params=rule,
+        collections=replicated,
+        aux=replicated,
+    )
+
+
+def _one():
+    single = _single()
+    return OneDevice(batch=single.batch, params=single.params, aux=single.aux)
+
+
+STRATEGIES = {
+    "one device": _one,
+    "data parallel": kd.sharding.ShardingStrategy,
+    "fsdp": lambda: kd.sharding.ShardingStrategy(
+        params=kd.sharding.FSDPSharding(min_size_to_shard_mb=0)
+    ),
+    "two axes": _two_axes,
+}
+
+
+def _make(workdir, strategy, **changes):
+    kwargs = {
+        "sharding": STRATEGIES[strategy](),
+        "model": Linear(x="batch.x", rate=0.3, size=16),
+        "optimizer": optax.adam(1e-2),
+        "num_train_steps": NUM_STEPS,
+        "writer": None,
+        "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=5),
+        "evals": {
+            "eval": kd.evals.Evaluator(
+                run=kd.evals.Final(), ds=make_ds(num_epochs=1, size=16)
+            )
+        },
+        "train_ds": make_ds(size=16),
+    }
+    return make_trainer(workdir, **(kwargs | changes))
+
+
+def _assert_close(a, b):
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(
+            np.asarray(x, np.float64), np.asarray(y, np.float64), rtol=2e-5, atol=1e-6
+        ),
+        a,
+        b,
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run on each kind of sharding: its workdir, final state, logged values."""
+    results = {}
+    for strategy in STRATEGIES:
+        workdir = tmp_path_factory.mktemp(strategy.replace(" ", "_"))
+        state, aux = _make(workdir, strategy).train()
+        results[strategy] = (workdir, state, aux.compute())
+    return results
+
+
+def test_there_are_eight_devices():
+    assert jax.device_count() == 8
+
+
+@pytest.mark.parametrize("strategy", ["data parallel", "fsdp", "two axes"])
+def test_result_is_that_of_one_device(runs, strategy):
+    _, expected, values = runs["one device"]
+    _, state, other_values = runs[strategy]
+    assert int(state.step) == NUM_STEPS
+    _assert_close(jax.device_get(state), jax.device_get(expected))
+    for name, value in values.loss_values.items():
+        assert other_values.loss_values[name] == pytest.approx(float(value), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "spec"),
+    [
+        ("data parallel", P()),
+        ("fsdp", P(None, "devices")),
+        ("two axes", P(None, "model")),
+    ],
+)
+def test_parameters_and_their_moments_live_where_they_were_told(runs, strategy, spec):
+    _, state, _ = runs[strategy]
+    kernel = state.params["dense"]["kernel"]
+    assert kernel.sharding.spec == spec
+    assert len(kernel.sharding.device_set) == 8
+    moment = state.opt_state[0].mu["dense"]["kernel"]
+    assert moment.sharding.is_equivalent_to(kernel.sharding, kernel.ndim)
+
+
+@pytest.mark.parametrize("strategy", ["data parallel", "fsdp"])
+def test_specs_know_the_shardings_of_the_state(runs, tmp_path, strategy):
+    specs = _make(tmp_path, strategy).state_specs
+    _, state, _ = runs[strategy]
+    shardings = jax.tree.map(
+        lambda spec, x: spec.sharding.is_equivalent_to(x.sharding, x.ndim), specs, state
+    )
+    assert all(jax.tree.leaves(shardings))
+
+
+def test_batches_are_divided_among_the_devices(tmp_path):
+    trainer = _make(tmp_path, "data parallel")
+    batch = next(iter(trainer.train_ds.device_put(trainer.sharding.batch)))
+    assert {shard.data.shape for shard in batch["x"].addressable_shards} == {(2, 4)}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("one device", "fsdp"), ("fsdp", "data parallel"), ("data parallel", "two axes")],
+)
+def test_checkpoint_continues_on_another_sharding(runs, tmp_path, first, second):
+    saved = runs[first][0] / "checkpoints" / "ckpt_5"
+    shutil.copytree(saved, tmp_path / "checkpoints" / "ckpt_5")
+    state, _ = _make(tmp_path, second).train()
+    _assert_close(jax.device_get(state), jax.device_get(runs["one device"][1]))
+    kernel = state.params["dense"]["kernel"]
+    expected = runs[second][1].params["dense"]["kernel"]
+    assert kernel.sharding.is_equivalent_to(expected.sharding, kernel.ndim)
+
+
+def test_first_state_lives_where_later_ones_do(runs, tmp_path):
+    first = _make(tmp_path, "fsdp").init_state()
+    later = runs["fsdp"][1]
+    same = jax.tree.map(
+        lambda a, b: a.sharding.is_equivalent_to(b.sharding, a.ndim), first, later
+    )
+    assert all(jax.tree.leaves(same))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "device_resident"), [("data parallel", True), ("fsdp", False)]
+)
+def test_grouped_steps_agree_on_several_devices(
+    runs, tmp_path, strategy, device_resident
+):
+    state, _ = _make(
+        tmp_path,
+        strategy,
+        steps_per_dispatch=4,
+        log_metrics_every=None,
+        checkpointer=None,
+        evals={},
+        train_ds=make_ds(size=16, device_resident=device_resident),
+    ).train()
+    _assert_close(jax.device_get(state), jax.device_get(runs["one device"][1]))
+
+
+def test_batch_that_cannot_be_divided_names_the_batch_size(tmp_path):
+    trainer = _make(tmp_path, "data parallel", train_ds=make_ds(size=16, batch_size=12))
+    with pytest.raises(ValueError, match=r"8 devices.*`cfg.train_ds.batch_size`"):
+        trainer.train()
+
+
+def test_nothing_is_compiled_to_learn_the_shardings(tmp_path):
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **kwargs: (
+            compiled.append(event)
+            if event == "/jax/core/compile/backend_compile_duration"
+            else None
+        )
+    )
+    try:
+        strategy = dataclasses.replace(
+            STRATEGIES["data parallel"](),
+            collections=kd.sharding.REPLICATED,
+        )
+        specs = _make(tmp_path, "data parallel", sharding=strategy).state_specs
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert compiled == []
+    assert specs.params["dense"]["kernel"].sharding == kd.sharding.REPLICATED
