@@ -1,6 +1,7 @@
 """Settings of the whole suite."""
 
 import os
+import signal
 import sys
 
 # Tests are many small programs: the CPU backend, and no memory for a GPU that is there.
@@ -8,6 +9,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import pytest
+
+# A shell makes jobs that it puts into the background ignore Ctrl-C, and their tests too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile(
     "kauldron",
