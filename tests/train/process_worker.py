@@ -1,0 +1,37 @@
+"""One of several processes that train together.
+
+python -m tests.train.process_worker PORT INDEX COUNT WORKDIR [key=value ...]
+"""
+
+import sys
+
+import jax
+
+
+def make(workdir, **changes):
+    """The experiment: dropout, shuffled data, two kinds of evaluations."""
+    from kauldron import kd
+    from tests.train.toy import Linear, make_ds, make_trainer
+
+    return make_trainer(
+        workdir,
+        model=Linear(x="batch.x", rate=0.3),
+        eval_ds=make_ds(num_epochs=1, shuffle=False),
+        evals={
+            "along": kd.evals.Evaluator(run=kd.evals.EveryNSteps(6)),
+            "final": kd.evals.Evaluator(run=kd.evals.Final()),
+        },
+        **changes,
+    )
+
+
+def main(port, index, count, workdir, *options):
+    jax.distributed.initialize(f"localhost:{port}", int(count), int(index))
+    changes = {key: int(value) for key, value in (o.split("=") for o in options)}
+    state, _ = make(workdir, **changes).train()
+    kernel = state.params["dense"]["kernel"].addressable_data(0)
+    print("done", int(state.step.addressable_data(0)), float(abs(kernel).sum()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
