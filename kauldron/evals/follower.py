@@ -120,8 +120,7 @@ class Follower:
             return
         self._setup.log_status(f"Evaluating checkpoint {step}: {', '.join(names)}")
         self._group.evaluate(names, state, step)
-        if status.is_lead_host:
-            self._kept.drop()
+        self._drop_kept()
 
     def _load(self, step: int) -> TrainState | None:
         """The state; `None` if the checkpoint is gone or damaged."""
@@ -131,6 +130,7 @@ class Follower:
             else:
                 if status.is_lead_host:
                     self._kept.keep(self._source.checkpoint_folder, step)
+                _wait_for_all("kept")
                 state = self._source.load(step, workdir=self._kept.workdir)
         except ckpts.StructureMismatch:
             raise
@@ -154,6 +154,10 @@ class Follower:
                 state = self._source.load(step, workdir=self._kept.workdir)
                 self._has_loaded = True
                 self._group.evaluate(names, state, step)
+        self._drop_kept()
+
+    def _drop_kept(self) -> None:
+        _wait_for_all("evaluated")
         if status.is_lead_host:
             self._kept.drop()
 
@@ -176,6 +180,12 @@ class Follower:
         which = f"a checkpoint after step {last}" if last >= 0 else "a checkpoint"
         marker = self._source.workdir / workdir_files.TRAIN_COMPLETE_FILENAME
         return f"{which} in {self._source.checkpoint_folder}, or for {marker}"
+
+
+def _wait_for_all(what: str) -> None:
+    """Wait for the other processes of this job."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(what)
 
 
 def _make_patience(group: EvaluatorGroup) -> Patience:

@@ -3,12 +3,14 @@
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from kauldron import cli, kd
+from tests.evals import worker
 from tests.evals.experiments import points, steps
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -77,6 +79,26 @@ def test_evaluation_that_is_terminated_exits_with_143(tmp_path):
     assert status == 143 and "Traceback" not in output, output
 
 
+@pytest.mark.slow
+def test_two_processes_of_one_job_evaluate_together(tmp_path):
+    worker.make(tmp_path).train()
+    with socket.socket() as sock:
+        sock.bind(("localhost", 0))
+        port = sock.getsockname()[1]
+    jobs = [
+        start("tests.evals.worker", "eval", tmp_path, -1, f"localhost:{port}", index)
+        for index in range(2)
+    ]
+    for job in jobs:
+        status, output = finish(job)
+        assert status == 0, output
+    assert steps(tmp_path, "e") == [20]
+    alone = worker.make(tmp_path)
+    state = alone.checkpointer.restore(alone.init_state())
+    expected = alone.evals["e"].evaluate(state, 20).compute().loss_values["losses/l2"]
+    assert points(tmp_path, "e")[0][1] == pytest.approx(expected, rel=1e-6)
+
+
 #
 # The examples
 #
@@ -97,10 +119,7 @@ def test_example_of_standalone_evaluation(tmp_path):
     evaluated = steps(tmp_path, "test", "losses/recon")
     assert evaluated[-1] == 60 and set(evaluated) <= {0, 20, 40, 60}
     assert steps(tmp_path, "train_subset", "losses/recon") == evaluated
-    status, output = finish(
-        kauldron("eval", f"--workdir={tmp_path}", "--eval_names=last")
-    )
-    assert status == 0, output
+    assert cli.main(["eval", f"--workdir={tmp_path}", "--eval_names=last"]) == 0
     last = points(tmp_path, "last", "losses/recon")
     assert last == points(tmp_path, "test", "losses/recon")[-1:]
 

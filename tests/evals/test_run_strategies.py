@@ -21,6 +21,12 @@ def test_every_n_steps_includes_step_zero():
     assert chosen(kd.evals.EveryNSteps(n=5)) == [0, 5, 10]
 
 
+def test_step_may_be_positional_in_configs():
+    cfg = {"__qualname__": "kauldron.kd:evals.EveryNSteps", "0": 100}
+    assert konfig.resolve(cfg) == kd.evals.EveryNSteps(100)
+    assert konfig.resolve({**cfg, "skip_first": True}).skip_first
+
+
 def test_skip_first_leaves_out_only_step_zero():
     assert chosen(kd.evals.EveryNSteps(5, skip_first=True)) == [5, 10]
 

@@ -1,16 +1,19 @@
 """A process of the toy experiment, for tests that disturb it.
 
     python -m tests.evals.worker train WORKDIR [SLOWLY]
-    python -m tests.evals.worker eval WORKDIR [DIE_AT_BATCH]
+    python -m tests.evals.worker eval WORKDIR [DIE_AT_BATCH [COORDINATOR INDEX]]
 
 Training waits before each checkpoint until the evaluator has evaluated the one before,
-if asked to go slowly. The evaluator kills itself at a batch, counted over everything.
+if asked to go slowly. The evaluator kills itself at a batch, counted over everything;
+with a coordinator, it is one of two processes.
 """
 
 import os
 import signal
 import sys
 import time
+
+import jax
 
 from kauldron import kd
 from tests.evals.experiments import steps
@@ -59,7 +62,9 @@ def make(workdir, *, slowly=False, die_at=-1):
     )
 
 
-def main(job, workdir, option=None):
+def main(job, workdir, option=None, coordinator=None, index=None):
+    if coordinator is not None:
+        jax.distributed.initialize(coordinator, 2, int(index))
     if job == "train":
         make(workdir, slowly=option is not None).train()
     else:
