@@ -16,10 +16,12 @@ class HostSteps:
     Attributes:
       trainer: The experiment.
       last_step: The step at which training stops, if it is known.
+      first_step: The step at which this start begins.
     """
 
     trainer: Trainer
     last_step: int | None
+    first_step: int = 0
 
     def logs_metrics(self, step: int) -> bool:
         """Whether the update `step` writes metrics."""
@@ -45,6 +47,7 @@ class HostSteps:
             step == self.last_step
             or any(e.run.should_eval_in_train(step) for e in trainer.evals.values())
             or trainer.checkpointer.is_due(step)
+            or trainer.profiler.is_planned(step, first_step=self.first_step)
         )
 
     def free_run(self, step: int, limit: int) -> int:

@@ -110,7 +110,7 @@ class _Run:
 
     def _prepare(self, stack: contextlib.ExitStack) -> Dispatcher:
         trainer = self.trainer
-        host_steps = HostSteps(trainer, self.last_step)
+        host_steps = HostSteps(trainer, self.last_step, self.step)
         dispatcher = make_dispatcher(trainer, host_steps)
         self.feeder = Feeder(
             self.begin.ds_iter,

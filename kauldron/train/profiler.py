@@ -51,6 +51,16 @@ class Profiler(config_util.UpdateFromRootCfg):
         is_on = is_host_on and (self.on_colab or not status.on_notebook)
         return ProfilerSession(self, step) if is_on else NoProfilerSession()
 
+    def is_planned(self, step: int, *, first_step: int) -> bool:
+        """Whether a run begun at `first_step` plans to start or stop after `step`.
+
+        What depends on time cannot be planned.
+        """
+        since = step - first_step - max(self.first_profile, 1)
+        if since > 0 and self.every_steps:
+            since %= self.every_steps
+        return since in (0, self.num_profile_steps)
+
     def __call__(self, step: int) -> None:
         """Record around `step`, in a loop driven by hand; `close` it afterwards."""
         session = vars(self).get("_session")
@@ -74,6 +84,10 @@ class NoopProfiler:
     def start(self, step: int) -> ProfilerSession:
         del step
         return NoProfilerSession()
+
+    def is_planned(self, step: int, *, first_step: int) -> bool:
+        del step, first_step
+        return False
 
     def __call__(self, step: int) -> None:
         del step

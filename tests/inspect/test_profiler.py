@@ -92,6 +92,15 @@ def test_sessions_come_again_by_steps_or_by_time(monkeypatch):
     assert list(trace.run(never.start(0), range(1, 50))) == [2, 3]
 
 
+@pytest.mark.parametrize("options", [{}, {"every_steps": 7}, {"first_profile": 0}])
+def test_planned_steps_are_those_at_which_something_happens(monkeypatch, options):
+    trace = FakeTrace(monkeypatch)
+    profiler = make_profiler(profile_duration_ms=None, every_secs=None, **options)
+    steps = range(101, 140)
+    planned = [s for s in steps if profiler.is_planned(s, first_step=100)]
+    assert list(trace.run(profiler.start(100), steps)) == planned
+
+
 def test_failure_to_start_is_logged_and_tried_again_later(monkeypatch, caplog):
     trace = FakeTrace(monkeypatch, error=RuntimeError("busy"))
     profiler = make_profiler(first_profile=2, every_steps=4, every_secs=None)

@@ -186,10 +186,11 @@ def test_position_after_a_feed_is_that_after_its_batches():
     evals=st.integers(1, 12),
     saves=st.integers(1, 12),
     last=st.integers(1, 60),
+    profiles=st.integers(1, 12),
     size=st.integers(1, 20),
 )
 def test_no_dispatch_passes_a_step_at_which_the_host_looks(
-    metrics, summaries, evals, saves, last, size
+    metrics, summaries, evals, saves, last, profiles, size
 ):
     trainer = make_trainer(
         "unused",
@@ -198,6 +199,7 @@ def test_no_dispatch_passes_a_step_at_which_the_host_looks(
         eval_ds=make_ds(num_epochs=1),
         evals={"e": kd.evals.Evaluator(run=kd.evals.EveryNSteps(evals))},
         checkpointer=kd.ckpts.Checkpointer(save_interval_steps=saves),
+        profiler=kd.inspect.Profiler(first_profile=profiles, num_profile_steps=2),
     )
     host_steps = HostSteps(trainer, last)
     dispatcher = Dispatcher(trainer, host_steps, (size, 1) if size > 1 else ())
@@ -211,6 +213,7 @@ def test_no_dispatch_passes_a_step_at_which_the_host_looks(
         for inside in range(step + 1, step + count):
             assert inside % evals
             assert inside % saves
+            assert inside not in (profiles, profiles + 2)
         step += count
     assert step == last
 
