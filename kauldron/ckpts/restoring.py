@@ -53,7 +53,7 @@ def restore_item(item: _T, folder: epath.Path, *, donate: bool) -> _T:
             for name, part in stored.items()
         }
         restored = {
-            name: part.__kd_ocp_restore_post__(values[name])
+            name: _restore_post(part, values[name], folder / name)
             for name, part in stored.items()
         }
     return items.join(item, {**parts, **restored})
@@ -84,8 +84,13 @@ def forget_arrays(item: _T) -> _T:
 def _parts_on_disk(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, Any]:
     """The parts that the checkpoint has; only the default one is indispensable."""
     stored = step_folders.item_names(folder)
-    found = {name: part for name, part in parts.items() if name in stored}
-    missing = [name for name in parts if name not in stored]
+    handlers = step_folders.read_metadata(folder).get("item_handlers") or {}
+    found = {
+        name: part
+        for name, part in parts.items()
+        if name in stored and not _is_of_another_kind(part, name, handlers.get(name))
+    }
+    missing = [name for name in parts if name not in found]
     if items.DEFAULT_ITEM_NAME in missing or not found:
         raise FileNotFoundError(
             f"{folder} has no item {', '.join(map(repr, missing))}; it has "
@@ -93,9 +98,22 @@ def _parts_on_disk(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, An
         )
     if missing:
         status.log_warning(
-            f"{folder} has no {' and no '.join(missing)}: the initial value is kept."
+            f"{folder} has no {' and no '.join(missing)} that this run can read: the "
+            "initial value is kept."
         )
     return found
+
+
+def _is_of_another_kind(part: Any, name: str, written_by: str | None) -> bool:
+    """Whether something else than this part was stored under its name.
+
+    Data sets that remember their position in other ways are not damaged ones.
+    """
+    if name == items.DEFAULT_ITEM_NAME or not written_by:
+        return False
+    handler = part.__kd_ocp_handlers__()
+    handler.close()
+    return written_by.rpartition(".")[2] != type(handler).__name__
 
 
 def _read(part: Any, folder: epath.Path) -> Any:
@@ -105,6 +123,14 @@ def _read(part: Any, folder: epath.Path) -> Any:
         return handler.restore(folder, args=part.__kd_ocp_restore_args__())
     finally:
         handler.close()
+
+
+def _restore_post(part: Any, value: Any, folder: epath.Path) -> Any:
+    """Make the part from what was read."""
+    if folder.name == items.DEFAULT_ITEM_NAME:
+        return part.__kd_ocp_restore_post__(value)
+    with error_prefix(f"{folder.name} (delete {folder} to go on without it): "):
+        return part.__kd_ocp_restore_post__(value)
 
 
 #

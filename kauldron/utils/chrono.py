@@ -172,6 +172,7 @@ class Chrono(JsonCheckpointItem):
         another process mean nothing here: call `start_loop` afterwards.
         """
         sections = value.get("chrono_since_last_flush") or {}
+        older_total = 3600 * (value.get("training_time_hours") or 0.0)
         return type(self)(
             name=self.name,
             batch_size=self.batch_size,
@@ -180,7 +181,7 @@ class Chrono(JsonCheckpointItem):
                 name: Section(s.get("num_steps", 0), s.get("total_time", 0.0))
                 for name, s in sections.items()
             },
-            _global_total_time=value.get("_global_total_time") or 0.0,
+            _global_total_time=value.get("_global_total_time") or older_total,
         )
 
     def _rates(self, steps: Section) -> dict[str, float]:
