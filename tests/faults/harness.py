@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -25,8 +24,6 @@ def start(workdir, *fault):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # Ctrl-C is ignored in jobs that a shell put into the background.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -37,10 +34,10 @@ def run(workdir, *fault):
     return process.returncode, output
 
 
-def finish(workdir, *, most_starts=5):
+def finish(workdir, *options, most_starts=5):
     """Start again, as an operator would, until the run is complete."""
     for _ in range(most_starts):
-        status, output = run(workdir)
+        status, output = run(workdir, *options)
         if status == 0:
             return
     raise AssertionError(f"The run did not finish:\n{output}")

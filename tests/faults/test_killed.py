@@ -36,6 +36,17 @@ def test_killed_run_continues_to_the_bit(tmp_path, reference, instant, count):
 
 
 @pytest.mark.slow
+def test_killed_run_on_data_in_memory_continues_to_the_bit(tmp_path):
+    data = "--in-memory"
+    status, output = harness.run(tmp_path / "reference", data)
+    assert status == 0, output
+    status, output = harness.run(tmp_path / "run", "step", 13, data)
+    assert status == -signal.SIGKILL, output
+    harness.finish(tmp_path / "run", data)
+    harness.assert_same_run(tmp_path / "run", tmp_path / "reference")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "expected"),
     [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT), (signal.SIGUSR1, 0)],

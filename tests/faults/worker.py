@@ -1,6 +1,6 @@
 """Trains the toy experiment, and kills itself at a chosen instant.
 
-    python -m tests.faults.worker WORKDIR [INSTANT [COUNT]]
+    python -m tests.faults.worker WORKDIR [INSTANT [COUNT]] [--in-memory]
 
 The process sends itself SIGKILL at the COUNT-th time that it reaches the instant.
 """
@@ -16,7 +16,7 @@ from kauldron import kd
 from kauldron.ckpts import saving, step_folders
 from kauldron.evals import grouped_batches
 from kauldron.train import deferred_log, dispatch, start, workdir_files
-from tests.train.toy import Linear, make_ds, make_trainer
+from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 NUM_STEPS = 24
 
@@ -69,10 +69,16 @@ def arm(instant, count):
     setattr(owner, name, wrapped)
 
 
-def make(workdir):
+def make(workdir, *, in_memory=False):
     """The experiment: dropout, shuffled data, evaluations, frequent checkpoints."""
+    changes = {}
+    if in_memory:
+        changes["train_ds"] = kd.data.InMemoryPipeline(
+            loader=make_arrays, shuffle=True, batch_size=16
+        )
     return make_trainer(
         workdir,
+        **changes,
         model=Linear(x="batch.x", rate=0.3),
         num_train_steps=NUM_STEPS,
         log_metrics_every=3,
@@ -87,10 +93,11 @@ def make(workdir):
 
 
 def main(argv):
-    workdir, *fault = argv
+    in_memory = "--in-memory" in argv
+    workdir, *fault = [word for word in argv if word != "--in-memory"]
     if fault:
         arm(fault[0], int(fault[1]) if len(fault) > 1 else 1)
-    make(workdir).train()
+    make(workdir, in_memory=in_memory).train()
 
 
 if __name__ == "__main__":
