@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -46,23 +47,33 @@ def wait_for_line(process, text):
     raise AssertionError(f"The process ended without saying {text!r}.")
 
 
+def wait_until(is_so, *processes):
+    deadline = time.monotonic() + DEADLINE_SECS
+    while not is_so():
+        for process in processes:
+            assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 #
 # Disturbed
 #
 
 
 @pytest.mark.slow
-def test_both_sides_are_restarted_and_every_checkpoint_is_evaluated_once(tmp_path):
+def test_both_sides_are_killed_and_every_checkpoint_is_evaluated_once(tmp_path):
     training = start("tests.evals.worker", "train", tmp_path, "slowly")
     # Killed in the second batch of the second checkpoint.
     killed = start("tests.evals.worker", "eval", tmp_path, 5)
     status, output = finish(killed)
     assert status == -signal.SIGKILL, output
     assert steps(tmp_path, "e") == [0]
-    # Training waits for an evaluation that does not come, and is stopped as well.
+    # The next one goes on, and survives that training is killed and comes back.
+    evaluation = start("tests.evals.worker", "eval", tmp_path)
+    wait_until(lambda: 10 in steps(tmp_path, "e"), evaluation, training)
     training.send_signal(signal.SIGKILL)
     finish(training)
-    evaluation = start("tests.evals.worker", "eval", tmp_path)
     status, output = finish(start("tests.evals.worker", "train", tmp_path, "slowly"))
     assert status == 0, output
     status, output = finish(evaluation)

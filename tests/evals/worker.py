@@ -28,6 +28,7 @@ class Waiting(kd.ckpts.Checkpointer):
     """Saves when the checkpoint before was evaluated."""
 
     def save(self, state, *, step, **kwargs):
+        self.wait_until_finished()  # until then the newest is not there
         newest = self.latest_step
         deadline = time.monotonic() + DEADLINE_SECS
         while newest is not None and newest not in steps(self.workdir, "e"):
