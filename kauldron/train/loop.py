@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 
 from kauldron.train import final_evals, preemption, start, trainer_fields
 from kauldron.train.checkpoint_state import CheckpointState
+from kauldron.train.closing import close_at_the_end
 from kauldron.train.deferred_log import DeferredLog
 from kauldron.train.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.feeder import Feeder
@@ -50,7 +51,7 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
         stop_request = stack.enter_context(
             preemption.stop_on_signals("saving at the next step")
         )
-        _close_at_the_end(stack, trainer)
+        close_at_the_end(stack, trainer)
         for evaluator in trainer.evals.values():
             evaluator.on_train_start(last_step=last_step)
         trainer.setup.log_status("Preparing the state")
@@ -310,29 +311,6 @@ class _Run:
             self.log.write()
         except Exception as write_error:
             error.add_note(f"Values of the last logged step were lost: {write_error!r}")
-
-
-def _close_at_the_end(stack: contextlib.ExitStack, trainer: Trainer) -> None:
-    """Whatever happens, everything written so far is on disk when `train` is left."""
-    stack.push(_closer("the checkpointer", trainer.checkpointer.close))
-    stack.push(_closer("the writer", trainer.writer.close))
-    for name, evaluator in trainer.evals.items():
-        stack.push(_closer(f"the writer of {name}", evaluator.writer.close))
-
-
-def _closer(what: str, close: Callable[[], None]) -> Callable[..., None]:
-    """For an `ExitStack`: an error that is under way is not replaced by another."""
-
-    def exit_(kind: Any, error: BaseException | None, traceback: Any) -> None:
-        del kind, traceback
-        try:
-            close()
-        except Exception as close_error:
-            if error is None:
-                raise
-            error.add_note(f"Closing {what} failed as well: {close_error!r}")
-
-    return exit_
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kauldron import kd, writers
+from kauldron.train import closing
 from tests.train.toy import make_ds, make_trainer
 
 
@@ -133,6 +134,29 @@ def test_failure_to_close_does_not_hide_the_first_error(tmp_path):
     with pytest.raises(ValueError, match="first") as error:
         trainer.train()
     assert any("the pipe is broken" in note for note in error.value.__notes__)
+
+
+def test_save_that_hangs_holds_an_error_up_only_so_long(tmp_path, monkeypatch):
+    release = threading.Event()
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Hanging(kd.ckpts.Checkpointer):
+        def close(self):
+            release.wait()
+            super().close()
+
+    monkeypatch.setattr(closing, "_LONGEST_WAIT_AFTER_ERROR_SECS", 0.1)
+    evals = {"probe": Probe(run=kd.evals.Once(1), action=_raise(ValueError("first")))}
+    trainer = make_trainer(
+        tmp_path, checkpointer=Hanging(save_interval_steps=1), evals=evals, writer=None
+    )
+    try:
+        with pytest.raises(ValueError, match="first") as error:
+            trainer.train()
+    finally:
+        release.set()
+    [note] = error.value.__notes__
+    assert note.startswith("Closing the checkpointer failed as well: it takes more")
 
 
 def test_failure_to_close_is_raised_if_nothing_else_is(tmp_path):
