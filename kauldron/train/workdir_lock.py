@@ -9,11 +9,12 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 from etils import epath
 
 LOCK_FILENAME = "train.lock"
+_PATIENCE_SECS = 0.5
 
 
 @contextlib.contextmanager
@@ -47,11 +48,9 @@ def file_lock(
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _try_to_lock(file):
             owner = describe_holder(path)
-            raise RuntimeError(f"{problem}: {owner}. Stop it, or {advice}.") from None
+            raise RuntimeError(f"{problem}: {owner}. Stop it, or {advice}.")
         file.truncate(0)
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
         file.write(json.dumps({**owner, **details}))
@@ -60,6 +59,19 @@ def file_lock(
             yield
         finally:
             file.truncate(0)
+
+
+def _try_to_lock(file: IO[str]) -> bool:
+    """Lock; who only asks whether there is a holder has the file for an instant."""
+    deadline = time.monotonic() + _PATIENCE_SECS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PATIENCE_SECS / 20)
 
 
 def holder(path: epath.Path) -> dict[str, Any] | None:
