@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.data.transforms import (
-    ElementWiseRandomTransform,
-    MapTransform,
-    RandomMapTransform,
-)
+from kauldron.data.transforms import MapTransform, RandomMapTransform
 from kauldron.data.transforms.array_family import as_array
 from kauldron.data.transforms.keyed_fields import missing_keys_message
 
@@ -126,21 +122,3 @@ class RandomClip(_Clip, RandomMapTransform):
         video = self._video(element)
         last = max(0, len(video) - self._span())
         return self._cut(element, video, int(rng.integers(0, last + 1)))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RandomFlipLeftRightVideo(ElementWiseRandomTransform):
-    """Mirrors videos `(..., h, w, c)` left to right, one coin for all frames.
-
-    Attributes:
-      key: The field or fields to flip, all alike.
-    """
-
-    def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        video = as_array(element)
-        if len(video.shape) < 3:
-            raise ValueError(
-                "RandomFlipLeftRightVideo expects (..., h, w, c), got shape"
-                f" {tuple(video.shape)}."
-            )
-        return video if rng.integers(2) else video[..., ::-1, :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from kauldron.contrib.data.image_arrays import as_images
 from kauldron.data.transforms import ElementWiseTransform
 from kauldron.data.transforms.array_family import array_module, as_array
 
@@ -41,22 +42,16 @@ class PadImage(ElementWiseTransform):
         object.__setattr__(self, "pad", pad)
 
     def map_element(self, element: Any) -> Any:
-        image = as_array(element)
-        if len(image.shape) < 3:
-            raise ValueError(
-                f"{type(self).__name__} expects (..., h, w, c), got shape"
-                f" {tuple(image.shape)}."
-            )
-        vertical, horizontal = self.pad  # pyright: ignore[reportGeneralTypeIssues]
-        lead = [(0, 0)] * (len(image.shape) - 3)
-        widths = [*lead, (vertical, vertical), (horizontal, horizontal), (0, 0)]
-        return array_module(image).pad(image, widths, mode=self.mode)
+        return self._pad(as_images(element, self))
 
     def map_element_batch(self, elements: Any) -> Any:
-        images = as_array(elements)
-        if len(images.shape) < 4:
-            return self.map_element(images[0])  # has the words for it
-        return self.map_element(images)
+        return self._pad(as_images(elements, self, num_batch_axes=1))
+
+    def _pad(self, images: Any) -> Any:
+        vertical, horizontal = self.pad  # pyright: ignore[reportGeneralTypeIssues]
+        lead = [(0, 0)] * (len(images.shape) - 3)
+        widths = [*lead, (vertical, vertical), (horizontal, horizontal), (0, 0)]
+        return array_module(images).pad(images, widths, mode=self.mode)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kauldron.data.transforms import MapTransform, RandomMapTransform
-from kauldron.data.transforms.array_family import as_array
 
 Predicate: TypeAlias = Callable[[tuple[str | int, ...], Any], bool]
 
@@ -87,23 +86,6 @@ class ElementWiseRandomTransformWithPredicate(RandomMapTransform):
             return self.random_map_element(value, rng)
 
         return map_chosen(element, self.should_transform_pred, map_from_same_state)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FlipUpsideDown(ElementWiseTransformWithPredicate):
-    """Turns images `(..., h, w, c)` upside down.
-
-    Attributes:
-      should_transform_pred: Which leaves; by default those whose name says image.
-    """
-
-    def map_element(self, element: Any) -> Any:
-        image = as_array(element)
-        if len(image.shape) < 3:
-            raise ValueError(
-                f"FlipUpsideDown expects (..., h, w, c), got shape {tuple(image.shape)}."
-            )
-        return image[..., ::-1, :, :]
 
 
 def map_chosen(

@@ -10,7 +10,7 @@ import einops
 import numpy as np
 
 from kauldron.data.transforms import ElementWiseTransform, Rearrange
-from kauldron.data.transforms.array_family import as_array
+from kauldron.data.transforms.array_family import array_module, as_array
 from kauldron.data.transforms.rearrange import batch_pattern
 from kauldron.utils.immutabledict import ImmutableDict
 
@@ -153,6 +153,64 @@ class SpacetimeToDepth(Rearrange):
         space, time = self.space2depth_factor, self.time2depth_factor
         object.__setattr__(self, "axes_lengths", {"b": time, "s1": space, "s2": space})
         super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReshapeSpatialDim(Rearrange):
+    """Space as height and width again: `... (h w) c -> ... h w c`.
+
+    Attributes:
+      key: The field or fields.
+      height: Of the images.
+      width: Of the images.
+    """
+
+    pattern: str = dataclasses.field(default="... (h w) c -> ... h w c", init=False)
+    axes_lengths: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes_lengths", {"h": self.height, "w": self.width})
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepeatFrames(ElementWiseTransform):
+    """Repeats the last frame until a number divides the length of the video.
+
+    Attributes:
+      key: The field or fields, frames first.
+      divisible_by: The number.
+
+    Example:
+      >>> RepeatFrames(key="x", divisible_by=4).map({"x": [1, 2, 3, 4, 5]})
+      {'x': array([1, 2, 3, 4, 5, 5, 5, 5])}
+    """
+
+    divisible_by: int
+
+    traceable = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.divisible_by < 1:
+            raise ValueError(
+                f"RepeatFrames(divisible_by={self.divisible_by}): expected 1 or more."
+            )
+
+    def map_element(self, element: Any) -> Any:
+        return self._repeat(as_array(element), axis=0)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return self._repeat(as_array(elements), axis=1)
+
+    def _repeat(self, frames: Any, axis: int) -> Any:
+        widths = [(0, 0)] * len(frames.shape)
+        widths[axis] = (0, -frames.shape[axis] % self.divisible_by)
+        return array_module(frames).pad(frames, widths, mode="edge")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

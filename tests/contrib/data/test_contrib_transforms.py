@@ -17,6 +17,8 @@ COLUMNS = {
     "unit": (VIDEO / 255).astype(np.float32),
     "label": np.arange(3),
     "mask": VIDEO[:, 0, :, :, :1] > 100,
+    "flat": VIDEO[:, 0, 0, :6],
+    "size": np.array([[1, 2], [3, 4], [0, 5]]),
 }
 
 WITH_BATCH = {
@@ -45,6 +47,14 @@ WITH_BATCH = {
     "pad_reflect": C.PadImage(key="mask", pad=2, mode="reflect"),
     "pad_edge": C.PadImageEdgeVal(key="mask", pad=3),
     "pad_axis": C.PadAxisToFixedSize(key="unit", size=9, axis=-2),
+    "range_mask": C.CreateRangeMask(key=["video", "label"], min_value=1, max_value=2),
+    "equal_mask": C.CreateNonEqualMask(key="label", mask_value=1, target_key="video"),
+    "grid_mask": C.CreateMeshGridMask(key="size", mask_key="grid", shape=(3, 4)),
+    "hstack": C.HStack(key=["video", "mask", "size"]),
+    "vstack": C.VStack(key=["video", "mask", "size"]),
+    "repeat_frames": C.RepeatFrames(key=["video", "size"], divisible_by=3),
+    "three_crops": C.ThreeSpatialCrop(key=["video", "mask"], size=(4, 5)),
+    "spatial": C.ReshapeSpatialDim(key={"flat": "image"}, height=2, width=3),
     "pad_axis_first": C.PadAxisToFixedSize(key="video", size=5, axis=0, value=7),
 }
 
@@ -113,6 +123,79 @@ def test_string_field_that_exists():
     assert only.map_batch({"x": np.arange(2)})["x"].tolist() == ["ab", "ab"]
 
 
+def test_masks_are_named_for_the_field_they_are_for():
+    record = {"depth": np.array([0.0, 1.0, np.nan, 2.0])}
+    limits = {"min_value": 1, "max_value": 2}
+    named = {
+        "depth_mask": C.CreateRangeMask(key="depth", **limits),
+        "image_mask": C.CreateRangeMask(key="depth", target_key="image", **limits),
+        "valid": C.CreateRangeMask(key="depth", mask_key="valid", **limits),
+        "is_near": C.CreateRangeMask(key={"depth": "is_near"}, **limits),
+    }
+    for name, transform in named.items():
+        result = dataclasses.replace(transform).map(record)
+        assert sorted(result) == sorted(["depth", name])
+        assert result[name].dtype == np.float32
+        assert result[name].tolist() == [0, 1, 0, 1]
+
+
+def test_a_mask_does_not_replace_a_field():
+    mask = C.CreateNonEqualMask(key="x", mask_value=0)
+    with pytest.raises(KeyError, match="already has a field 'x_mask'"):
+        mask.map({"x": 1, "x_mask": 2})
+
+
+def test_grid_mask():
+    mask = C.CreateMeshGridMask(key="size", shape=(3, 4)).map({"size": [2, 3]})
+    expected = np.zeros((3, 4), np.float32)
+    expected[:2, :3] = 1
+    np.testing.assert_array_equal(mask["size_mask"], expected)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 2), (5, 2, 3), (5, 2, 3, 4)])
+def test_stacks_are_those_of_numpy(shape):
+    array = np.arange(np.prod(shape)).reshape(shape)
+    for entries in (array, [*array]):
+        across = C.HStack(key="x").map({"x": entries})["x"]
+        np.testing.assert_array_equal(across, np.hstack(list(array)))
+        down = C.VStack(key="x").map({"x": entries})["x"]
+        np.testing.assert_array_equal(down, np.vstack(list(array)))
+
+
+def test_stacks_of_entries_with_different_sizes():
+    images = [np.ones((2, 3, 1)), np.zeros((2, 5, 1))]
+    assert C.HStack(key="x").map({"x": images})["x"].shape == (2, 8, 1)
+    with pytest.raises(ValueError, match="dimensions"):
+        C.VStack(key="x").map({"x": images})
+
+
+def test_repeated_frames():
+    frames = np.arange(10).reshape(5, 2)
+    repeated = C.RepeatFrames(key="x", divisible_by=4).map({"x": frames})["x"]
+    np.testing.assert_array_equal(repeated, frames[[0, 1, 2, 3, 4, 4, 4, 4]])
+    same = C.RepeatFrames(key="x", divisible_by=5).map({"x": frames})["x"]
+    np.testing.assert_array_equal(same, frames)
+
+
+@pytest.mark.parametrize("is_wide", [True, False])
+def test_three_crops_lie_along_the_longer_edge(is_wide):
+    image = np.arange(6 * 9).reshape(6, 9, 1)
+    image = image if is_wide else image.swapaxes(0, 1)
+    crops = C.ThreeSpatialCrop(key="x", size=4).map({"x": image})["x"]
+    expected = [(1, 0), (1, 2), (1, 5)] if is_wide else [(0, 1), (2, 1), (5, 1)]
+    for crop, (top, left) in zip(crops, expected, strict=True):
+        np.testing.assert_array_equal(crop, image[top : top + 4, left : left + 4])
+
+
+def test_patches_of_a_video_are_normalized_one_by_one():
+    transform = C.VideoMAENormalization(key="video", patch_size=(2, 3, 4))
+    result = transform.map({"video": VIDEO[0]})["video"]
+    patch = VIDEO[0][2:4, 3:6, 4:8].astype(np.float32)
+    axes = (0, 1, 2)
+    expected = (patch - patch.mean(axes)) / (patch.std(axes, ddof=1) + 1e-6)
+    np.testing.assert_allclose(result[2:4, 3:6, 4:8], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_clip_of_a_list_of_frames():
     frames = [np.ones((2, 2)), np.ones((2, 2))]
     clip = C.ExtractInitialFixedLengthClip(key="x", num_frames=3).map({"x": frames})[
@@ -155,42 +238,6 @@ def test_random_clip_uses_the_generator_of_the_record():
     assert {tuple(clip) for clip in drawn} == {(i, i + 1, i + 2) for i in range(4)}
 
 
-def test_random_flip_of_a_video_flips_all_frames_or_none():
-    flip = C.RandomFlipLeftRightVideo(key="video")
-    seen = set()
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        result = flip.random_map({"video": VIDEO[0]}, rng)["video"]
-        is_kept = np.array_equal(result, VIDEO[0])
-        assert is_kept or np.array_equal(result, VIDEO[0][:, :, ::-1])
-        seen.add(is_kept)
-    assert seen == {True, False}
-
-
-def test_predicates_pick_leaves_anywhere():
-    image = np.arange(4).reshape(2, 2, 1)
-    record = {"cams": [{"rgb_left": image, "depth": image}], "image": image, "y": 1}
-    result = C.FlipUpsideDown().map(record)
-    np.testing.assert_array_equal(result["image"], image[::-1])
-    np.testing.assert_array_equal(result["cams"][0]["rgb_left"], image[::-1])
-    np.testing.assert_array_equal(result["cams"][0]["depth"], image)
-    assert result["y"] == 1
-    only_left = C.matching_keys(strs=("rgb",), strs_to_exclude=("left",))
-    unchanged = C.FlipUpsideDown(should_transform_pred=only_left).map(record)
-    np.testing.assert_array_equal(unchanged["cams"][0]["rgb_left"], image)
-
-
-def test_random_predicate_transform_treats_all_leaves_alike():
-    class Jitter(C.ElementWiseRandomTransformWithPredicate):
-        def random_map_element(self, element, rng):
-            return element + rng.integers(1000)
-
-    record = {"image": 0, "nested": ({"img": 0},), "label": 0}
-    result = Jitter().random_map(record, np.random.default_rng(0))
-    assert result["image"] == result["nested"][0]["img"] > 0
-    assert result["label"] == 0
-
-
 @pytest.mark.parametrize(
     ("error", "make"),
     [
@@ -207,8 +254,24 @@ def test_random_predicate_transform_treats_all_leaves_alike():
         (ValueError, lambda: C.Repeat(key="x", pattern="a b")),
         (KeyError, lambda: C.FirstClip(num_frames=1).map({"image": 1})),
         (ValueError, lambda: C.FirstClip(num_frames=1).map({"images": []})),
-        (ValueError, lambda: C.FlipUpsideDown().map({"image": np.zeros(3)})),
         (ValueError, lambda: C.PadImage(key="x", pad=1).map({"x": np.zeros((3, 3))})),
+        (
+            ValueError,
+            lambda: C.PadImage(key="x", pad=1).map_batch({"x": np.zeros((2, 3, 3))}),
+        ),
+        (
+            ValueError,
+            lambda: C.CreateNonEqualMask(key=["x", "y"], mask_value=0, mask_key="m"),
+        ),
+        (ValueError, lambda: C.CreateMeshGridMask(key="x", shape=(2,)).map({"x": 3})),
+        (ValueError, lambda: C.HStack(key="x").map({"x": []})),
+        (ValueError, lambda: C.HStack(key="x").map_batch({"x": np.zeros((2, 0))})),
+        (ValueError, lambda: C.RepeatFrames(key="x", divisible_by=0)),
+        (ValueError, lambda: C.ThreeSpatialCrop(key="x", size=0)),
+        (
+            ValueError,
+            lambda: C.ThreeSpatialCrop(key="x", size=4).map({"x": np.ones((3, 5, 1))}),
+        ),
         (
             ValueError,
             lambda: C.PadAxisToFixedSize(key="x", size=2, axis=0).map({"x": [1, 2, 3]}),
