@@ -149,12 +149,11 @@ class MappedLoader(InitTransform):
             only_there,
             self.ignore_restored_keys,
         )
-        conflicts = structure.shape_conflicts(
+        problems += structure.conflicts(
             (new_root + p, here[p], old_root + p, there[p]) for p in both
         )
-        problems += structure.listing("Other shapes", conflicts)
         if problems:
-            raise ValueError(
+            raise structure.StructureMismatch(
                 f"{old or 'all'!r} of {source} does not fit {new!r}.{problems}"
             )
         return {new_root + p: old_root + p for p in both}

@@ -49,6 +49,10 @@ class PartialKauldronLoader(MappedLoader):
     step: int = -1
     lightweight_initialize: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_step(self.step)
+
     def _open(self, *, is_continued: bool) -> _StoredItem:
         run = Checkpointer(
             workdir=epath.Path(self.workdir), save_interval_steps=1, create=False
@@ -100,6 +104,9 @@ class SimpleCheckpointLoader(InitTransform):
     step: int = -1
     load_opt_state: bool = False
 
+    def __post_init__(self) -> None:
+        _check_step(self.step)
+
     def transform(self, state: _T) -> _T:
         return self._loader.transform(state)
 
@@ -114,3 +121,8 @@ class SimpleCheckpointLoader(InitTransform):
         return PartialKauldronLoader(
             workdir=self.workdir, step=self.step, new_to_old=names
         )
+
+
+def _check_step(step: int) -> None:
+    if step < -1:
+        raise ValueError(f"step must be a step or -1 for the newest, got {step}.")

@@ -16,6 +16,7 @@ LeafPath: TypeAlias = tuple[str, ...]
 containers of different types with the same names agree."""
 
 _MOST_SHOWN = 20
+_KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
 
 
 class StructureMismatch(ValueError):
@@ -74,20 +75,43 @@ def is_random_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def shape_conflicts(
-    pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]],
-) -> list[str]:
-    """Descriptions of the leaves whose shapes differ.
+def conflicts(pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]]) -> str:
+    """What the leaves that are on both sides do not agree on, for a message.
+
+    Other dtypes of the same kind, or of a simpler one, are no conflict: they are cast.
 
     Args:
       pairs: Path and leaf of the state, path and leaf of the checkpoint.
+
+    Returns:
+      Lists of leaves; empty if all agree.
     """
-    return [
-        f"{_both(path, old_path)}: model {stored_shape(leaf)} vs checkpoint "
-        f"{stored_shape(old)}"
-        for path, leaf, old_path, old in pairs
-        if stored_shape(leaf) != stored_shape(old)
-    ]
+    shapes: list[str] = []
+    dtypes: list[str] = []
+    for path, leaf, old_path, old in pairs:
+        both = _both(path, old_path)
+        if stored_shape(leaf) != stored_shape(old):
+            shapes.append(
+                f"{both}: model {stored_shape(leaf)} vs checkpoint {stored_shape(old)}"
+            )
+        elif _loses_by_cast(old, leaf):
+            dtypes.append(f"{both}: model {leaf.dtype} vs checkpoint {old.dtype}")
+    return listing("Other shapes", shapes) + listing("Other kinds of numbers", dtypes)
+
+
+def _loses_by_cast(old: Any, leaf: Any) -> bool:
+    """Whether values could not survive, such as those of weights as integers."""
+    old_kind, kind = _kind(old), _kind(leaf)
+    return old_kind is not None and kind is not None and old_kind > kind
+
+
+def _kind(leaf: Any) -> int | None:
+    """The number of the dtype's kind, the most general last."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None or is_random_key(leaf):
+        return None
+    found = (i for i, kind in enumerate(_KINDS) if jnp.issubdtype(dtype, kind))
+    return next(found, None)
 
 
 def check_fits(
@@ -102,18 +126,20 @@ def check_fits(
     """
     missing = [show(path) for path in wanted if path not in stored]
     unexpected = [show(path) for path in stored if path not in wanted]
-    conflicts = shape_conflicts(
-        (path, leaf, path, stored[path])
-        for path, leaf in wanted.items()
-        if path in stored
+    problems = (
+        listing("Missing in the checkpoint", missing)
+        + listing("Only in the checkpoint", unexpected)
+        + conflicts(
+            (path, leaf, path, stored[path])
+            for path, leaf in wanted.items()
+            if path in stored
+        )
     )
-    if not (missing or unexpected or conflicts):
+    if not problems:
         return
     raise StructureMismatch(
-        f"{where} does not fit the state."
-        + listing("Missing in the checkpoint", missing)
-        + listing("Only in the checkpoint", unexpected)
-        + listing("Other shapes", conflicts)
+        f"{where} does not fit the state. Was it saved with another model or optimizer?"
+        + problems
         + "\nTo load only parts, or under other names, use "
         "`kd.ckpts.PartialKauldronLoader`."
     )

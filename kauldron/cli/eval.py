@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kauldron import konfig
@@ -17,12 +18,13 @@ from kauldron.cli.trainer_loading import (
     build_trainer,
     start_distributed,
 )
-from kauldron.cli.usage_errors import UsageError
+from kauldron.cli.usage_errors import UsageError, tell
 from kauldron.konfig.config_sources import ConfigSource
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
 
+_NO_SIGN_OF_LIFE = 1  # exit code, as of any run that fails
 _NO_GROUPS = "No evaluator of this config runs in a process of its own."
 
 
@@ -78,8 +80,28 @@ def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> 
         names = names or _default_names(trainer)
         evaluators = trainer_fields.select_evaluators(trainer, names)
         checkpoint_following.check(trainer, evaluators)
-    trainer.continuous_eval(names)
+    with _checkpoints_that_cannot_be_had():
+        trainer.continuous_eval(names)
     print_closing_table(trainer)
+
+
+@contextlib.contextmanager
+def _checkpoints_that_cannot_be_had() -> Iterator[None]:
+    """Tell without a traceback what is not a mistake in any code.
+
+    Raises:
+      UsageError: A folder or checkpoint is missing, or is of another model.
+      SystemExit: Training gave no sign of life for too long.
+    """
+    from kauldron import ckpts
+
+    try:
+        yield
+    except (FileNotFoundError, ckpts.StructureMismatch) as error:
+        raise UsageError(str(error)) from error
+    except TimeoutError as error:
+        tell(error, show_traceback=False)
+        raise SystemExit(_NO_SIGN_OF_LIFE) from error
 
 
 def _with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSource:

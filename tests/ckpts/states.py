@@ -21,7 +21,7 @@ def make_state(step=0, *, features=3, optimizer=True, dtype=jnp.float32):
     key = jax.random.key(step)
     params = {
         "dense": {
-            "kernel": jax.random.normal(key, (4, features), dtype),
+            "kernel": jax.random.normal(key, (4, features)).astype(dtype),
             "bias": jnp.full((features,), step, dtype),
         }
     }

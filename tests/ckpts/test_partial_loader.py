@@ -215,6 +215,25 @@ def test_other_shape_is_refused_with_both_paths_and_shapes(nested):
     )
 
 
+def test_other_kind_of_numbers_is_refused_with_both_paths(nested):
+    loader = _loader(nested, new_to_old={"params.ids": "params.encoder.norm.scale"})
+    with pytest.raises(kd.ckpts.StructureMismatch) as error:
+        loader.transform(_state({"ids": jnp.zeros(2, jnp.int32)}))
+    assert (
+        "params.ids (from params.encoder.norm.scale): model int32 vs checkpoint float32"
+        in str(error.value)
+    )
+
+
+def test_integers_may_become_numbers_of_another_kind(nested):
+    loader = _loader(
+        nested, new_to_old={"params.w": "params.encoder.layers[1].w", "step": "step"}
+    )
+    loaded = loader.transform(_state({"w": jnp.zeros(2, jnp.bfloat16)}))
+    assert loaded.params["w"].tolist() == [1, 1]
+    assert loaded.params["w"].dtype == jnp.bfloat16
+
+
 def test_empty_collections_on_both_sides_fit(nested):
     loader = _loader(nested, new_to_old={"collections": "collections"})
     assert loader.transform(_state({})).collections == {}

@@ -199,6 +199,14 @@ def test_other_shape_is_refused_with_both_shapes_and_the_state_stays(checkpointe
     assert_equal(state, make_state(features=5))
 
 
+def test_weights_are_not_cut_to_integers_and_the_state_stays(checkpointer):
+    checkpointer.save(make_state(1), step=1)
+    state = make_state(dtype=jnp.int32)
+    with pytest.raises(kd.ckpts.StructureMismatch, match="model int32 vs checkpoint f"):
+        checkpointer.restore(state)
+    assert not state.params["dense"]["kernel"].is_deleted()
+
+
 def test_other_names_are_refused_with_all_paths_and_the_state_stays(checkpointer):
     save_steps(checkpointer, [1])
     params = {"dense": {"kernel": jnp.ones((4, 3)), "scale": jnp.ones(3)}}

@@ -12,7 +12,7 @@ import pytest
 
 from kauldron import cli, kd
 from tests.evals import worker
-from tests.evals.experiments import points, steps
+from tests.evals.experiments import make_cfg, points, standalone, steps
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -88,6 +88,17 @@ def test_evaluation_that_is_terminated_exits_with_143(tmp_path):
     waiting.send_signal(signal.SIGTERM)
     status, output = finish(waiting)
     assert status == 143 and "Traceback" not in output, output
+
+
+@pytest.mark.slow
+def test_run_without_a_checkpoint_is_waited_for_until_the_time_limit(tmp_path):
+    (tmp_path / "config.json").write_text(
+        make_cfg(tmp_path, evals={"e": standalone(timeout_secs=0.5)}).to_json()
+    )
+    status, output = finish(kauldron("eval", f"--workdir={tmp_path}"))
+    assert status == 1 and "Traceback" not in output, output
+    assert f"Waiting for {tmp_path}/element_spec.json" in output
+    assert "error: Nothing appeared for 0.5 seconds" in output
 
 
 @pytest.mark.slow
