@@ -7,6 +7,7 @@ import argparse
 from kauldron import konfig
 from kauldron.cli.commands import FOUND_SOMETHING, OK
 from kauldron.cli.config_loading import load_config
+from kauldron.cli.error_descriptions import message_with_notes
 from kauldron.cli.terminal import print_lines
 
 
@@ -38,7 +39,7 @@ def _problems_of_shapes(cfg: konfig.ConfigDict) -> list[str]:
     try:
         trainer = konfig.resolve(cfg)
     except Exception as error:
-        return [str(error)]
+        return [message_with_notes(error)]
     if not isinstance(trainer, train.Trainer):
         return [f"The config describes a {type(trainer).__name__}, not a Trainer."]
     return find_step_problems(cfg, trainer)

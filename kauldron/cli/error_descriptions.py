@@ -21,9 +21,15 @@ def describe(error: BaseException, user_file: str | None = None) -> str:
         lines = traceback.format_exception_only(SyntaxError, error)
         place = f"{short_file(error.filename)}:{error.lineno}"
         return f"{place}: {error.msg}\n{''.join(lines[1:-1]).rstrip()}"
-    message = str(error) or type(error).__name__
+    message = message_with_notes(error)
     place = _place_in(error, user_file) if user_file else None
     return f"{message}\n{place}" if place else message
+
+
+def message_with_notes(error: BaseException) -> str:
+    """The message and all that was added to it on the way."""
+    message = str(error) or type(error).__name__
+    return "\n".join([message, *getattr(error, "__notes__", ())])
 
 
 def _place_in(error: BaseException, user_file: str) -> str | None:

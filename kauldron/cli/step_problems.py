@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from kauldron import konfig, path_grammar, train
+from kauldron.cli.error_descriptions import message_with_notes
 from kauldron.konfig.text_listing import describe_origin
 from kauldron.testing import assert_step_specs
 
@@ -28,9 +29,7 @@ class Problems:
             yield
         except Exception as error:
             place = self._place(path)
-            self.messages.append(
-                f"cfg.{path}: {str(error) or type(error).__name__}{place}"
-            )
+            self.messages.append(f"cfg.{path}: {message_with_notes(error)}{place}")
 
     def _place(self, path: str) -> str:
         """Where it was set, and by which flags it was changed."""

@@ -45,9 +45,10 @@ class KTypeCheckError(TypeCheckError):
         self._failed = failed
 
     def __str__(self) -> str:
-        if isinstance(self._failed, str):
-            return self._failed
-        return self._failed.text
+        failed = self._failed
+        text = failed if isinstance(failed, str) else failed.text
+        # Whoever knows where this happened may have said so in the arguments.
+        return "".join(map(str, self.args)) + text
 
     def __reduce__(self) -> Any:
         return KTypeCheckError, (str(self),)

@@ -36,6 +36,9 @@ class _Verbatim(str):
 
 
 def _add_prefix(error: Exception, prefix: str) -> None:
+    if isinstance(error, OSError) and error.strerror:
+        error.strerror = f"{prefix}{error.strerror}"
+        return
     old_args = error.args
     message = str(old_args[0]) if old_args else ""
     kind = _Verbatim if isinstance(error, KeyError) else str
