@@ -1,16 +1,36 @@
-"""Pipelines as parts of a trainer."""
+"""Pipelines as parts of a trainer and of its config."""
 
 import dataclasses
 
 import jax
 import numpy as np
+import optax
+import pytest
+from absl import flags
+from flax import linen as nn
 
-from kauldron import kd
+from kauldron import kd, konfig, kontext, writers
+
+NUMBERS = np.random.default_rng(0).normal(size=64).astype(np.float32)
+
+
+class Line(nn.Module):
+    """One weight."""
+
+    x: kontext.Key = "batch.x"
+
+    @nn.compact
+    def __call__(self, x):
+        return {"y": nn.Dense(1, name="dense")(x[:, None])}
+
+
+def make_arrays(**kwargs):
+    kwargs = {"shuffle": True, "batch_size": 8} | kwargs
+    return kd.data.py.Arrays({"x": NUMBERS}, **kwargs)
 
 
 def make_trainer(**kwargs):
-    ds = kd.data.py.Arrays({"x": np.arange(32)}, shuffle=True, batch_size=8, **kwargs)
-    return kd.train.Trainer(seed=42, train_ds=ds)
+    return kd.train.Trainer(seed=42, train_ds=make_arrays(**kwargs))
 
 
 def test_the_trainer_gives_its_seed_to_data_that_has_none():
@@ -25,11 +45,118 @@ def test_a_seed_of_the_data_stays():
     assert dataclasses.replace(trainer, seed=1).train_ds.seed == 7
 
 
-def test_batches_are_placed_as_the_trainer_says():
+@pytest.mark.filterwarnings("ignore:`ShardingStrategy.ds`:DeprecationWarning")
+@pytest.mark.parametrize("which", ["batch", "ds", None])
+def test_batches_are_placed_as_the_trainer_says(which):
     trainer = make_trainer()
     expected = [b["x"].tolist() for b in trainer.train_ds.take(2)]
-    batches = list(trainer.train_ds.take(2).device_put(trainer.sharding.batch))
+    arguments = [getattr(trainer.sharding, which)] if which else []
+    batches = list(trainer.train_ds.take(2).device_put(*arguments))
     for batch, values in zip(batches, expected, strict=True):
         assert isinstance(batch["x"], jax.Array)
         assert batch["x"].sharding == kd.sharding.FIRST_DIM
         assert batch["x"].tolist() == values
+
+
+def test_a_spec_data_set_is_enough_to_make_the_state():
+    spec = {"x": kd.data.ArraySpec((8,), np.float32)}
+    trainer = kd.train.Trainer(
+        train_ds=kd.data.ElementSpecDataset(spec),
+        model=Line(),
+        optimizer=optax.sgd(0.1),
+    )
+    assert trainer.init_state().params["dense"]["kernel"].shape == (1, 1)
+    assert trainer.train_ds.element_spec == spec
+
+
+CONFIG = """
+from kauldron import konfig
+
+with konfig.imports():
+    from kauldron import kd
+
+def get_config():
+    cfg = kd.train.Trainer()
+    cfg.train_ds = kd.data.py.Arrays(
+        {"x": [0, 255]},
+        shuffle=False,
+        num_epochs=1,
+        transforms={
+            "z_scale": kd.data.ValueRange(key="x", vrange=(0, 1)),
+            "a_cast": kd.data.Cast(key="x", dtype="int32"),
+        },
+    )
+    return cfg
+"""
+
+
+def test_a_flag_overrides_a_transform_by_name_and_the_order_stays(tmp_path):
+    (tmp_path / "config.py").write_text(CONFIG)
+    values = flags.FlagValues()
+    flag = konfig.DEFINE_config_file("cfg", flag_values=values)
+    values(
+        [
+            "program",
+            f"--cfg={tmp_path / 'config.py'}",
+            "--cfg.train_ds.transforms.z_scale.vrange=(-5,5)",
+        ]
+    )
+    again = konfig.ConfigDict.from_json(flag.value.to_json())
+    for cfg in (flag.value, again):
+        ds = konfig.resolve(cfg).train_ds
+        assert list(ds.transforms) == ["z_scale", "a_cast"]
+        assert [record["x"].tolist() for record in ds] == [-5, 5]
+
+
+# ----------------------------------------------------------------------------
+# Going on
+# ----------------------------------------------------------------------------
+
+
+def make_ds(kind, **kwargs):
+    kwargs = {"shuffle": True, "batch_size": 8} | kwargs
+    columns = {"x": NUMBERS, "zero": np.zeros_like(NUMBERS)}
+    if kind == "arrays":
+        return kd.data.py.Arrays(columns, **kwargs)
+    records = [{"x": x, "zero": zero} for x, zero in zip(*columns.values())]
+    return kd.data.py.DataSource(records, **kwargs)
+
+
+def train(workdir, ds, num_steps):
+    """Train up to some step; the mean square of each batch that was used, by step."""
+    kd.train.Trainer(
+        seed=3,
+        workdir=str(workdir),
+        train_ds=ds,
+        model=Line(),
+        train_losses={"square": kd.losses.L2(preds="batch.x", targets="batch.zero")},
+        optimizer=optax.sgd(0.1),
+        num_train_steps=num_steps,
+        log_metrics_every=1,
+        log_summaries_every=None,
+        profiler=None,
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=100),
+    ).train()
+    return {
+        line["step"]: line["values"]["losses/square"]
+        for line in writers.read_scalars(workdir / "train")
+        if "losses/square" in line["values"]
+    }
+
+
+@pytest.mark.parametrize("first, then", [("arrays", "arrays"), ("arrays", "records")])
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_workers": 2}, {"batch_size": 16}, {"prefetch_batches": 0}]
+)
+def test_a_trainer_goes_on_with_the_next_record(tmp_path, first, then, changes):
+    train(tmp_path, make_ds(first), 3)
+    used = train(tmp_path, make_ds(then, **changes), 6)
+    stream = np.concatenate([b["x"] for b in make_ds("arrays", seed=3).take(20)])
+    size = changes.get("batch_size", 8)
+    starts = [0, 8, 16] + [24 + size * i for i in range(3)]
+    sizes = [8] * 3 + [size] * 3
+    expected = [
+        np.mean(stream[start : start + size] ** 2) for start, size in zip(starts, sizes)
+    ]
+    assert sorted(used) == list(range(6))
+    np.testing.assert_allclose([used[step] for step in range(6)], expected, rtol=1e-5)

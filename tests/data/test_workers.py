@@ -66,6 +66,14 @@ def is_alive(pid):
         return file.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
+def child_pids():
+    pids = []
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/children") as file:
+            pids += [int(pid) for pid in file.read().split()]
+    return sorted(pids)
+
+
 def num_threads():
     return sum(thread.name == "kd.data" for thread in threading.enumerate())
 
@@ -309,8 +317,10 @@ def test_batches_of_arrays_that_take_long_move_to_a_thread():
 
 
 def test_the_spec_starts_no_process():
+    before = child_pids()
     ds = make_ds(num_workers=4)
     spec = ds.element_spec
+    assert child_pids() == before
     (first, *_) = make_ds(prefetch_batches=0)
     assert spec == kd.data.array_spec.specs_of(first)
     assert ds.first()["x"].tolist() == first["x"].tolist()
@@ -345,15 +355,45 @@ except MyError as error:
 """
 
 
-@pytest.mark.parametrize("guard", [True, False])
-def test_workers_run_in_a_plain_script_guarded_or_not(tmp_path, guard):
+# Runs what it reads as the cells of a notebook: in a `__main__` without a file.
+NOTEBOOK = """
+import code, sys, types
+main = types.ModuleType("__main__")
+sys.modules["__main__"] = main
+shell = code.InteractiveInterpreter(main.__dict__)
+for cell in sys.stdin.read().split("\\n\\n"):
+    shell.runcode(compile(cell, "<cell>", "exec"))
+"""
+IPYTHON = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+sys.modules["__main__"] = shell.user_module
+for cell in sys.stdin.read().split("\\n\\n"):
+    shell.run_cell(cell).raise_error()
+"""
+
+
+@pytest.mark.parametrize(
+    "how", ["file", "guarded", "stdin", "command", "notebook", "ipython"]
+)
+def test_workers_run_in_any_plain_script_and_in_a_notebook(tmp_path, how):
+    if how == "ipython":
+        pytest.importorskip("IPython", reason="IPython is not installed")
     script = SCRIPT
-    if guard:
+    if how == "guarded":
         script = "if __name__ == '__main__':\n" + textwrap.indent(script, "    ")
     (tmp_path / "script.py").write_text(script)
+    command = {
+        "stdin": ["-"],
+        "command": ["-c", script],
+        "notebook": ["-c", NOTEBOOK],
+        "ipython": ["-c", IPYTHON],
+    }.get(how, ["script.py"])
     done = subprocess.run(
-        [sys.executable, "-W", "error", "script.py"],
+        [sys.executable, "-W", "error::UserWarning", *command],
         cwd=tmp_path,
+        input=script,
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
