@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,11 +61,16 @@ class Dispatcher:
     records: DeviceRecords | None = None
     calls_step: bool = False
 
+    @property
+    def most(self) -> int:
+        """The most steps that a dispatch takes."""
+        return self.sizes[0] if self.sizes else 1
+
     def size_at(self, step: int) -> int:
         """How many steps the dispatch at `step` takes."""
         if not self.sizes:
             return 1
-        free = self.host_steps.free_run(step, self.sizes[0])
+        free = self.host_steps.free_run(step, self.most)
         return next(size for size in self.sizes if size <= free)
 
     def put(self, batch: Any, size: int) -> Any:
@@ -178,8 +184,9 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
     records = DeviceRecords.of(trainer.train_ds)
     calls_step = _reason_to_call_step(trainer)
     most = _most_steps(trainer, calls_step, has_records=records is not None)
-    # Each a fourth of the one before, and at most four programs to compile.
-    sizes = tuple(most // part for part in (1, 4, 16) if most // part > 1)
+    # At most four programs to compile, and few calls for any number of steps.
+    ratio = 2 ** max(1, (most.bit_length() - 1) // 3)
+    sizes = tuple(most // ratio**i for i in range(3) if most // ratio**i > 1)
     if sizes:
         status.log(f"Up to {most} steps run in one dispatch.")
         sizes = (*sizes, 1)
@@ -219,7 +226,7 @@ def _obstacle_to_grouping(trainer: Trainer) -> str | None:
 
 
 def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
-    """The largest power of two that fits between steps that log, and is short."""
+    """As many as are short, and divide the steps between two that log evenly."""
     if jax.default_backend() == "cpu":
         return 1  # what `step_cost` would say after lowering the step
     batch = trainer_specs.batch_specs(trainer)
@@ -229,5 +236,14 @@ def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
         bytes_per_step=0 if has_records else step_cost.num_bytes(batch),
     )
     intervals = (trainer.log_metrics_every, trainer.log_summaries_every)
-    most = min([most, *(max(every - 1, 1) for every in intervals if every)])
-    return 1 << (most.bit_length() - 1)
+    return even_share(min((n - 1 for n in intervals if n), default=most), most)
+
+
+def even_share(count: int, most: int) -> int:
+    """`count` steps in as few dispatches of equal size as possible: that size.
+
+    Example:
+      >>> even_share(999, 256)  # four dispatches of 249, and three single steps
+      249
+    """
+    return max(1, count // math.ceil(count / most)) if count else 1

@@ -23,7 +23,7 @@ class _End:
 
 
 class Feeder:
-    """Reads, stacks and places batches in a thread, a few dispatches ahead.
+    """Reads, stacks and places batches in a thread, ahead of the loop.
 
     `get_state` describes what the loop has received: what waits in the queue counts as
     not consumed.
@@ -45,8 +45,8 @@ class Feeder:
             with the feeder.
           destination: How many batches a dispatch takes, and where they are placed.
           step: Number of the first step.
-          depth: How many dispatches to prepare; 0 reads when asked, in the caller's
-            thread.
+          depth: Another feed is prepared while fewer batches than this wait; 0 reads
+            when asked, in the caller's thread.
           while_waiting: Called now and then while the data keeps the loop waiting; may
             raise.
         """
@@ -56,7 +56,8 @@ class Feeder:
         self._while_waiting = while_waiting
         self._depth = depth
         self._ready: queue.SimpleQueue[Feed | _End] = queue.SimpleQueue()
-        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()  # places in `_ready`
+        self._num_waiting = 0  # batches in `_ready`
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._end: _End | None = None
         self._is_closed = False
@@ -81,9 +82,10 @@ class Feeder:
 
     def close(self) -> None:
         """Stop the thread and close the iterator; what was prepared is dropped."""
-        self._is_closed = True
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
         if self._thread is not None:
-            self._free.put(None)  # it may wait for a place
             self._thread.join(_PATIENCE_SECONDS)
             if self._thread.is_alive():
                 status.log_warning(
@@ -94,8 +96,6 @@ class Feeder:
 
     def _from_thread(self) -> Feed | _End:
         if self._thread is None:
-            for _ in range(self._depth):
-                self._free.put(None)
             self._thread = threading.Thread(
                 target=self._fill, name="kauldron-feeder", daemon=True
             )
@@ -106,7 +106,8 @@ class Feeder:
             except queue.Empty:
                 self._while_waiting()
             else:
-                self._free.put(None)
+                if isinstance(item, Feed):
+                    self._add_waiting(-item.size)
                 return item
 
     #
@@ -114,13 +115,26 @@ class Feeder:
     #
 
     def _fill(self) -> None:
-        item: Feed | _End | None = None
-        while not isinstance(item, _End):
-            self._free.get()
-            if self._is_closed:
-                return
+        while self._wait_for_a_place():
             item = self._read()
+            if isinstance(item, Feed):
+                self._add_waiting(item.size)
             self._ready.put(item)
+            if isinstance(item, _End):
+                return
+
+    def _wait_for_a_place(self) -> bool:
+        """Whether to read on, once there is room for it."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_closed or self._num_waiting < self._depth
+            )
+        return not self._is_closed
+
+    def _add_waiting(self, count: int) -> None:
+        with self._changed:
+            self._num_waiting += count
+            self._changed.notify()
 
     def _read(self) -> Feed | _End:
         try:

@@ -113,11 +113,14 @@ class _Run:
         trainer = self.trainer
         host_steps = HostSteps(trainer, self.last_step, self.step)
         dispatcher = make_dispatcher(trainer, host_steps)
+        # While the device is busy with a long dispatch, the next one gets ready, and
+        # all the short ones before it.
+        depth = 1 + dispatcher.most if start.can_read_ahead(self.begin.ds_iter) else 0
         self.feeder = Feeder(
             self.begin.ds_iter,
             dispatcher,
             step=self.step,
-            depth=start.feed_depth(self.begin.ds_iter),
+            depth=depth,
             while_waiting=self._leave_if_asked,
         )
         stack.callback(self.feeder.close)

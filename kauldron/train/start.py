@@ -85,10 +85,9 @@ def _is_complete(trainer: Trainer, begin: Start, last_step: int | None) -> bool:
     return begin.is_resumed and marker.get("step") == begin.step
 
 
-def feed_depth(ds_iter: Any) -> int:
-    """How many dispatches may be read ahead without losing the position."""
-    kinds = (PyGrainIterator, NonCheckpointableIterator)
-    return 2 if isinstance(ds_iter, kinds) else 0
+def can_read_ahead(ds_iter: Any) -> bool:
+    """Whether batches may be read ahead without losing the position."""
+    return isinstance(ds_iter, PyGrainIterator | NonCheckpointableIterator)
 
 
 def is_real(checkpointer: ckpts.BaseCheckpointer) -> bool:

@@ -9,7 +9,7 @@ from jax.experimental import checkify
 
 from kauldron import kd, writers
 from kauldron.data.iters.iterator import as_iterator
-from kauldron.train.dispatch import Dispatcher, make_dispatcher
+from kauldron.train.dispatch import Dispatcher, even_share, make_dispatcher
 from kauldron.train.feeds import read_feeds
 from kauldron.train.host_steps import HostSteps
 from tests.train.toy import Linear, make_ds, make_trainer
@@ -255,11 +255,26 @@ def test_debugging_modes_of_jax_are_not_grouped(tmp_path):
 
 @pytest.mark.parametrize(
     ("wanted", "sizes"),
-    [(1, ()), (2, (2, 1)), (8, (8, 2, 1)), (10, (10, 2, 1)), (64, (64, 16, 4, 1))],
+    [
+        (1, ()),
+        (2, (2, 1)),
+        (8, (8, 4, 2, 1)),
+        (10, (10, 5, 2, 1)),
+        (64, (64, 16, 4, 1)),
+        (1024, (1024, 128, 16, 1)),
+    ],
 )
 def test_at_most_four_programs_are_compiled(tmp_path, wanted, sizes):
     trainer = make_trainer(tmp_path, steps_per_dispatch=wanted)
     assert make_dispatcher(trainer, HostSteps(trainer, 100)).sizes == sizes
+
+
+@given(st.integers(0, 5000), st.integers(1, 1024))
+def test_steps_between_two_logs_are_shared_out_evenly(count, most):
+    share = even_share(count, most)
+    assert 1 <= share <= most
+    calls = count // share + count % share  # the rest goes one by one
+    assert calls < 2 * max(1, -(-count // most))
 
 
 def test_auto_groups_nothing_on_a_cpu(tmp_path):

@@ -49,6 +49,13 @@ class OneByOne:
         return batch
 
 
+class FourThenOnes(OneByOne):
+    """The first dispatch takes four batches."""
+
+    def size_at(self, step):
+        return 1 if step else 4
+
+
 def _threads():
     return [t.name for t in threading.enumerate() if t.name.startswith("kauldron-")]
 
@@ -74,6 +81,18 @@ def test_what_waits_in_the_queue_is_not_consumed():
     _wait_until(lambda: numbers.position >= 4)
     assert feeder.get_state() == {"next": 1}
     feeder.close()
+
+
+def test_short_feeds_are_prepared_until_enough_batches_wait():
+    """So that many short dispatches are ready when a long one ends."""
+    numbers = Numbers(50)
+    feeder = Feeder(numbers, FourThenOnes(), step=0, depth=5)
+    assert next(feeder).size == 4
+    _wait_until(lambda: numbers.position >= 9)  # five single ones
+    assert next(feeder).size == 1
+    _wait_until(lambda: numbers.position >= 10)
+    feeder.close()
+    assert numbers.position == 10
 
 
 def test_nothing_is_read_before_it_is_asked_for():
