@@ -11,20 +11,15 @@ import numpy as np
 
 from kauldron import sharding as kd_sharding
 from kauldron.data import utils as data_utils
-from kauldron.evals.leaf_packing import LeafPacking
 from kauldron.evals.state_merging import MergePlan, States
 
 if TYPE_CHECKING:
     from kauldron.evals.evaluator import Evaluator
     from kauldron.train import AuxiliariesState, TrainState
 
-Vectors = list[Any]
-
 
 class BatchProgram:
     """Measures batches of an evaluator. Made once, because it is compiled.
-
-    What was merged goes from call to call packed into a few vectors.
 
     Attributes:
       plan: Which states merge on the device.
@@ -39,58 +34,41 @@ class BatchProgram:
           batch: A batch, or its specs.
         """
         self._evaluator = evaluator
-        self._state_structure = jax.tree.structure(state)
         aux = abstract_states(evaluator, state, batch)
         self.plan = MergePlan(aux)
-        self._device_specs, _ = self.plan.split(aux)
-        self._packing = LeafPacking(self._device_specs)
-
-    def fits(self, state: TrainState) -> bool:
-        """Whether it was made for states like this one."""
-        return jax.tree.structure(state) == self._state_structure
+        self._specs, _ = self.plan.split(aux)
 
     @functools.cached_property
-    def nothing(self) -> Vectors:
-        """What to begin with: something of the right shapes."""
-        zeros = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._device_specs
-        )
-        return jax.device_put(self._packing.pack(zeros), self._sharding)
+    def _nothing(self) -> States:
+        """What the first batch is merged with, in vain: something of the right shapes."""
+        specs = jax.eval_shape(_merge, self._specs, self._specs)
+        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), specs)
+        return jax.device_put(zeros, self._sharding)
 
     def run(
         self,
-        merged: Vectors | None,
+        merged: States | None,
         *,
         index: int,
-        state: list[Any],
+        state: TrainState,
         batches: Any,
         size: int,
-    ) -> tuple[Vectors, States]:
+    ) -> tuple[States, States]:
         """Measure batches.
 
         Args:
           merged: What earlier calls gave; `None` for the first one.
           index: Index of the first batch.
-          state: Leaves of the state.
+          state: The state to evaluate.
           batches: A batch; with `size > 1`, that many stacked on a leading axis.
           size: Number of batches.
 
         Returns:
           What is merged so far, and the states that merge on the host.
         """
-        return _measure(
-            self,
-            size,
-            self.nothing if merged is None else merged,
-            np.bool_(merged is None),
-            np.int32(index),
-            state,
-            batches,
-        )
-
-    def unpack(self, merged: Vectors) -> States:
-        """What was merged, on the host where it is small."""
-        return self._packing.unpack(jax.device_get(merged))
+        is_first = np.bool_(merged is None)
+        merged = self._nothing if merged is None else merged
+        return _measure(self, size, merged, is_first, np.int32(index), state, batches)
 
     @property
     def _sharding(self) -> Any:
@@ -102,8 +80,11 @@ class BatchProgram:
         merged, is_first, index = carry
         aux = self._evaluator.step(step_nr=index, state=state, batch=batch)
         device, host = self.plan.split(aux)
-        both = {name: merged[name].merge(new) for name, new in device.items()}
-        merged = jax.tree.map(lambda a, b: jnp.where(is_first, a, b), device, both)
+        merged = jax.tree.map(
+            lambda a, b: jnp.where(is_first, a.astype(b.dtype), b),
+            device,
+            _merge(merged, device),
+        )
         return (merged, jnp.zeros_like(is_first), index + 1), host
 
 
@@ -111,21 +92,23 @@ class BatchProgram:
 def _measure(
     program: BatchProgram,
     size: int,
-    vectors: Vectors,
+    merged: States,
     is_first: Any,
     index: Any,
-    state_leaves: list[Any],
+    state: TrainState,
     batches: Any,
-) -> tuple[Vectors, States]:
-    state = program._state_structure.unflatten(state_leaves)
+) -> tuple[States, States]:
     body = functools.partial(program._measure_one, state=state)
-    carry = (program._packing.unpack(vectors), is_first, index)
+    carry = (merged, is_first, index)
     if size == 1:
         (merged, *_), host = body(carry, batches)
     else:
         (merged, *_), host = jax.lax.scan(body, carry, batches)
-    vectors = program._packing.pack(merged)
-    return kd_sharding.with_sharding_constraint(vectors, program._sharding), host
+    return kd_sharding.with_sharding_constraint(merged, program._sharding), host
+
+
+def _merge(mine: States, other: States) -> States:
+    return {name: state.merge(other[name]) for name, state in mine.items()}
 
 
 def abstract_states(

@@ -14,13 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
 from kauldron.data.iters import as_iterator
-from kauldron.evals.batch_program import (
-    BatchProgram,
-    Vectors,
-    abstract_states,
-    batch_specs,
-)
-from kauldron.evals.state_merging import StateMerger
+from kauldron.evals.batch_program import BatchProgram, abstract_states, batch_specs
+from kauldron.evals.state_merging import HostMerger, States
 from kauldron.train import preemption, step_cost
 from kauldron.train.feeder import Feeder
 from kauldron.train.feeds import Feed
@@ -49,7 +44,8 @@ class BatchGroups:
     total: int | None
     limit: int | None
     sharding: NamedSharding
-    records: None = None
+
+    records = None  # batches come from the host
 
     @classmethod
     def of(
@@ -104,7 +100,8 @@ class BatchGroups:
         if feed.size in (1, self.size):
             yield feed
             return
-        for batch in _batches_of(feed):
+        for index in range(feed.size):
+            batch = jax.tree.map(lambda leaf, i=index: leaf[i], feed.batch)
             yield Feed(1, batch, feed.position)
 
 
@@ -118,39 +115,30 @@ class GroupMerger:
     def __init__(
         self, evaluator: Evaluator, state: TrainState, program: BatchProgram | None
     ):
-        self.program = program if program and program.fits(state) else None
+        self.program = program
         self._evaluator = evaluator
         self._state = state
-        self._state_leaves = jax.tree.leaves(state)
-        self._merger = StateMerger()
-        self._merged: Vectors | None = None
+        self._device: States | None = None
+        self._host = HostMerger()
 
     def add(self, feed: Feed, index: int) -> None:
         """Measure the batches of a feed, the first of which has this index."""
         if self.program is None:
             self.program = BatchProgram(self._evaluator, self._state, _one_batch(feed))
-        self._merger.plan = self.program.plan
-        if not self.program.plan.is_stable:
-            for offset, batch in enumerate(_batches_of(feed)):
-                aux = self._evaluator.step(
-                    step_nr=index + offset, state=self._state, batch=batch
-                )
-                self._merger.add(aux)
-            return
-        self._merged, host = self.program.run(
-            self._merged,
+        self._device, host = self.program.run(
+            self._device,
             index=index,
-            state=self._state_leaves,
+            state=self._state,
             batches=feed.batch,
             size=feed.size,
         )
-        self._merger.add_on_host(host, feed.size)
+        self._host.add(host, feed.size)
 
     def result(self) -> AuxiliariesState | None:
         """The merged states; `None` if there was no batch."""
-        if self.program is not None and self._merged is not None:
-            self._merger.set_on_device(self.program.unpack(self._merged))
-        return self._merger.result()
+        if self.program is None or self._device is None:
+            return None
+        return self.program.plan.join({**self._device, **self._host.result()})
 
 
 def _is_on_device(batch: Any) -> bool:
@@ -162,26 +150,11 @@ def _is_on_device(batch: Any) -> bool:
     )
 
 
-def _batches_of(feed: Feed) -> list[Any]:
-    if feed.size == 1:
-        return [feed.batch]
-    return [
-        jax.tree.map(lambda leaf, i=index: leaf[i], feed.batch)
-        for index in range(feed.size)
-    ]
-
-
 def _one_batch(feed: Feed) -> Any:
-    """A batch, or its specs, just as the compiled function sees it."""
+    """A batch of a feed, or its specs."""
     if feed.size == 1:
         return feed.batch
-
-    def spec(leaf: jax.Array) -> jax.ShapeDtypeStruct:
-        stacked: Any = leaf.sharding
-        sharding = NamedSharding(stacked.mesh, PartitionSpec(*stacked.spec[1:]))
-        return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype, sharding=sharding)
-
-    return jax.tree.map(spec, feed.batch)
+    return jax.eval_shape(lambda batch: jax.tree.map(lambda x: x[0], batch), feed.batch)
 
 
 def _most_batches(evaluator: Evaluator, state: TrainState) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from kauldron.metrics.state import State, has_no_data
 
@@ -44,51 +46,68 @@ def merge_states(left: Any, right: Any) -> Any:
             "Cannot merge trees of states of different structure:"
             f" {structure} and {other_structure}."
         )
-    traceable = [_merges_in_jit(a, b) for a, b in zip(lefts, rights)]
-    on_device = iter(_merge_on_device(lefts, rights, traceable))
+    pairs = list(zip(lefts, rights))
+    on_device = [_kind_merges_on_device(a, b) for a, b in pairs]
+    merged = iter(_merge_on_device(list(itertools.compress(pairs, on_device))))
     return structure.unflatten(
-        next(on_device) if is_traceable else a.merge(b)
-        for a, b, is_traceable in zip(lefts, rights, traceable)
+        next(merged) if is_on_device else a.merge(b)
+        for (a, b), is_on_device in zip(pairs, on_device)
     )
 
 
-def _merge_on_device(
-    lefts: list[State], rights: list[State], traceable: list[bool]
-) -> list[State]:
-    """Merge the states marked as traceable in one call."""
-    if not any(traceable):
-        return []
-    chosen = [(a, b) for a, b, yes in zip(lefts, rights, traceable) if yes]
+def merges_on_device(left: State, right: State) -> bool:
+    """Whether such states merge inside `jit`, to something of the same shapes.
+
+    What grows by merging would be compiled anew for each batch. Dtypes may change once:
+    adding truth values gives a number.
+    """
     try:
-        return _merge_pairs(chosen)
+        once = jax.eval_shape(_merge, left, right)
+        twice = jax.eval_shape(_merge, once, right)
+    except Exception:  # the merge on the host shows what is really wrong
+        return False
+    return _shapes(left) == _shapes(once) and _dtypes(once) == _dtypes(twice)
+
+
+def _merge(left: State, right: State) -> State:
+    return left.merge(right)
+
+
+def _shapes(state: State) -> Any:
+    leaves, structure = jax.tree.flatten(state)
+    return structure, [jnp.shape(leaf) for leaf in leaves]
+
+
+def _dtypes(state: State) -> list[Any]:
+    return [leaf.dtype for leaf in jax.tree.leaves(state)]
+
+
+_kinds_on_device: dict[Any, bool] = {}
+
+
+def _kind_merges_on_device(left: State, right: State) -> bool:
+    """`merges_on_device`, found out once per kind of state."""
+    if has_no_data(left) or has_no_data(right):
+        return False  # nothing to add up, and nothing to learn about the kind
+    kind = (type(left), type(right), left.parent)
+    try:
+        if kind not in _kinds_on_device:
+            _kinds_on_device[kind] = merges_on_device(left, right)
+        return _kinds_on_device[kind]
+    except TypeError:  # a metric without a hash
+        return False
+
+
+def _merge_on_device(pairs: list[tuple[State, State]]) -> list[State]:
+    """Merge pairs of states in one call."""
+    if not pairs:
+        return []
+    try:
+        return _merge_pairs(pairs)
     except Exception:  # merging one by one works, or shows which state is to blame
-        return [a.merge(b) for a, b in chosen]
+        return [a.merge(b) for a, b in pairs]
 
 
 @jax.jit
 def _merge_pairs(pairs: list[tuple[State, State]]) -> list[State]:
     return [a.merge(b) for a, b in pairs]
-
-
-_traceable_kinds: dict[Any, bool] = {}
-
-
-def _merges_in_jit(left: State, right: State) -> bool:
-    """Whether such states merge inside `jit`; found out once per kind of state."""
-    if has_no_data(left) or has_no_data(right):
-        return False  # nothing to add up, and nothing to learn about the kind
-    kind = (type(left), type(right), left.parent)
-    try:
-        if kind not in _traceable_kinds:
-            _traceable_kinds[kind] = _can_be_traced(left, right)
-        return _traceable_kinds[kind]
-    except TypeError:  # a metric without a hash
-        return False
-
-
-def _can_be_traced(left: State, right: State) -> bool:
-    try:
-        jax.eval_shape(lambda a, b: a.merge(b), left, right)
-    except Exception:  # the merge on the host shows what is really wrong
-        return False
-    return True

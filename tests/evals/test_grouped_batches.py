@@ -116,9 +116,7 @@ def test_groups_of_any_size_give_the_values_of_single_batches(tmp_path, group, d
             np.testing.assert_allclose(array, expected[1][name], rtol=1e-6)
 
 
-def test_states_that_change_their_type_when_merged_are_merged_one_by_one(
-    tmp_path, group
-):
+def test_states_that_change_their_type_when_merged_are_counted_right(tmp_path, group):
     changing = {"metrics": {"negative": AnyNegative(tensor="preds.y")}}
     ds = make_ds(**ALL, batch_size=8)
     expected = evaluate(tmp_path, OneByOne, ds=ds, **changing)
