@@ -12,7 +12,7 @@ import pytest
 from kauldron import kd, konfig, writers
 from kauldron.ckpts import pending_save, saving
 from tests.ckpts.states import assert_equal
-from tests.train.toy import make_ds, make_trainer
+from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 
 def _saved(**kwargs):
@@ -36,6 +36,43 @@ def _steps(workdir):
 def test_run_leaves_the_newest_multiples_and_the_last_step(tmp_path, kwargs, kept):
     make_trainer(tmp_path, checkpointer=_saved(**kwargs)).train()
     assert _steps(tmp_path) == kept
+
+
+@pytest.mark.parametrize(
+    "ds",
+    [
+        make_ds(),
+        kd.data.InMemoryPipeline(
+            loader=make_arrays, batch_size=16, shuffle=True, num_epochs=None
+        ),
+    ],
+    ids=["arrays", "in_memory"],
+)
+def test_interrupted_run_ends_with_the_parameters_of_a_whole_one(tmp_path, ds):
+    fields = {"train_ds": ds, "model": Linear(x="batch.x", rate=0.5)}
+    whole, _ = make_trainer(tmp_path / "whole", **fields).train()
+    failing = make_trainer(tmp_path / "half", **fields).replace(
+        train_ds=ds.map(_FailAfter(batches=6))
+    )
+    with pytest.raises(ArithmeticError, match="out of data"):
+        failing.train()
+    # The save was under way when the loop failed, or before.
+    assert _steps(tmp_path / "half") == [0, 4]
+    rest, _ = make_trainer(tmp_path / "half", **fields).train()
+    assert_equal(rest, whole)
+
+
+class _FailAfter:
+    """Gives a number of batches, and then an error."""
+
+    def __init__(self, *, batches):
+        self.left = batches
+
+    def __call__(self, batch):
+        self.left -= 1
+        if self.left < 0:
+            raise ArithmeticError("out of data")
+        return batch
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 
 import pytest
 
@@ -107,6 +108,24 @@ def test_following_goes_on_until_the_marker_of_the_earlier_run(run, tmp_path):
     )
     with pytest.raises(TimeoutError, match="after step 10"):
         evaluate(eval_only(run=every), run, tmp_path / "results")
+
+
+def test_running_run_is_followed_to_its_last_checkpoint(tmp_path):
+    source = konfig.resolve(make_cfg(tmp_path / "run", num_train_steps=30))
+    source.replace(stop_after_steps=4).train()
+    (tmp_path / "run" / "train_complete.txt").unlink()  # it goes on
+    every = kd_cfg.evals.StandaloneEveryCheckpoint(
+        seconds_to_sleep=0.02, timeout_secs=60
+    )
+    training = threading.Thread(target=source.train)
+    training.start()
+    try:
+        evaluate(eval_only(run=every), tmp_path / "run", tmp_path / "results")
+    finally:
+        training.join(timeout=60)
+    evaluated = steps(tmp_path / "results", "my_eval")
+    assert evaluated == sorted(set(evaluated)) and evaluated[-1] == 30
+    assert set(evaluated) <= {*range(0, 30, 4), 30}
 
 
 def test_following_needs_a_transform_with_a_workdir(finished, tmp_path):

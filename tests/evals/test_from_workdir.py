@@ -54,13 +54,17 @@ def test_earlier_checkpoint(finished):
         kd.from_workdir.get_state(finished[0], step=5)
 
 
-def test_older_form_of_the_element_spec_is_read(run):
+def test_older_form_of_the_element_spec_is_read(finished, run):
     old = {name: {"shape": list(a.shape), "dtype": str(a.dtype)} for name, a in
            make_arrays().items()}  # fmt: skip
     (run / "element_spec.json").write_text(json.dumps(old))
     spec = kd.from_workdir.get_element_spec(run)
     assert spec["x"] == kd.data.ArraySpec((64, 4), "float32")
-    assert int(kd.from_workdir.get_state(run).step) == 10
+    trainer = kd.from_workdir.get_trainer(run)
+    state = kd.from_workdir.get_state(run)
+    np.testing.assert_array_equal(
+        predict(trainer, state)["y"], predict(trainer, finished[1])["y"]
+    )
 
 
 def test_data_of_the_run_need_not_exist_for_its_state(run):
