@@ -29,7 +29,12 @@ def describe(error: BaseException, user_file: str | None = None) -> str:
 def message_with_notes(error: BaseException) -> str:
     """The message and all that was added to it on the way."""
     message = str(error) or type(error).__name__
-    return "\n".join([message, *getattr(error, "__notes__", ())])
+    notes = [
+        note
+        for note in getattr(error, "__notes__", ())
+        if "JAX_TRACEBACK_FILTERING" not in note  # no traceback is shown
+    ]
+    return "\n".join([message, *notes])
 
 
 def _place_in(error: BaseException, user_file: str) -> str | None:

@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from kauldron import konfig, path_grammar, train
-from kauldron.cli.error_descriptions import message_with_notes
-from kauldron.konfig.text_listing import describe_origin
+from kauldron import konfig, train
+from kauldron.cli.problems import Problems
 from kauldron.testing import assert_step_specs
 
 
-class Problems:
-    """Collects what is raised, each under the path of the config it is about."""
+def find_step_problems(
+    cfg: konfig.ConfigDict, trainer: train.Trainer, *, left_out: Collection[str] = ()
+) -> list[str]:
+    """Problems of a train step and of each evaluation, without computing anything.
 
-    def __init__(self, cfg: konfig.ConfigDict):
-        self._cfg = cfg
-        self.messages: list[str] = []
-
-    @contextlib.contextmanager
-    def at(self, path: str) -> Iterator[None]:
-        """What is raised inside is a problem of `cfg.<path>`."""
-        try:
-            yield
-        except Exception as error:
-            place = self._place(path)
-            self.messages.append(f"cfg.{path}: {message_with_notes(error)}{place}")
-
-    def _place(self, path: str) -> str:
-        """Where it was set, and by which flags it was changed."""
-        try:
-            node = konfig.get_by_path(self._cfg, path)
-        except KeyError:  # a default of the trainer
-            return ""
-        events = [*konfig.history(self._cfg, path)[-1:]]
-        parts = path_grammar.parse(path)
-        for name in node if isinstance(node, konfig.ConfigDict) else ():
-            below = path_grammar.format_path((*parts, name))
-            last = konfig.history(self._cfg, below)[-1:]
-            events += [event for event in last if event.kind == "cli"]
-        return "".join(f"\n  {describe_origin(event)}" for event in events)
-
-
-def find_step_problems(cfg: konfig.ConfigDict, trainer: train.Trainer) -> list[str]:
-    """Problems of a train step and of each evaluation, without computing anything."""
+    Args:
+      cfg: The config.
+      trainer: What was built of it.
+      left_out: Paths of what could not be built.
+    """
     problems = Problems(cfg)
     for name in ("train_ds", "model", "optimizer"):
-        if getattr(trainer, name) is None and not trainer.setup.eval_only:
+        is_missing = getattr(trainer, name) is None and name not in left_out
+        if is_missing and not trainer.setup.eval_only:
             problems.messages.append(f"cfg.{name}: it is not set.")
-    if problems.messages:
+    if problems.messages or trainer.train_ds is None or trainer.model is None:
         return problems.messages
     context = None
     with problems.at("train_ds"):
@@ -62,13 +38,14 @@ def find_step_problems(cfg: konfig.ConfigDict, trainer: train.Trainer) -> list[s
             context = _context_specs(trainer, trainer.model, batch, is_training=True)
     if context is None:
         return problems.messages
-    with problems.at("optimizer"):
-        _check_optimizer(trainer, context)
+    if trainer.optimizer is not None:
+        with problems.at("optimizer"):
+            _check_optimizer(trainer, context)
     for field in ("train_losses", "train_metrics", "train_summaries"):
         _check_metrics(problems, field, getattr(trainer, field), context)
     for name, evaluator in trainer.evals.items():
         _check_evaluator(problems, trainer, name, evaluator)
-    if not problems.messages:
+    if not (problems.messages or left_out):
         with problems.at("trainstep"):
             assert_step_specs(trainer, evals=True)
     return problems.messages

@@ -50,7 +50,11 @@ def _fits(
 
 
 def accepted_names(signature: inspect.Signature) -> list[str]:
-    """The names that may be given as keywords."""
+    """The names to offer as keywords: internal ones are left out."""
+    return [name for name in _keywords(signature) if not name.startswith("_")]
+
+
+def _keywords(signature: inspect.Signature) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in signature.parameters.values() if p.kind in kinds]
 
@@ -64,7 +68,7 @@ def unexpected_names(
         p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()
     ):
         return []
-    names = accepted_names(signature)
+    names = _keywords(signature)
     return [name for name in kwargs if name not in names]
 
 

@@ -1,6 +1,9 @@
 """`kauldron run eval_shape | memory`, `check`, `data`, `runs`."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -112,6 +115,67 @@ def test_check_tells_what_is_missing(kauldron):
     assert code == 1
     assert "cfg.model: it is not set" in out
     assert "cfg.optimizer: it is not set" in out
+
+
+def test_check_reports_problems_of_every_stage_at_once(kauldron):
+    """Names that do not exist, parts that refuse, fields of the trainer, keys."""
+    flags = {
+        "--cfg.modle=1": "Did you mean 'model'?",
+        "--cfg.optimizer.b3=1": "adam has no parameter 'b3'",
+        "--cfg.checkpointer.save_interval_steps=-1": "must be at least 1, got -1",
+        "--cfg.evals.alone.runn=1": "Did you mean 'run'? It accepts: run, name",
+        "--cfg.evals.test=1": "cfg.evals.test: `trainer.evals['test']` must be",
+        "--cfg.num_train_steps=-1": "cfg.num_train_steps: `trainer.num_train_steps`",
+        "--cfg.log_metrics_every=-2": "cfg.log_metrics_every: `trainer.log_metrics",
+        "--cfg.train_metrics.norm.tensor=preds.q": "'preds' (dict) has no 'q'",
+    }
+    code, out, _ = kauldron("check", "--cfg=toy.py", *flags)
+    assert code == 1
+    assert out.splitlines()[-1] == "8 problems in toy.py"
+    for flag, words in flags.items():
+        assert words in out
+        assert f"set by {flag}" in out
+    assert "Traceback" not in out and "JAX" not in out
+
+
+def test_check_of_a_part_that_others_refer_to(kauldron, folder):
+    (folder / "refers.py").write_text(
+        (folder / "toy.py").read_text().replace("    return cfg\n", REFERENCE)
+    )
+    code, out, _ = kauldron("check", "--cfg=refers.py")
+    assert code == 1
+    assert "schedules.lr" in out and "no parameter 'vlue'" in out
+    assert "cfg.optimizer" not in out  # it only refers to what is wrong
+    assert out.splitlines()[-1] == "2 problems in refers.py"
+
+
+REFERENCE = """
+    cfg.schedules = {"lr": optax.constant_schedule(vlue=0.1)}
+    cfg.optimizer = optax.adam(cfg.ref.schedules["lr"])
+    return cfg
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variable", "platforms"), [(None, "cpu"), ("", "cpu"), ("cpu,tpu", "cpu,tpu")]
+)
+def test_check_uses_no_accelerator_unless_told(folder, variable, platforms):
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
+    if variable is not None:
+        environment["JAX_PLATFORMS"] = variable
+    program = (
+        "import jax\nfrom kauldron.main import main\n"
+        "main(['check', '--cfg=good.py'])\nprint(jax.config.jax_platforms)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+    )
+    assert result.stdout.splitlines()[-1] == platforms, result.stderr
 
 
 def test_check_of_something_else_than_a_trainer(kauldron):

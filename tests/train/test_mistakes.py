@@ -223,6 +223,10 @@ WHEN_BUILT = {
         lambda: {"evals": {"val": 3}},
         ["`trainer.evals['val']` must be an evaluator", "got int: 3"],
     ),
+    "evaluator that runs at a number": (
+        lambda: {"evals": {"val": kd.evals.Evaluator(run=3, ds=make_ds())}},
+        ["`trainer.evals['val'].run`", "`kd.evals.EveryNSteps(100)`", "got int: 3"],
+    ),
     "evaluator called train": (
         lambda: {
             "evals": {"train": kd.evals.Evaluator(run=kd.evals.Once(0), ds=make_ds())}
