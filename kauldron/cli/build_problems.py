@@ -91,14 +91,18 @@ def _try(cfg: konfig.ConfigDict, build: Build) -> set[str]:
 
 def _failing_alone(cfg: konfig.ConfigDict, build: Build) -> set[str]:
     failing = set()
+    messages: dict[str, str] = {}
     for path in _parts(cfg):
         if path in build.left_out:
             continue
         try:
             konfig.resolve(konfig.get_by_path(cfg, path))
         except Exception as error:
-            build.problems.messages.append(message_with_notes(error))
+            message = message_with_notes(error)
+            # What several parts refer to fails in each of them for the same reason.
+            messages.setdefault(message.splitlines()[-1], message)
             failing.add(path)
+    build.problems.messages += messages.values()
     return failing
 
 

@@ -45,7 +45,7 @@ def find_step_problems(
         _check_metrics(problems, field, getattr(trainer, field), context)
     for name, evaluator in trainer.evals.items():
         _check_evaluator(problems, trainer, name, evaluator)
-    if not (problems.messages or left_out):
+    if not (problems.messages or left_out or trainer.setup.eval_only):
         with problems.at("trainstep"):
             assert_step_specs(trainer, evals=True)
     return problems.messages
@@ -111,6 +111,6 @@ def _check_evaluator(
     if context is None:
         return
     for field in ("losses", "metrics", "summaries"):
-        if not evaluator._is_inherited(field):
+        if trainer.setup.eval_only or not evaluator._is_inherited(field):
             metrics = getattr(evaluator.aux, field)
             _check_metrics(problems, f"evals.{name}.{field}", metrics, context)

@@ -149,6 +149,35 @@ def test_check_of_a_part_that_others_refer_to(kauldron, folder):
     assert out.splitlines()[-1] == "2 problems in refers.py"
 
 
+def test_check_of_a_config_that_only_evaluates(kauldron, folder):
+    kauldron("train", "--cfg=toy.py", "--cfg.workdir=run", "--cfg.num_train_steps=1")
+    (folder / "looks.py").write_text(
+        (folder / "toy.py").read_text().replace("def get_config", EVAL_ONLY, 1)
+    )
+    flags = ("check", "--cfg=looks.py")
+    code, out, _ = kauldron(*flags)
+    assert code == 1
+    assert "Set `cfg.aux.workdir`" in out  # said once, though many parts need it
+    assert out.splitlines()[-1] == "1 problem in looks.py"
+    assert kauldron(*flags, "--cfg.aux.workdir=run")[0] == 0
+    code, out, _ = kauldron(
+        *flags, "--cfg.aux.workdir=run", "--cfg.evals.look.metrics.n.tensor=preds.q"
+    )
+    assert code == 1
+    assert "cfg.evals.look.metrics.n: " in out and "has no 'q'" in out
+
+
+EVAL_ONLY = """
+def get_config():
+    norm = kd.metrics.Norm(tensor="preds.y")
+    run = kd.evals.StandaloneLastCheckpoint()
+    look = kd.evals.Evaluator(
+        run=run, num_batches=1, ds=make_ds(shuffle=False), metrics={"n": norm}
+    )
+    return kd.train.Trainer.eval_only(evals={"look": look})
+
+
+def get_toy"""
 REFERENCE = """
     cfg.schedules = {"lr": optax.constant_schedule(vlue=0.1)}
     cfg.optimizer = optax.adam(cfg.ref.schedules["lr"])
