@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,7 @@ class ColumnSource:
     def __init__(self, columns: Any, *, name: str = "data"):
         self.columns = as_columns(columns, name=name)
         self._length = _common_length(self.columns, name)
-        self._flat = (
-            tuple(self.columns.items())
-            if isinstance(self.columns, dict)
-            and all(isinstance(c, np.ndarray) for c in self.columns.values())
-            else None
-        )
+        self._readers = _readers(self.columns)
 
     def __len__(self) -> int:
         return self._length
@@ -45,9 +41,29 @@ class ColumnSource:
         return record_tree.map_leaves(lambda column: column[index].copy(), self.columns)
 
     def get_batch(self, indices: np.ndarray) -> Any:
-        if self._flat is not None:
-            return {name: column.take(indices, axis=0) for name, column in self._flat}
+        if self._readers is not None:
+            return {name: read(indices) for name, read in self._readers}
         return stacking.take_rows(self.columns, indices)
+
+
+def _readers(columns: Any) -> list[tuple[str, Callable[[np.ndarray], Any]]] | None:
+    """How to read each column of a plain dict of arrays in the fastest way.
+
+    `take` is faster than an index, but copies all of an array that has gaps.
+    """
+    if type(columns) is not dict:
+        return None
+    if not all(isinstance(column, np.ndarray) for column in columns.values()):
+        return None
+    return [
+        (
+            name,
+            functools.partial(column.take, axis=0)
+            if column.flags.c_contiguous
+            else column.__getitem__,
+        )
+        for name, column in columns.items()
+    ]
 
 
 def as_columns(columns: Any, *, name: str) -> Any:

@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -114,6 +115,26 @@ def test_arrays_are_not_copied_and_a_loader_is_called_once():
     list(ds), list(ds)
     assert ds.data_source.columns["x"] is array
     assert calls == [1]
+
+
+@pytest.mark.parametrize("make", ["arrays", "in_memory"])
+@pytest.mark.parametrize("axes", [(0, 1, 2), (0, 2, 1)])
+def test_reading_a_batch_of_any_layout_does_not_copy_the_rest(make, axes):
+    array = np.arange(2000 * 8 * 9).reshape(2000, 8, 9).transpose(axes)
+    if make == "arrays":
+        ds = once(kd.data.py.Arrays, {"x": array}, batch_size=4, prefetch_batches=0)
+    else:
+        ds = kd.data.InMemoryPipeline(loader=lambda: {"x": array}, batch_size=4)
+    with iter(ds) as iterator:
+        next(iterator)
+        tracemalloc.start()
+        try:
+            batch = next(iterator)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    np.testing.assert_array_equal(batch["x"], array[4:8])
+    assert peak < array.nbytes / 10
 
 
 def test_a_field_that_is_not_there_lists_what_is():

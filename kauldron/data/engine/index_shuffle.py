@@ -41,8 +41,10 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
     if block_bits == 16 and (flat.size > 64 or size < 4096):
         # The whole block at once: from here on, encrypting is looking up.
         block = _encrypt_small_block(keys)
-        _shorten_walks(block, size)
         encrypt, out = block.take, block.take(flat)
+        if size < 3 * len(block) // 4:
+            encrypt = _further_along(block, size).take
+            out = encrypt(out)
     else:
         encrypt = _Cipher(block_bits // 2, keys)
         out = encrypt(flat.astype(encrypt.dtype))
@@ -55,15 +57,17 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
     return out.astype(np.int64, copy=False).reshape(indices.shape)
 
 
-def _shorten_walks(block: np.ndarray, size: int) -> None:
-    """Let entries lead towards where walking ends, doubling the steps each time.
+def _further_along(block: np.ndarray, size: int) -> np.ndarray:
+    """A table like the block, with several steps in one, that stays in the range.
 
     Where few items are spread over the block, walks would be thousands of steps long.
     """
+    table = block.copy()
+    table[:size] = np.arange(size)
     longest_walk = len(block) / size * math.log(size + 1)
-    for _ in range(math.ceil(math.log2(max(longest_walk / 100, 1)))):
-        further = block.take(block)
-        np.copyto(block, further, where=block >= size)
+    for _ in range(round(math.log2(longest_walk / 12))):
+        table = table.take(table)
+    return table
 
 
 class EpochOrder:
@@ -87,8 +91,9 @@ class EpochOrder:
             chunk_id, offset = divmod(index, _CHUNK)
             room = min(self._size - index, _CHUNK - offset)
             count = min(len(positions), -(-room // positions.step))
-            chunk = self._chunk(epoch, chunk_id)[offset :: positions.step][:count]
-            pieces.append(chunk + epoch * self._size)
+            stop = offset + count * positions.step
+            items = self._chunk(epoch, chunk_id)[offset : stop : positions.step]
+            pieces.append(items + epoch * self._size)
             positions = positions[count:]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 

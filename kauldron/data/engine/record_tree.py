@@ -21,7 +21,7 @@ def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
     """
     if type(tree) is np.ndarray:  # first, because it is asked for every batch
         return fn(tree)
-    if isinstance(tree, Mapping):
+    if isinstance(tree, (dict, Mapping)):  # dict first: it is much faster
         return {key: map_leaves(fn, value) for key, value in tree.items()}
     if tree is None:
         return None

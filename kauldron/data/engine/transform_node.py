@@ -88,8 +88,8 @@ class TransformNode(StreamNode):
                 return step.apply_to_columns(chunk, positions)
             except Exception as error:
                 return self._find_bad_record(step, chunk, positions, error)
-        records = chunk.as_records() if step.entry.is_ours else chunk.own_records()
-        is_fresh = chunk.is_fresh or not step.entry.is_ours
+        records = chunk.as_records() if step.is_ours else chunk.own_records()
+        is_fresh = chunk.is_fresh or not step.is_ours
         results, _ = self._apply_to_records(step, chunk, records, positions)
         changed = chunk.with_records(results, is_fresh=is_fresh)
         return _try_to_stack(changed) if chunk.records is None else changed
@@ -143,26 +143,25 @@ class _Step:
 
     def __init__(self, entry: Entry, leaf_seeds: tuple[tuple[int, int], ...]):
         self.entry = entry
+        self.is_ours = entry.is_ours
         self._method: Callable[..., Any] = getattr(entry.transform, entry.kind.value)
         has_batch_form = entry.kind in (Kind.MAP, Kind.RANDOM_MAP, Kind.FILTER)
         self._batch_method = batch_form(entry.transform) if has_batch_form else None
+        self.on_columns = self._batch_method is not None
         self._seed = record_rngs.op_seed(leaf_seeds)
-
-    @property
-    def on_columns(self) -> bool:
-        return self._batch_method is not None
 
     def apply_to_columns(self, chunk: Chunk, positions: Positions) -> Chunk:
         assert self._batch_method is not None
-        if self.entry.kind is Kind.FILTER:
-            alive = np.asarray(self._batch_method(chunk.columns), bool)
-            return chunk.select(alive.reshape(chunk.size))
-        if self.entry.kind is Kind.RANDOM_MAP:
+        kind = self.entry.kind
+        if kind is Kind.MAP:
+            columns = self._batch_method(chunk.columns)
+        elif kind is Kind.RANDOM_MAP:
             rngs = record_rngs.RecordRngs(self._seed, _rows_of(chunk, positions))
             columns = self._batch_method(chunk.columns, rngs)
         else:
-            columns = self._batch_method(chunk.columns)
-        if not self.entry.is_ours:
+            alive = np.asarray(self._batch_method(chunk.columns), bool)
+            return chunk.select(alive.reshape(chunk.size))
+        if not self.is_ours:
             _check_size(columns, chunk.size)
         return Chunk(chunk.size, columns, None, chunk.kept, chunk.is_fresh)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from kauldron.data.engine import stacking
 from kauldron.data.transforms import array_family
 
@@ -32,7 +34,7 @@ def apply_to_column(
     A field that is itself a list or a dict is not one array but several; batch methods
     need not know that: such a field goes through `map_element` record by record.
     """
-    if not isinstance(column, list | tuple | Mapping):
+    if isinstance(column, np.ndarray) or not _is_container(column):
         return map_column(column) if rngs is None else map_column(column, rngs)
     rows = stacking.unstack(column, num_records(column))
     if rngs is None:
@@ -42,3 +44,7 @@ def apply_to_column(
     if array_family.is_jax(rows[0]):
         return array_family.array_module(rows[0]).stack(rows)
     return stacking.stack(rows)
+
+
+def _is_container(column: Any) -> bool:
+    return isinstance(column, list | tuple | Mapping)

@@ -50,7 +50,7 @@ class KeyedFields:
                 f"{type(self).__name__}.__post_init__ must call"
                 " `super().__post_init__()`: the keys were never set up."
             )
-        if not isinstance(features, Mapping):
+        if not isinstance(features, (dict, Mapping)):  # dict first: it is faster
             raise TypeError(
                 f"{type(self).__name__} selects fields by key, so records must be"
                 f" dicts; got {array_family.describe(features)}."
