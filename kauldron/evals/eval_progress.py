@@ -42,9 +42,14 @@ def _group_label(strategies: Mapping[str, Any], names: list[str]) -> str:
 
 
 class EvalProgress:
-    """The last step that each evaluator has finished, in a file."""
+    """The last step that each evaluator has finished, in a file.
+
+    Attributes:
+      folder: Where the file is.
+    """
 
     def __init__(self, folder: epath.Path, names: list[str]):
+        self.folder = folder
         self._path = folder / PROGRESS_FILENAME
         # Evaluators may have run in other groups before.
         self._done = dict.fromkeys(names, -1)

@@ -179,7 +179,10 @@ class Follower:
         last = max(self._group.progress.last_step(name) for name in self._group.alive)
         which = f"a checkpoint after step {last}" if last >= 0 else "a checkpoint"
         marker = self._source.workdir / workdir_files.TRAIN_COMPLETE_FILENAME
-        return f"{which} in {self._source.checkpoint_folder}, or for {marker}"
+        is_older = max(self._source.steps(), default=last) < last
+        anew = f" (was the run begun anew? Then delete {self._group.progress.folder})"
+        where = self._source.checkpoint_folder
+        return f"{which} in {where}{anew if is_older else ''}, or for {marker}"
 
 
 def _wait_for_all(what: str) -> None:

@@ -246,6 +246,20 @@ def test_timeout_while_waiting_for_another_checkpoint(run):
     assert steps(run, "e") == [10]
 
 
+def test_run_that_was_begun_anew_is_told_what_to_delete(run):
+    trainer_of(run).continuous_eval("e")
+    (run / "train_complete.txt").unlink()
+    for step in (8, 10):
+        shutil.rmtree(run / "checkpoints" / f"ckpt_{step}")
+    evals = {"e": standalone(timeout_secs=0.1)}
+    with pytest.raises(TimeoutError, match=r"begun anew\? Then delete .*/_eval_e\)"):
+        trainer_of(run, evals=evals).continuous_eval("e")
+    shutil.rmtree(run / "_eval_e")
+    with pytest.raises(TimeoutError, match="after step 4"):
+        trainer_of(run, evals=evals).continuous_eval("e")
+    assert steps(run, "e") == [10, 4]
+
+
 def test_complete_run_without_a_checkpoint_is_an_error(run):
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(FileNotFoundError, match="complete, but there is no checkpoint"):
