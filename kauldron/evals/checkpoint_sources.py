@@ -72,8 +72,14 @@ class OwnRun(CheckpointSource):
 
     def load(self, step: int, *, workdir: epath.Path | None = None) -> TrainState:
         if workdir is not None:
-            return stored_state.load_state(self._specs, workdir=workdir, step=step)
-        return self.checkpointer.restore(self._specs, step=step)
+            state = stored_state.load_state(self._specs, workdir=workdir, step=step)
+        else:
+            state = self.checkpointer.restore(self._specs, step=step)
+        if int(state.step) != step:
+            raise ValueError(
+                f"It holds the state of step {int(state.step)}: was it renamed?"
+            )
+        return state
 
     @functools.cached_property
     def _specs(self) -> TrainState:

@@ -341,6 +341,14 @@ def test_damaged_checkpoint_is_reported_and_the_newest_good_one_used(run, caplog
     assert steps(run, "e") == [8]
 
 
+def test_renamed_checkpoint_is_reported_and_not_evaluated_as_another_step(run, caplog):
+    (run / "checkpoints" / "ckpt_4").rename(run / "checkpoints" / "ckpt_12")
+    trainer_of(run).continuous_eval("e")
+    assert "ckpt_12 cannot be read" in caplog.text
+    assert "the state of step 4: was it renamed?" in caplog.text
+    assert steps(run, "e") == [10]
+
+
 class OtherLinear(nn.Module):
     """Like the toy model, with other parameters."""
 
