@@ -27,6 +27,7 @@ def explain(
         hint = (
             _value_after_space(argument, arguments, flags)
             or _missing_dashes(argument, names)
+            or _missing_flag(argument, flags)
             or _misspelt(argument, [*flags, *options])
         )
         lines.append(f"{argument!r} is not understood.{hint}")
@@ -47,6 +48,11 @@ def _value_after_space(
 def _missing_dashes(argument: str, names: Sequence[str]) -> str:
     starts = tuple(f"{name}{sign}" for name in names for sign in (".", "="))
     return f" Did you mean --{argument}?" if argument.startswith(starts) else ""
+
+
+def _missing_flag(argument: str, flags: Sequence[str]) -> str:
+    is_file = argument.partition(":")[0].endswith((".py", ".json"))
+    return f" Did you mean {flags[0]}={argument}?" if is_file and flags else ""
 
 
 def _misspelt(argument: str, flags: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from kauldron.konfig.configdict_proxy import ConfigDictProxyObject
 from kauldron.konfig.error_prefix import error_prefix
 from kauldron.konfig.file_names import short_file
 from kauldron.konfig.qualnames import did_you_mean
+from kauldron.konfig.set_events import recording
 
 ENTRY_POINTS = ("get_config", "config")
 
@@ -58,7 +59,8 @@ def load_saved_config(file: str) -> ConfigDict:
     with error_prefix(f"{path}: "):
         if not isinstance(json.loads(text), dict):
             raise ValueError("a saved config is a JSON object.")
-        return ConfigDict.from_json(text)
+        with recording("json", path):
+            return ConfigDict.from_json(text)
 
 
 def load_module(file: str, module_name: str) -> ModuleType:

@@ -23,6 +23,7 @@ MISTAKES = {
     "module misspelt": ((*SHOW, "--cfg=my_configs.good"), ["my_configs"]),
     "flag misspelt": ((*GOOD, "--cgf.seed=1"), ["'--cgf.seed=1'", "--cfg.seed=1?"]),
     "dashes forgotten": ((*GOOD, "cfg.seed=1"), ["--cfg.seed=1?"]),
+    "flag of the file forgotten": ((*SHOW, "good.py"), ["--cfg=good.py?"]),
     "option misspelt": ((*GOOD, "--jsn"), ["--json?"]),
     "option without its value": (
         (*GOOD, "--html"),
