@@ -9,7 +9,7 @@ import jax
 import orbax.checkpoint as ocp
 import pytest
 
-from kauldron import kd, konfig
+from kauldron import kd, konfig, writers
 from kauldron.train.checkpoint_state import CheckpointState
 from kauldron.utils.chrono import Chrono
 from tests.ckpts.states import assert_equal
@@ -44,31 +44,32 @@ def _array_spec(shape):
     }
 
 
-@pytest.fixture
-def workdir(tmp_path):
-    """The files of another program, with the formats of its parts."""
-    cfg = make_cfg(tmp_path, evals={"e": standalone()})
-    (tmp_path / "config.json").write_text(cfg.to_json())
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The files of another program, with the formats of its parts, and the state."""
+    workdir = tmp_path_factory.mktemp("written")
+    cfg = make_cfg(workdir, evals={"e": standalone()})
+    (workdir / "config.json").write_text(cfg.to_json())
     spec = [["x", _array_spec((16, 4))], ["y", _array_spec((16, 2))]]
-    (tmp_path / "element_spec.json").write_text(
+    (workdir / "element_spec.json").write_text(
         json.dumps({"__qualname__": "builtins:dict", "0": spec})
     )
-    (tmp_path / "train_complete.txt").touch()
-    (tmp_path / "checkpoints" / "_SNAPSHOTS-1700000000000000000").mkdir(parents=True)
-    return tmp_path
+    (workdir / "train_complete.txt").touch()
+    (workdir / "checkpoints" / "_SNAPSHOTS-1700000000000000000").mkdir(parents=True)
+    state = konfig.resolve(cfg).init_state()
+    fields = {n: getattr(state, n) for n in TheirState.__dataclass_fields__}
+    changed = jax.tree.map(lambda leaf: leaf + STEP, fields)
+    _save(workdir, TheirState(**changed))
+    return workdir, state.replace(**changed)
 
 
-def _state(workdir):
-    """The state that is stored there."""
-    state = kd.from_workdir.get_trainer(workdir).init_state()
-    changed = jax.tree.map(lambda leaf: leaf + 1, (state.params, state.opt_state))
-    return state.replace(
-        step=state.step + STEP, params=changed[0], opt_state=changed[1]
-    )
+@pytest.fixture
+def workdir(written, tmp_path):
+    shutil.copytree(written[0], tmp_path / "run")
+    return tmp_path / "run"
 
 
-def _save(workdir, *, timer=TIMER, position=None):
-    fields = {n: getattr(_state(workdir), n) for n in TheirState.__dataclass_fields__}
+def _save(workdir, state):
     manager = ocp.CheckpointManager(
         workdir / "checkpoints",
         options=ocp.CheckpointManagerOptions(step_prefix="ckpt"),
@@ -81,45 +82,41 @@ def _save(workdir, *, timer=TIMER, position=None):
     )
     with manager:
         args = ocp.args.Composite(
-            default=ocp.args.StandardSave(TheirState(**fields)),
-            timer=ocp.args.JsonSave(timer),
-            ds_iter=ocp.args.JsonSave(position or {}),
+            default=ocp.args.StandardSave(state),
+            timer=ocp.args.JsonSave(TIMER),
+            ds_iter=ocp.args.JsonSave({"what": "only they understand"}),
         )
         manager.save(STEP, args=args)
 
 
-def test_trainer_and_state_are_read(workdir):
-    _save(workdir)
+def test_trainer_and_state_are_read(workdir, written):
     state = kd.from_workdir.get_state(workdir, optimizer=True)
-    assert_equal(state, _state(workdir))
+    assert_equal(state, written[1])
     spec = kd.from_workdir.get_element_spec(workdir)
     assert spec["x"] == kd.data.ArraySpec((16, 4), "float32")
 
 
 def test_it_is_evaluated(workdir):
-    _save(workdir)
     kd.from_workdir.get_trainer(workdir).continuous_eval("e")
     assert steps(workdir, "e") == [STEP]
 
 
-def test_another_run_starts_from_it(workdir, tmp_path_factory):
-    _save(workdir)
+def test_another_run_starts_from_it(workdir, written, tmp_path):
     loader = kd.ckpts.SimpleCheckpointLoader(workdir=workdir, load_opt_state=True)
-    other = tmp_path_factory.mktemp("other")
-    trainer = konfig.resolve(make_cfg(other)).replace(init_transform=loader)
-    assert_equal(trainer.init_state().params, _state(workdir).params)
-    assert_equal(trainer.init_state().opt_state, _state(workdir).opt_state)
+    other = konfig.resolve(make_cfg(tmp_path / "other")).replace(init_transform=loader)
+    state = other.init_state()
+    assert_equal(state.params, written[1].params)
+    assert_equal(state.opt_state, written[1].opt_state)
 
 
 @pytest.mark.parametrize(
     "timer", [TIMER, {"training_time_hours": 2.0}], ids=["newer", "older"]
 )
 def test_training_goes_on_and_says_that_the_data_begins_anew(workdir, timer, caplog):
-    _save(workdir, timer=timer, position={"what": "only they understand"})
+    (workdir / "checkpoints/ckpt_6/timer/metadata").write_text(json.dumps(timer))
     state, _ = kd.from_workdir.get_trainer(workdir).train()
     assert int(state.step) == 10
-    # Four updates more than what was stored.
-    assert int(state.opt_state[0].count) == 1 + 4
+    assert int(state.opt_state[0].count) == STEP + 4
     assert "ckpt_6 has no ds_iter that this run can read" in caplog.text
     assert sorted(p.name for p in (workdir / "checkpoints").iterdir()) == [
         "_SNAPSHOTS-1700000000000000000",
@@ -128,9 +125,9 @@ def test_training_goes_on_and_says_that_the_data_begins_anew(workdir, timer, cap
         "ckpt_8",
     ]
     key = "perf_stats/total_training_time_hours"
-    lines = (workdir / "train" / "scalars.jsonl").read_text().splitlines()
-    hours = [json.loads(line)["values"].get(key) for line in lines]
-    assert next(h for h in hours if h is not None) == pytest.approx(2.0, abs=0.05)
+    lines = writers.read_scalars(workdir / "train")
+    hours = [line["values"][key] for line in lines if key in line["values"]]
+    assert hours[0] == pytest.approx(2.0, abs=0.05)
 
 
 def test_position_beyond_the_data_names_the_way_out(tmp_path):
