@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
+from tests.ckpts.states import run_python
 from tests.evals.experiments import steps
 from tests.train.toy import make_arrays, make_ds, make_trainer
 
@@ -91,6 +92,46 @@ def test_interrupted_at_any_batch_it_computes_what_an_evaluator_does(
     np.testing.assert_array_equal(histogram, expected[1])
     assert [p.name for p in (tmp_path / "evals/c").iterdir()] == ["step_0_done"]
     assert steps(tmp_path, "c") == [0]
+
+
+KILLED = """
+    import os, signal, sys, time
+    from tests.contrib.evals.test_checkpointed_evaluator import Interrupted, make
+
+    class Killed(Interrupted):
+        def checked_step(self, index, state, batch):
+            if index == 5:
+                self.wait()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().checked_step(index, state, batch)
+
+        def wait(self):
+            folder = self._folder / "step_0" / "checkpoints" / "ckpt_3"
+            deadline = time.monotonic() + 60
+            while not folder.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+    evaluator, state = make(sys.argv[1], Killed, die_at=([],))
+    evaluator.evaluate(state, 0)
+"""
+
+
+@pytest.mark.slow
+def test_killed_process_is_continued_by_another(tmp_path, expected):
+    result = run_python(KILLED, tmp_path, check=False)
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    seen = []
+
+    class Recording(kd.contrib.evals.CheckpointedEvaluator):
+        def checked_step(self, index, state, batch):
+            seen.append(index)
+            return super().checked_step(index, state, batch)
+
+    evaluator, state = make(tmp_path, Recording)
+    values, histogram = values_of(evaluator.evaluate(state, 0))
+    assert seen == [3, 4, 5, 6, 7]
+    assert values == expected[0]
+    np.testing.assert_array_equal(histogram, expected[1])
 
 
 def test_what_was_saved_is_not_computed_again(tmp_path):
