@@ -92,10 +92,12 @@ def _positional_problems(
             f"{_name(function)} takes at most {len(slots)} positional arguments, "
             f"{len(positional)} are given.",
         )
-    for slot in slots[: len(positional)]:
+    for index, slot in enumerate(slots[: len(positional)]):
         if slot.name in named and slot.kind is not inspect.Parameter.POSITIONAL_ONLY:
             yield ArgumentProblem(
-                slot.name, f"{slot.name!r} is given by position and by name."
+                slot.name,
+                f"{slot.name!r} is given by position and by name.",
+                f"Set [{index}] instead.",
             )
 
 

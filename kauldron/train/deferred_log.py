@@ -90,12 +90,12 @@ class DeferredLog:
             listed = ", ".join(f"{key}={value}" for key, value in bad.items())
             raise FloatingPointError(f"Loss not finite at step {step}: {listed}.")
         if bad and self._was_finite:
-            status.warn(
+            status.log_warning(
                 f"Loss not finite at step {step}: {', '.join(bad)}. Training goes on; "
                 "`cfg.on_nonfinite='raise'` stops it."
             )
         elif not bad and not self._was_finite:
-            status.warn(f"All losses are finite again at step {step}.")
+            status.log_warning(f"All losses are finite again at step {step}.")
         self._was_finite = not bad
 
 

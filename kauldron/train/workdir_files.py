@@ -146,12 +146,15 @@ def write_train_complete(
 
 
 def read_train_complete(workdir: epath.PathLike) -> dict[str, Any] | None:
-    """The marker's content; `{}` if it is empty, `None` if the run is not complete."""
+    """The marker's content; `{}` if it has none, `None` if the run is not complete."""
     path = epath.Path(workdir) / TRAIN_COMPLETE_FILENAME
     if not path.exists():
         return None
-    text = path.read_text().strip()
-    return json.loads(text) if text else {}
+    try:
+        content = json.loads(path.read_text())
+    except ValueError:  # empty in workdirs of older versions, or damaged
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def remove_train_complete(workdir: epath.PathLike) -> None:

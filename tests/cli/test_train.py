@@ -106,6 +106,10 @@ MISTAKES = {
         (*TOY, "--cfg.optimizer.b3=1", "--cfg.modle=1"),
         ["cfg.optimizer.b3", "cfg.modle", "'model'"],
     ),
+    "argument by position and by name": (
+        (*TOY, "--cfg.optimizer.learning_rate=1e-3"),
+        ["cfg.optimizer.learning_rate", "by position and by name. Set [0] instead."],
+    ),
     "unknown evaluator": ((*TOY, "--eval_names=tset"), ["'tset'", "test, alone"]),
     "neither true nor false": ((*TOY, "--distributed=maybe"), ["--distributed"]),
     "jax setting misspelt": ((*TOY, "--jax_debug_nan"), ["--jax_debug_nans?"]),

@@ -1,6 +1,7 @@
 """What `trainer.train()` does, step by step."""
 
 import json
+import re
 
 import jax
 import numpy as np
@@ -8,7 +9,7 @@ import optax
 import pytest
 
 from kauldron import kd, writers
-from tests.train.toy import make_ds, make_trainer
+from tests.train.toy import make_arrays, make_ds, make_trainer
 
 
 def _points(workdir, collection="train", key="losses/l2"):
@@ -97,8 +98,6 @@ def test_dropout_continues_with_the_keys_of_the_step(tmp_path):
 
 
 def test_in_memory_pipeline_resumes_at_its_position(tmp_path):
-    from tests.train.toy import make_arrays
-
     ds = kd.data.InMemoryPipeline(loader=make_arrays, shuffle=True, batch_size=16)
     whole, _ = make_trainer(tmp_path / "whole", train_ds=ds).train()
     half = make_trainer(tmp_path / "half", train_ds=ds, stop_after_steps=7)
@@ -170,11 +169,39 @@ def test_marker_of_completion_tells_the_step_and_goes_when_training_goes_on(tmp_
     assert (tmp_path / "train_complete.txt").exists()
 
 
-def test_nonfinite_loss_warns_and_goes_on(tmp_path):
+def test_nonfinite_loss_warns_once_and_goes_on(tmp_path, caplog):
     trainer = make_trainer(tmp_path, optimizer=optax.sgd(1e30), log_metrics_every=1)
-    with pytest.warns(UserWarning, match="not finite at step"):
+    with caplog.at_level("WARNING", logger="kauldron"):
         state, _ = trainer.train()
     assert int(state.step) == 10
+    [record] = caplog.records
+    assert re.match(
+        r"Loss not finite at step \d: losses/l2, losses/total\. Training goes on",
+        record.getMessage(),
+    )
+
+
+def test_recovery_of_the_loss_is_told(tmp_path, caplog):
+    ds = make_ds(shuffle=False).map(_spoil_third_batch)
+    trainer = make_trainer(tmp_path, train_ds=ds, optimizer=optax.set_to_zero())
+    with caplog.at_level("WARNING", logger="kauldron"):
+        trainer.replace(log_metrics_every=1, num_train_steps=6).train()
+    told = [record.getMessage() for record in caplog.records]
+    assert told[0].startswith("Loss not finite at step 2: losses/l2")
+    assert told[1] == "All losses are finite again at step 3."
+    assert len(told) == 2
+
+
+def _spoil_third_batch(batch):
+    is_third = batch["x"][0, 0] == make_arrays()["x"][32, 0]
+    return batch | {"y": batch["y"] * np.nan} if is_third else batch
+
+
+def test_nonfinite_loss_can_be_ignored(tmp_path, caplog):
+    trainer = make_trainer(tmp_path, optimizer=optax.sgd(1e30), log_metrics_every=1)
+    with caplog.at_level("WARNING", logger="kauldron"):
+        trainer.replace(on_nonfinite="ignore").train()
+    assert not caplog.records
 
 
 def test_nonfinite_loss_can_stop_the_run(tmp_path):

@@ -121,6 +121,21 @@ def test_start_without_a_checkpoint_replaces_what_an_earlier_one_logged(tmp_path
     assert [start["step"] for start in info["starts"]] == [0, 0]
 
 
+@pytest.mark.parametrize("content", ["", '{"step', "[1]"])
+def test_damaged_files_do_not_keep_a_run_from_going_on(tmp_path, content):
+    evals = {
+        "final": kd.evals.Evaluator(run=kd.evals.Final(), ds=make_ds(num_epochs=1))
+    }
+    make_trainer(tmp_path, num_train_steps=2, evals=evals).train()
+    for name in ("train_complete.txt", "run_info.json"):
+        (tmp_path / name).write_text(content)
+    make_trainer(tmp_path, num_train_steps=2, evals=evals).train()
+    assert json.loads((tmp_path / "train_complete.txt").read_text())["step"] == 2
+    info = json.loads((tmp_path / "run_info.json").read_text())
+    assert [start["step"] for start in info["starts"]] == [2]
+    assert _steps(tmp_path, "final") == [2]
+
+
 def test_renamed_checkpoint_is_refused_with_both_steps(tmp_path):
     trainer = make_trainer(tmp_path, num_train_steps=1, writer=None)
     trainer.train()
