@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
-from kauldron.data.transforms.array_family import as_array
+from kauldron.data.transforms.array_family import as_array, is_integer
 from kauldron.data.transforms.cast import cast
 from kauldron.data.transforms.dtypes import DType, as_dtype
 
@@ -29,6 +30,7 @@ class _Arithmetic(ElementWiseTransform, abc.ABC):
     def _numbers(self) -> tuple[Numbers, ...]:
         return ()
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         return self._compute(as_array(element))
 
@@ -65,7 +67,7 @@ class AddBias(_Arithmetic):
         return (self.bias,)
 
     def _compute(self, array: Any) -> Any:
-        return array + _operand(self.bias)
+        return array + _operand(self.bias, array)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ class Scale(_Arithmetic):
         return (self.factor,)
 
     def _compute(self, array: Any) -> Any:
-        return array * _operand(self.factor)
+        return array * _operand(self.factor, array)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,7 +116,8 @@ class Standardize(_Arithmetic):
         return (self.mean, self.std)
 
     def _compute(self, array: Any) -> Any:
-        return (array - _operand(self.mean)) / _operand(self.std)
+        mean, std = (_operand(numbers, array) for numbers in self._numbers())
+        return (array - mean) / std
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,6 +201,8 @@ def _tuples(numbers: Any) -> Any:
     return tuple(map(_tuples, numbers)) if isinstance(numbers, list) else numbers
 
 
-def _operand(numbers: Numbers) -> Any:
-    """Scalars stay Python numbers, which do not widen the dtype of the field."""
-    return np.asarray(numbers) if isinstance(numbers, tuple) else numbers
+def _operand(numbers: Numbers, array: Any) -> Any:
+    """Numbers that do not widen the dtype of a field of floats."""
+    if not isinstance(numbers, tuple):
+        return numbers
+    return np.asarray(numbers, None if is_integer(array) else array.dtype)

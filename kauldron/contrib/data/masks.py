@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
 from kauldron.data.transforms.array_family import as_array
 from kauldron.data.transforms.cast import cast
@@ -112,6 +113,7 @@ class CreateMeshGridMask(CreateMask):
         super().__post_init__()
         object.__setattr__(self, "shape", tuple(self.shape))
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         return self._mask(as_array(element), num_batch_axes=0)
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from kauldron.contrib.data.image_arrays import as_images
+from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
 from kauldron.data.transforms.array_family import array_module, as_array
 
@@ -41,6 +42,7 @@ class PadImage(ElementWiseTransform):
             )
         object.__setattr__(self, "pad", pad)
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         return self._pad(as_images(element, self))
 
@@ -87,6 +89,7 @@ class PadAxisToFixedSize(ElementWiseTransform):
 
     traceable = True
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         return self._pad(as_array(element), num_batch_axes=0)
 

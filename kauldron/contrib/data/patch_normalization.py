@@ -8,6 +8,7 @@ from typing import Any
 import einops
 import numpy as np
 
+from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
 from kauldron.data.transforms.array_family import as_array
 from kauldron.data.transforms.cast import cast
@@ -33,6 +34,7 @@ class VideoMAENormalization(ElementWiseTransform):
         super().__post_init__()
         object.__setattr__(self, "patch_size", tuple(self.patch_size))
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         sizes = dict(zip("abd", self.patch_size))
         split, together = "(t a) (h b) (w d) c", "t h w a b d c"

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from kauldron.contrib.data.image_arrays import as_images
+from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
 from kauldron.data.transforms.array_family import array_module
 from kauldron.data.transforms.resize import as_size
@@ -35,6 +36,7 @@ class ThreeSpatialCrop(ElementWiseTransform):
         size = (self.size,) * 2 if isinstance(self.size, int) else self.size
         object.__setattr__(self, "size", as_size(size, "size"))
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         return self._crop(as_images(element, self), num_batch_axes=0)
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
 from kauldron.data.transforms.array_family import array_module, as_array
 
@@ -17,6 +18,7 @@ class _Stack(ElementWiseTransform):
     _min_rank: ClassVar[int]  # smaller entries get axes in front
     traceable = True
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         parts = [as_array(part) for part in element]
         if not parts:

@@ -9,6 +9,7 @@ from typing import Any
 import einops
 import numpy as np
 
+from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform, Rearrange
 from kauldron.data.transforms.array_family import array_module, as_array
 from kauldron.data.transforms.rearrange import batch_pattern
@@ -201,6 +202,7 @@ class RepeatFrames(ElementWiseTransform):
                 f"RepeatFrames(divisible_by={self.divisible_by}): expected 1 or more."
             )
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         return self._repeat(as_array(element), axis=0)
 
@@ -224,6 +226,7 @@ class ExtractInitialFixedLengthClip(ElementWiseTransform):
 
     num_frames: int
 
+    @takes_tensors
     def map_element(self, element: Any) -> Any:
         if len(element) == 0:
             raise ValueError("There is no frame to tell the size of the clip.")

@@ -115,6 +115,19 @@ def test_arithmetic_values():
     assert result.tolist() == [-0.5, 0, 1]
 
 
+@pytest.mark.parametrize(
+    "transform",
+    [
+        C.AddBias(key="x", bias=[1.0, 2.0]),
+        C.Scale(key="x", factor=[1.0, 2.0]),
+        C.Standardize(key="x", mean=[1.0, 2.0], std=[3.0, 4.0]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_numbers_per_channel_keep_the_dtype_of_floats(transform, dtype):
+    assert transform.map({"x": np.ones((3, 2), dtype)})["x"].dtype == dtype
+
+
 def test_string_field_that_exists():
     with pytest.raises(KeyError, match="already has"):
         C.AddStringField(key="x", value="a").map({"x": 1})
