@@ -144,13 +144,18 @@ def train(workdir, ds, num_steps):
     }
 
 
-@pytest.mark.parametrize("first, then", [("arrays", "arrays"), ("arrays", "records")])
 @pytest.mark.parametrize(
-    "changes", [{}, {"num_workers": 2}, {"batch_size": 16}, {"prefetch_batches": 0}]
+    "kind, changes",
+    [
+        ("arrays", {}),
+        ("arrays", {"batch_size": 16}),
+        ("records", {"prefetch_batches": 0}),
+        ("records", {"num_workers": 2, "batch_size": 4}),
+    ],
 )
-def test_a_trainer_goes_on_with_the_next_record(tmp_path, first, then, changes):
-    train(tmp_path, make_ds(first), 3)
-    used = train(tmp_path, make_ds(then, **changes), 6)
+def test_a_trainer_goes_on_with_the_next_record(tmp_path, kind, changes):
+    train(tmp_path, make_ds("arrays"), 3)
+    used = train(tmp_path, make_ds(kind, **changes), 6)
     stream = np.concatenate([b["x"] for b in make_ds("arrays", seed=3).take(20)])
     size = changes.get("batch_size", 8)
     starts = [0, 8, 16] + [24 + size * i for i in range(3)]
