@@ -1,6 +1,7 @@
 """Pipelines as parts of a trainer and of its config."""
 
 import dataclasses
+import sys
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ from absl import flags
 from flax import linen as nn
 
 from kauldron import kd, konfig, kontext, writers
+from tests.evals import experiments
 
 NUMBERS = np.random.default_rng(0).normal(size=64).astype(np.float32)
 
@@ -67,6 +69,29 @@ def test_a_spec_data_set_is_enough_to_make_the_state():
     )
     assert trainer.init_state().params["dense"]["kernel"].shape == (1, 1)
     assert trainer.train_ds.element_spec == spec
+
+
+def test_evaluating_an_earlier_run_needs_its_spec_and_no_tensorflow(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # cannot be imported
+    konfig.resolve(experiments.make_cfg(tmp_path / "run", num_train_steps=1)).train()
+    cfg = experiments.kd.train.Trainer.eval_only(
+        evals={
+            "all": experiments.kd.evals.Evaluator(
+                run=experiments.kd.evals.StandaloneLastCheckpoint(),
+                ds=experiments.eval_data(),
+            )
+        }
+    )
+    cfg.aux.workdir = str(tmp_path / "run")
+    cfg.workdir = str(tmp_path / "eval")
+    trainer = konfig.resolve(cfg)
+    assert isinstance(trainer.train_ds, kd.data.ElementSpecDataset)
+    assert trainer.train_ds.element_spec == trainer.evals["all"].ds.element_spec
+    (batch,) = trainer.train_ds
+    assert not batch["x"].any()
+    assert trainer.init_state().params["dense"]["kernel"].shape == (4, 2)
 
 
 CONFIG = """
