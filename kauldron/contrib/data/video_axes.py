@@ -13,11 +13,10 @@ from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform, Rearrange
 from kauldron.data.transforms.array_family import array_module, as_array
 from kauldron.data.transforms.rearrange import batch_pattern
-from kauldron.utils.immutabledict import ImmutableDict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Repeat(ElementWiseTransform):
+class Repeat(Rearrange):
     """`einops.repeat` of a field.
 
     Attributes:
@@ -31,15 +30,7 @@ class Repeat(ElementWiseTransform):
              [2, 2]])}
     """
 
-    pattern: str
-    axes_lengths: Mapping[str, int] = ImmutableDict()
-
     traceable = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "axes_lengths", ImmutableDict(self.axes_lengths))
-        batch_pattern(self.pattern)  # raises for what is no pattern
 
     def map_element(self, element: Any) -> Any:
         return einops.repeat(as_array(element), self.pattern, **self.axes_lengths)
