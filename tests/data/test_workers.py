@@ -97,15 +97,17 @@ def test_data_smaller_than_one_batch_per_worker_is_all_there():
     assert sorted(x for batch in ds for x in batch["x"].tolist()) == list(range(5))
 
 
+@pytest.mark.parametrize("remainder", ["drop", "keep", "pad"])
 @pytest.mark.parametrize("prefetch_batches", [1, 4])
-def test_the_stream_is_the_same_with_background_threads(prefetch_batches):
+def test_the_stream_is_the_same_with_background_threads(prefetch_batches, remainder):
     @dataclasses.dataclass
     class ReadOptions:
         num_threads: int
         prefetch_buffer_size: int = 500
 
-    expected = list(make_ds(50, prefetch_batches=0))
-    ds = make_ds(50, prefetch_batches=prefetch_batches)
+    inline = make_ds(50, prefetch_batches=0, batch_drop_remainder=remainder)
+    expected = list(inline)
+    ds = dataclasses.replace(inline, prefetch_batches=prefetch_batches)
     assert_same(list(ds), expected)
     threads = dataclasses.replace(ds, read_options=ReadOptions(num_threads=4))
     assert_same(list(threads), expected)
