@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import os
 import tempfile
+from typing import TYPE_CHECKING
 
 from kauldron import konfig
 from kauldron.cli.commands import OK
@@ -19,6 +20,9 @@ from kauldron.cli.trainer_loading import (
     start_distributed,
 )
 from kauldron.cli.usage_errors import UsageError
+
+if TYPE_CHECKING:
+    from kauldron.train import Trainer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +49,21 @@ def run(args: argparse.Namespace) -> int:
 
             evaluate(trainer, args.eval_names, args.cfg)
             return OK
+        _check_workdir(trainer)
         command = Train(cfg, origin)
         vars(command)["trainer"] = trainer
         return command()
+
+
+def _check_workdir(trainer: Trainer) -> None:
+    from kauldron.train.setup import make_writable
+    from kauldron.utils import status
+
+    try:
+        if status.is_lead_host:
+            make_writable(trainer.workdir)
+    except OSError as error:
+        raise UsageError(str(error)) from error
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

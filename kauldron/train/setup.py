@@ -80,7 +80,7 @@ class Setup:
                 "`--cfg.workdir=...`."
             )
         if status.is_lead_host:
-            _make_writable(trainer.workdir)
+            make_writable(trainer.workdir)
         _use_compilation_cache(self.compilation_cache_dir)
         _hide_gpus_from_tensorflow()
 
@@ -89,7 +89,7 @@ class Setup:
         status.log_status(msg)
 
 
-def _make_writable(workdir: epath.Path) -> None:
+def make_writable(workdir: epath.Path) -> None:
     """Create the folder; find out now, not after the first hour, if nothing can be kept."""
     try:
         workdir.mkdir(parents=True, exist_ok=True)

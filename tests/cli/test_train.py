@@ -101,6 +101,14 @@ def test_debugger_opens_where_the_error_was_raised(kauldron, monkeypatch, flag):
 
 MISTAKES = {
     "no workdir": (("--cfg=toy.py",), ["--cfg.workdir=path/to/run"]),
+    "workdir is a file": (
+        ("--cfg=toy.py", "--cfg.workdir=good.py"),
+        ["The workdir cannot be written", "`cfg.workdir`", "'good.py'"],
+    ),
+    "workdir below a file": (
+        ("--cfg=toy.py", "--cfg.workdir=good.py/run"),
+        ["The workdir cannot be written", "Not a directory", "'good.py/run'"],
+    ),
     "not a trainer": (("--cfg=good.py",), ["good.py describes", "Trainer"]),
     "every problem at once": (
         (*TOY, "--cfg.optimizer.b3=1", "--cfg.modle=1"),
