@@ -68,6 +68,8 @@ def bad_input(source: ConfigSource) -> Iterator[None]:
     """
     try:
         yield
+    except UsageError:
+        raise
     except Exception as error:
         file = split_argument(source.file)[0] if source.file else None
         raise UsageError(describe(error, file)) from error

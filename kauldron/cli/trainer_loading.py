@@ -11,6 +11,7 @@ from kauldron.cli import job_processes
 from kauldron.cli.commands import OK
 from kauldron.cli.config_loading import bad_input, load_config
 from kauldron.cli.config_origin import ConfigOrigin
+from kauldron.cli.error_descriptions import message_with_notes
 from kauldron.cli.sub_command import SubCommand
 from kauldron.cli.usage_errors import UsageError
 from kauldron.konfig.config_sources import ConfigSource
@@ -72,7 +73,7 @@ def build_trainer(cfg: konfig.ConfigDict, source: ConfigSource) -> Trainer:
     if problems:
         raise UsageError("\n".join(map(str, problems)))
     with bad_input(source):
-        trainer = konfig.resolve(cfg)
+        trainer = _resolve(cfg)
     from kauldron.train import Trainer
 
     if not isinstance(trainer, Trainer):
@@ -81,6 +82,18 @@ def build_trainer(cfg: konfig.ConfigDict, source: ConfigSource) -> Trainer:
             "`kd.train.Trainer`."
         )
     return trainer
+
+
+def _resolve(cfg: konfig.ConfigDict) -> Any:
+    try:
+        return konfig.resolve(cfg)
+    except Exception as error:
+        from kauldron.cli.build_problems import build_what_can_be
+
+        problems = build_what_can_be(cfg).problems.messages
+        if problems in ([], [message_with_notes(error)]):
+            raise
+        raise UsageError("\n".join(problems)) from error
 
 
 def run_on_trainer(command: type[SubCommand], source: ConfigSource) -> int:

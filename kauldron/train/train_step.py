@@ -25,6 +25,7 @@ from kauldron.train.rng_streams import hint_at_missing_streams
 from kauldron.train.train_state import TrainState
 from kauldron.utils import config_util
 from kauldron.utils.checkify_ignore import checkify_ignore
+from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -120,7 +121,11 @@ class TrainStep(config_util.UpdateFromRootCfg):
                 capture_intermediates=True,
             )
 
-        with self.sharding.set_global_mesh(), hint_at_missing_streams():
+        with (
+            self.sharding.set_global_mesh(),
+            hint_at_missing_streams(),
+            error_prefix(lambda: f"Initialising {type(self.model).__name__} failed: "),
+        ):
             variables = dict(init(self.rng_streams.init_rngs(), args, kwargs))
         variables.pop("intermediates", None)
         params = variables.pop("params", {})
@@ -134,7 +139,10 @@ class TrainStep(config_util.UpdateFromRootCfg):
 
     @functools.partial(jax.jit, static_argnames=("self",), donate_argnames=("state",))
     def _init_optimizer(self, state: TrainState) -> TrainState:
-        with self.sharding.set_global_mesh():
+        with (
+            self.sharding.set_global_mesh(),
+            error_prefix("Initialising `trainer.optimizer` failed: "),
+        ):
             state = state.replace(opt_state=self.optimizer.init(state.params))
         return self._constrain(state)
 

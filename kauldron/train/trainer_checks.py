@@ -86,6 +86,15 @@ def check(trainer: Trainer) -> None:
         )
 
 
+def check_run(name: str, run: Any) -> None:
+    """Refuse an evaluator that does not know when to run."""
+    if isinstance(run, type) or not hasattr(run, "should_eval_in_train"):
+        raise ValueError(
+            f"`trainer.evals[{name!r}].run` must say when to run, such as "
+            f"`kd.evals.EveryNSteps(100)`, got {_describe(run)}"
+        )
+
+
 def _check_integers(trainer: Trainer) -> None:
     for name, expected in _INTEGERS.items():
         value = getattr(trainer, name)

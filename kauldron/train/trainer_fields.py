@@ -138,12 +138,7 @@ def _named_evals(trainer: Trainer) -> Mapping[str, Any]:
                 f"`trainer.evals[{name!r}]` must be an evaluator (a subclass of "
                 f"kd.evals.EvaluatorBase), got {type(evaluator).__name__}: {evaluator!r}"
             )
-        if not hasattr(evaluator.run, "should_eval_in_train"):
-            raise ValueError(
-                f"`trainer.evals[{name!r}].run` must say when to run, such as "
-                f"`kd.evals.EveryNSteps(100)`, got {type(evaluator.run).__name__}: "
-                f"{evaluator.run!r}"
-            )
+        trainer_checks.check_run(name, evaluator.run)
         evals[name] = evaluator.with_name(name).update_from_root_cfg(trainer)
     if evals == dict(trainer.evals) and isinstance(trainer.evals, ImmutableDict):
         return trainer.evals

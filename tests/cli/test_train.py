@@ -114,6 +114,14 @@ MISTAKES = {
         (*TOY, "--cfg.optimizer.b3=1", "--cfg.modle=1"),
         ["cfg.optimizer.b3", "cfg.modle", "'model'"],
     ),
+    "every field at once": (
+        (*TOY, "--cfg.num_train_steps=-1", "--cfg.schedules.lr=3"),
+        [
+            "cfg.num_train_steps: `trainer.num_train_steps` must be at least 0, got -1",
+            "set by --cfg.num_train_steps=-1",
+            "cfg.schedules.lr: `trainer.schedules['lr']` must be a function of the step",
+        ],
+    ),
     "argument by position and by name": (
         (*TOY, "--cfg.optimizer.learning_rate=1e-3"),
         ["cfg.optimizer.learning_rate", "by position and by name. Set [0] instead."],

@@ -227,6 +227,10 @@ WHEN_BUILT = {
         lambda: {"evals": {"val": kd.evals.Evaluator(run=3, ds=make_ds())}},
         ["`trainer.evals['val'].run`", "`kd.evals.EveryNSteps(100)`", "got int: 3"],
     ),
+    "evaluator that runs at a class": (
+        lambda: {"evals": {"val": kd.evals.Evaluator(run=kd.evals.Once, ds=make_ds())}},
+        ["`trainer.evals['val'].run`", "got the class Once itself: call it."],
+    ),
     "evaluator called train": (
         lambda: {
             "evals": {"train": kd.evals.Evaluator(run=kd.evals.Once(0), ds=make_ds())}
@@ -273,6 +277,14 @@ BY_SHAPES = {
     "key of the model reads its own output": (
         lambda: {"model": Linear(x="preds.x")},
         ["x = 'preds.x'", "The context has no `preds`"],
+    ),
+    "model without outputs": (
+        lambda: {"model": Linear(x="batch.x", size=-1)},
+        ["Initialising Linear failed: "],
+    ),
+    "optimizer that does not fit": (
+        lambda: {"optimizer": optax.masked(optax.sgd(1.0), {"other": True})},
+        ["Initialising `trainer.optimizer` failed: "],
     ),
     "key of a loss misspells a prediction": (
         lambda: l2(preds="preds.yy"),
