@@ -69,7 +69,8 @@ class Trainer(config_util.BaseConfig, konfig.WithRef):
       xm_job: Parameters of the launcher; never resolved.
       raw_cfg: The config that this trainer was resolved from.
       on_nonfinite: What to do when a loss is NaN or infinite.
-      steps_per_dispatch: How many steps to run in one compiled call; `"auto"` measures.
+      steps_per_dispatch: How many steps to run in one compiled call; `"auto"` estimates
+        what pays.
     """
 
     __konfig_resolve_exclude_fields__ = ("xm_job",)
