@@ -10,6 +10,9 @@ from typing import Any
 # none of these: it is also set where only one process of an allocation runs.
 _PROCESS_COUNTS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "JAX_NUM_PROCESSES")
 
+# When one process dies, the others notice it after so long, and end.
+_HEARTBEAT_SECONDS = 40
+
 
 def start_distributed(*, force: bool = False) -> None:
     """Join the other processes, before any device is touched.
@@ -21,7 +24,9 @@ def start_distributed(*, force: bool = False) -> None:
     if options is not None:
         import jax
 
-        jax.distributed.initialize(**options)
+        jax.distributed.initialize(
+            **options, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
+        )
 
 
 def distributed_options(

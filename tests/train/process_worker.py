@@ -3,9 +3,10 @@
 python -m tests.train.process_worker PORT INDEX COUNT WORKDIR [key=value ...]
 """
 
+import os
 import sys
 
-import jax
+from kauldron.cli import job_processes
 
 
 def make(workdir, **changes):
@@ -26,7 +27,11 @@ def make(workdir, **changes):
 
 
 def main(port, index, count, workdir, *options):
-    jax.distributed.initialize(f"localhost:{port}", int(count), int(index))
+    os.environ["JAX_COORDINATOR_ADDRESS"] = f"localhost:{port}"
+    os.environ["KXM_NUM_PROCESSES"] = count
+    os.environ["KXM_PROCESS_ID"] = index
+    job_processes._HEARTBEAT_SECONDS = 10  # tests shall not wait for long
+    job_processes.start_distributed()
     changes = {key: int(value) for key, value in (o.split("=") for o in options)}
     state, _ = make(workdir, **changes).train()
     kernel = state.params["dense"]["kernel"].addressable_data(0)

@@ -97,3 +97,31 @@ def test_notice_to_one_process_stops_all_after_saving(tmp_path):
         for path in (tmp_path / "checkpoints").glob("ckpt_*")
     ]
     assert f"Stopped at step {max(steps)}" in outputs[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dead", [0, 1], ids=["the first", "the second"])
+def test_death_of_one_process_ends_the_other_and_a_new_start_continues(tmp_path, dead):
+    workers = _start(tmp_path, num_train_steps=10**6, log_metrics_every=10)
+    for line in workers[0].stdout:
+        if "[20] collection=train" in line:
+            workers[dead].send_signal(signal.SIGKILL)
+            break
+    output, _ = workers[1 - dead].communicate(timeout=240)
+    workers[dead].communicate()
+    assert workers[1 - dead].returncode != 0, output
+    assert "another task died" in output
+    assert not (tmp_path / "train_complete.txt").exists()
+    newest = max(_saved_steps(tmp_path))
+    stop = newest + 3
+    assert f"done {stop} " in _finish(
+        _start(tmp_path, num_train_steps=10**6, stop_after_steps=stop)
+    )
+
+
+def _saved_steps(workdir):
+    return [
+        int(path.name.removeprefix("ckpt_"))
+        for path in (workdir / "checkpoints").glob("ckpt_*")
+        if path.name.removeprefix("ckpt_").isdigit()
+    ]
