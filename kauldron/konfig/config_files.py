@@ -99,7 +99,7 @@ def _load_file(file: str, module_name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    _make_importable(os.path.dirname(path))
+    make_importable(os.path.dirname(path))
     before = sys.modules.get(module_name)
     sys.modules[module_name] = module
     try:
@@ -116,8 +116,8 @@ def _load_file(file: str, module_name: str) -> ModuleType:
     return module
 
 
-def _make_importable(folder: str) -> None:
-    """Lets a config file import what lies beside it, as a script can.
+def make_importable(folder: str) -> None:
+    """Lets a config import what lies in a folder, as a script can import what is beside it.
 
     It stays so: what the config names is imported when it is resolved. The folder comes
     last, so that it hides no installed module.

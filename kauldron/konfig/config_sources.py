@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,9 @@ class ConfigSource:
     def build(self) -> ConfigDict:
         """Loads the file, calls its `get_config` and applies the overrides.
 
+        For a module and for a saved config the working directory becomes importable, as
+        `python -m` makes it; for a file, the file's folder.
+
         Raises:
           OSError: There is no such file.
           KeyError, TypeError, ValueError, FlagOrderError: An override is wrong; the
@@ -44,6 +48,8 @@ class ConfigSource:
         if self.file is None:
             raise ValueError(f"No config was given: --{self.name}=path/to/config.py")
         file, argument = config_files.split_argument(self.file)
+        if not file.endswith(".py"):
+            config_files.make_importable(os.getcwd())
         if not config_files.is_saved_config(file):
             module = config_files.load_module(file, f"{self.name}_config")
             return build_config(module, argument, self.overrides)

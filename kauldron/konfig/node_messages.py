@@ -30,10 +30,13 @@ def node_name(node: Node) -> str:
 
 def missing_field(node: Node, key: Key) -> str:
     """There is no such field; the nearest, or else all that there are."""
-    names = [str(name) for name in raw_fields(node)]
+    fields = raw_fields(node)
+    names = [str(name) for name in fields]
     hint = did_you_mean(key, names)
     if not hint:
         hint = f" It has: {', '.join(names)}." if names else " It is empty."
+        if QUALNAME_KEY in fields:
+            hint += " This is a call that was not made yet: `konfig.resolve` makes it."
     return f"{node_name(node)} has no field {key!r}.{hint}"
 
 

@@ -209,18 +209,36 @@ def unconfigurable_message(error: Unconfigurable, place: str) -> str:
     ]
     if error.reason:
         lines.append(f"Reason: {error.reason}.")
-    lines += [
-        "- Was its module imported outside of `with konfig.imports():`?",
-        "- In a notebook, wrap the assignment in `with konfig.mock_modules():`.",
+    return "\n".join(lines + [f"- {hint}" for hint in _hints(value)])
+
+
+def _hints(value: Any) -> list[str]:
+    """What its author may have meant."""
+    notebook = "In a notebook, wrap the assignment in `with konfig.mock_modules():`."
+    if hasattr(value, "__array__") and not isinstance(value, type):
+        return [
+            "Write the numbers as a list, or name a function that makes the array, of a "
+            "module that is imported inside of `with konfig.imports():`.",
+            notebook,
+        ]
+    if "<" in getattr(value, "__qualname__", ""):  # a lambda, or inside of a function
+        return [
+            "Define it at the top of a module, import the module inside of "
+            "`with konfig.imports():`, and name it from there.",
+            notebook,
+        ]
+    hints = [
+        "Was its module imported outside of `with konfig.imports():`?",
+        notebook,
     ]
     target = value if hasattr(value, "__qualname__") else type(value)
     module = _module_that_has(target)
     if module is not None:
-        lines.append(
-            f"- If you imported {target.__name__!r} directly, import its module "
+        hints.append(
+            f"If you imported {target.__name__!r} directly, import its module "
             f"instead: `import {module}`, then `{module}.{target.__name__}`."
         )
-    return "\n".join(lines)
+    return hints
 
 
 def _module_that_has(target: Any) -> str | None:

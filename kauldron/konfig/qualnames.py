@@ -14,6 +14,15 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
+_NOT_FOUND_HINT = (
+    " Is it installed? A module that is not has to be in the folder where you start, or"
+    " in PYTHONPATH."
+)
+_CONFIG_FILE_HINT = (
+    " It is the config file itself, which is known under this name only when it is given"
+    " as --cfg=path/to/config.py. Move what a saved config needs to a module of its own."
+)
+
 
 def split_qualname(qualname: str) -> tuple[str, str | None]:
     """The module part and the attribute part (`None` without a colon).
@@ -105,9 +114,10 @@ def _import_longest(names: list[str]) -> tuple[ModuleType, int]:
                 raise  # the module exists, but something it imports does not
             first_error = first_error or error
     assert first_error is not None
+    needed_for = f" (needed for {'.'.join(names)!r})" if len(names) > 1 else ""
+    hint = _CONFIG_FILE_HINT if names[0] == "cfg_config" else _NOT_FOUND_HINT
     raise ModuleNotFoundError(
-        f"There is no module {names[0]!r} (needed for {'.'.join(names)!r}).",
-        name=names[0],
+        f"There is no module {names[0]!r}{needed_for}.{hint}", name=names[0]
     ) from None
 
 

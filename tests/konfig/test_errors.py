@@ -5,6 +5,7 @@ import pickle
 import sys
 import traceback
 
+import numpy as np
 import optax as real_optax
 import pytest
 
@@ -95,6 +96,20 @@ def real_function():
 def a_lambda():
     cfg = config(a={})
     cfg.a.fn = lambda x: x
+
+
+def an_array():
+    cfg = config(a={})
+    cfg.a.x = np.ones(3)
+
+
+def method_of_a_call():
+    optax.adam(0.1).init
+
+
+def part_of_a_config_file_that_is_not_loaded():
+    sys.modules.pop("cfg_config", None)
+    konfig.resolve(config(x={"__qualname__": "cfg_config:Model"}))
 
 
 def text_for_a_number():
@@ -231,7 +246,14 @@ MISTAKES = [
     (forgotten_argument, TypeError, ["cfg.layers[0]", "Missing: features", HERE]),
     (real_object, ValueError, ["cfg.opt", "konfig.imports()", "mock_modules()"]),
     (real_function, ValueError, ["cfg.opt.fn", "`import optax`", "`optax.adam`"]),
-    (a_lambda, ValueError, ["cfg.a.fn", "lambda"]),
+    (a_lambda, ValueError, ["cfg.a.fn", "lambda", "at the top of a module"]),
+    (an_array, ValueError, ["cfg.a.x", "numpy.ndarray", "as a list"]),
+    (method_of_a_call, AttributeError, ["optax.adam", "'init'", "konfig.resolve"]),
+    (
+        part_of_a_config_file_that_is_not_loaded,
+        ModuleNotFoundError,
+        ["cfg.x", "the config file itself", "a module of its own"],
+    ),
     (
         text_for_a_number,
         TypeError,
@@ -254,7 +276,11 @@ MISTAKES = [
     (cycle, konfig.CycleError, ["cfg.a.b is cfg.a"]),
     (object_in_json, TypeError, ["cfg.l[1]", "object"]),
     (odd_key_in_json, TypeError, ["cfg.a", "(1, 2)"]),
-    (no_such_module, ModuleNotFoundError, ["cfg.x", "no_such_module", HERE]),
+    (
+        no_such_module,
+        ModuleNotFoundError,
+        ["cfg.x", "no_such_module", HERE, "PYTHONPATH"],
+    ),
     (new_field_of_a_locked_config, AttributeError, ["cfg", "locked", "'width'"]),
     (wrong_type_for_a_placeholder, TypeError, ["cfg.workdir", "str expected"]),
     (two_symbols, ValueError, ["cfg.x", "__const__", "'y'"]),

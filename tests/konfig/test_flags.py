@@ -48,6 +48,27 @@ def parse(*arguments, **kwargs):
     return holder.value
 
 
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A working directory with modules that are not installed, as the current one."""
+    (tmp_path / "kauldron_flags_parts.py").write_text(
+        "def make(n):\n    return n + 1\n"
+    )
+    (tmp_path / "kauldron_flags_configs").mkdir()
+    (tmp_path / "kauldron_flags_configs" / "small.py").write_text(
+        "def get_config():\n"
+        "    return {'x': {'__qualname__': 'kauldron_flags_parts:make', '0': 1}}\n"
+    )
+    (tmp_path / "config.json").write_text(
+        '{"x": {"__qualname__": "kauldron_flags_parts:make", "0": 1}}'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("kauldron_flags_")]:
+        del sys.modules[name]
+
+
 # ------------------------------------------------------------------------------------
 # The value
 # ------------------------------------------------------------------------------------
@@ -101,6 +122,19 @@ def test_file_is_loaded_when_the_value_is_first_read(config_file):
     assert len(sys.modules["cfg_config"].calls) == 1
     assert holder.value is not None
     assert len(sys.modules["cfg_config"].calls) == 1
+
+
+@pytest.mark.parametrize("file", ["config.json", "kauldron_flags_configs.small"])
+def test_modules_of_the_working_directory_are_found(project, file):
+    assert str(project) not in sys.path
+    assert konfig.resolve(parse(f"--cfg={file}")).x == 2
+    assert sys.path[-1] == str(project)  # last: it hides no installed module
+
+
+def test_file_uses_the_modules_beside_it_not_those_where_it_is_started(project):
+    beside = project / "kauldron_flags_configs" / "kauldron_flags_parts.py"
+    beside.write_text("def make(n):\n    return -n\n")
+    assert konfig.resolve(parse("--cfg=kauldron_flags_configs/small.py")).x == -1
 
 
 def test_setting_the_flag_again_loads_again(config_file, tmp_path):
