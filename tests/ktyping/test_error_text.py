@@ -458,3 +458,8 @@ def _annotations():
 def test_annotations_as_text(expected):
     annotation = _annotations()[expected]
     assert format_annotation(annotation) == expected
+
+
+def test_traceback_shows_the_failed_check_alone():
+    error = failure(loss, np.ones((2, 3)), np.ones((2, 4)))
+    assert error.__context__ is None

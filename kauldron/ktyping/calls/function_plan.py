@@ -85,6 +85,9 @@ class FunctionPlan:
             try:
                 entry = self._memo[self._argument_key(*args)]
             except Exception:  # new, or without dtype and shape
+                entry = None
+            # Checked out here, so that an error does not show the lookup's as its context.
+            if entry is None:
                 scope = self._enter_slowly(args)
             else:
                 scope = CallScope(self, args, entry.state, entry)
