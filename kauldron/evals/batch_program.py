@@ -11,6 +11,7 @@ import numpy as np
 
 from kauldron import sharding as kd_sharding
 from kauldron.data import utils as data_utils
+from kauldron.evals.leaf_packing import LeafPacking
 from kauldron.evals.state_merging import MergePlan, States
 
 if TYPE_CHECKING:
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
     from kauldron.train import AuxiliariesState, TrainState
 
 
+Vectors = list[Any]
+
+
 class BatchProgram:
     """Measures batches of an evaluator. Made once, because it is compiled.
+
+    What was merged goes from call to call packed into a few vectors.
 
     Attributes:
       plan: Which states merge on the device.
@@ -34,26 +40,26 @@ class BatchProgram:
           batch: A batch, or its specs.
         """
         self._evaluator = evaluator
+        self._sharding = evaluator.base_cfg.sharding.aux
         aux = abstract_states(evaluator, state, batch)
         self.plan = MergePlan(aux)
-        self._specs, _ = self.plan.split(aux)
+        device, _ = self.plan.split(aux)
+        self._packing = LeafPacking(jax.eval_shape(_merge, device, device))
 
     @functools.cached_property
-    def _nothing(self) -> States:
+    def _nothing(self) -> Vectors:
         """What the first batch is merged with, in vain: something of the right shapes."""
-        specs = jax.eval_shape(_merge, self._specs, self._specs)
-        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), specs)
-        return jax.device_put(zeros, self._sharding)
+        return jax.device_put(self._packing.zeros(), self._sharding)
 
     def run(
         self,
-        merged: States | None,
+        merged: Vectors | None,
         *,
         index: int,
         state: TrainState,
         batches: Any,
         size: int,
-    ) -> tuple[States, States]:
+    ) -> tuple[Vectors, States]:
         """Measure batches.
 
         Args:
@@ -70,9 +76,9 @@ class BatchProgram:
         merged = self._nothing if merged is None else merged
         return _measure(self, size, merged, is_first, np.int32(index), state, batches)
 
-    @property
-    def _sharding(self) -> Any:
-        return self._evaluator.base_cfg.sharding.aux
+    def unpack(self, merged: Vectors) -> States:
+        """What was merged, by name; waits for it."""
+        return self._packing.unpack(jax.device_get(merged))
 
     def _measure_one(
         self, carry: Any, batch: Any, state: TrainState
@@ -92,19 +98,20 @@ class BatchProgram:
 def _measure(
     program: BatchProgram,
     size: int,
-    merged: States,
+    vectors: Vectors,
     is_first: Any,
     index: Any,
     state: TrainState,
     batches: Any,
-) -> tuple[States, States]:
+) -> tuple[Vectors, States]:
     body = functools.partial(program._measure_one, state=state)
-    carry = (merged, is_first, index)
+    carry = (program._packing.unpack(vectors), is_first, index)
     if size == 1:
         (merged, *_), host = body(carry, batches)
     else:
         (merged, *_), host = jax.lax.scan(body, carry, batches)
-    return kd_sharding.with_sharding_constraint(merged, program._sharding), host
+    vectors = program._packing.pack(merged)
+    return kd_sharding.with_sharding_constraint(vectors, program._sharding), host
 
 
 def _merge(mine: States, other: States) -> States:

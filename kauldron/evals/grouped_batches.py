@@ -14,8 +14,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
 from kauldron.data.iters import as_iterator
-from kauldron.evals.batch_program import BatchProgram, abstract_states, batch_specs
-from kauldron.evals.state_merging import HostMerger, States
+from kauldron.evals.batch_program import (
+    BatchProgram,
+    Vectors,
+    abstract_states,
+    batch_specs,
+)
+from kauldron.evals.state_merging import HostMerger
 from kauldron.train import preemption, step_cost
 from kauldron.train.feeder import Feeder
 from kauldron.train.feeds import Feed
@@ -118,7 +123,7 @@ class GroupMerger:
         self.program = program
         self._evaluator = evaluator
         self._state = state
-        self._device: States | None = None
+        self._device: Vectors | None = None
         self._host = HostMerger()
 
     def add(self, feed: Feed, index: int) -> None:
@@ -138,7 +143,8 @@ class GroupMerger:
         """The merged states; `None` if there was no batch."""
         if self.program is None or self._device is None:
             return None
-        return self.program.plan.join({**self._device, **self._host.result()})
+        device = self.program.unpack(self._device)
+        return self.program.plan.join({**device, **self._host.result()})
 
 
 def _is_on_device(batch: Any) -> bool:
