@@ -14,11 +14,22 @@ from kauldron.sharding.tree import flatten_with_shardings
 
 def check_numbers(spec: Any) -> None:
     """Refuse texts, which no device takes."""
+    check_arrays(spec)
     for path, leaf in kontext.flatten_with_path(spec).items():
         if np.dtype(leaf.dtype).kind in "OSU":
             raise TypeError(
                 f"`trainer.train_ds` gives texts under {path!r}, which cannot be put on "
                 f"a device. Drop them: `kd.data.Elements(drop=[{path!r}])`."
+            )
+
+
+def check_arrays(spec: Any) -> None:
+    """Refuse lists and plain numbers."""
+    for path, leaf in kontext.flatten_with_path(spec).items():
+        if not hasattr(leaf, "dtype"):
+            raise TypeError(
+                f"`trainer.train_ds` gives a {type(leaf).__name__} under {path!r}: "
+                "batches hold arrays, such as `np.asarray(...)` makes."
             )
 
 

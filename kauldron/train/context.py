@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _FILLED = {
-    "preds": "it is available after the forward pass",
+    "preds": "it is available after the forward pass, if the model returns something",
     "interms": "it is available after the forward pass",
     "loss_states": "it is available after the losses",
     "loss_total": "it is available only in train steps, after the losses",

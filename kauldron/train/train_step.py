@@ -16,7 +16,7 @@ from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import utils as data_utils
 from kauldron.konfig.immutabledict import freeze, unfreeze
 from kauldron.train import auxiliaries
-from kauldron.train.batch_checks import check_divisible
+from kauldron.train.batch_checks import check_arrays, check_divisible
 from kauldron.train.context import Context
 from kauldron.train.forward import forward_with_loss
 from kauldron.train.model_with_aux import ModelWithAux
@@ -92,6 +92,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
         self._assert_root_cfg_resolved()
         if self.model is None:
             raise ValueError("`trainer.model` is not set; set `cfg.model = ...`.")
+        check_arrays(elem_spec)
         state = self._init_model(freeze(elem_spec), model_method=model_method)
         if not skip_transforms:
             state = self._init_transform(state)
@@ -278,7 +279,8 @@ class TrainStep(config_util.UpdateFromRootCfg):
             raise ValueError(
                 "`trainer.optimizer` is not set; set `cfg.optimizer = ...`."
             )
-        return self.optimizer.update(grads, state.opt_state, state.params)
+        with error_prefix("The update of `trainer.optimizer` failed: "):
+            return self.optimizer.update(grads, state.opt_state, state.params)
 
     @property
     def model_with_aux(self) -> ModelWithAux:

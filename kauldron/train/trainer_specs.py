@@ -27,8 +27,8 @@ def batch_specs(trainer: Trainer) -> Any:
     """A global batch of `train_ds` as `jax.ShapeDtypeStruct`s."""
     train_ds = trainer_fields.require(trainer, "train_ds")
     sharding = trainer.sharding.batch
+    batch_checks.check_numbers(train_ds.element_spec)
     spec = data_utils.get_global_elem_spec(train_ds.element_spec, sharding)
-    batch_checks.check_numbers(spec)
     return jax.eval_shape(lambda: data_utils.mock_batch_from_elem_spec(spec, sharding))
 
 

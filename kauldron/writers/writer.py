@@ -15,6 +15,7 @@ from etils import epath
 
 from kauldron import kontext
 from kauldron.utils import config_util, status
+from kauldron.utils.error_context import error_prefix
 from kauldron.writers import descriptions
 from kauldron.writers.routing import Routed, route
 
@@ -267,7 +268,11 @@ def schedule_values(schedules: Mapping[str, Any], step: int) -> dict[str, float]
         return {}
     flat = kontext.flatten_with_path(schedules, separator="/")
     with jax.transfer_guard("allow"), jax.default_device(_host_device()):
-        return {name: _value_at(schedule, step) for name, schedule in flat.items()}
+        values = {}
+        for name, schedule in flat.items():
+            with error_prefix(f"schedules/{name} at step {step}: "):
+                values[name] = _value_at(schedule, step)
+        return values
 
 
 def _value_at(schedule: Any, step: int) -> float:

@@ -42,6 +42,24 @@ class TwoInputs(nn.Module):
         return {"y": nn.Dense(2, name="dense")(x * mask)}
 
 
+class Forgetful(nn.Module):
+    """Has no `return`."""
+
+    x: kontext.Key = kontext.REQUIRED
+
+    @nn.compact
+    def __call__(self, x):
+        nn.Dense(2, name="dense")(x)
+
+
+class Lists(kd.data.Pipeline):
+    """Its batches hold lists."""
+
+    def __iter__(self):
+        while True:
+            yield {"x": [[0.0] * 4] * 16, "y": Y[:16]}
+
+
 class Undefined(kd.train.TrainStep):
     """Returns the state alone."""
 
@@ -338,6 +356,18 @@ BY_SHAPES = {
         lambda: {"train_ds": arrays(x=X, y=Y, name=np.array(["a"] * 64))},
         ["`trainer.train_ds`", "'name'", "kd.data.Elements(drop=['name'])"],
     ),
+    "data holds lists": (
+        lambda: {"train_ds": Lists(batch_size=16)},
+        ["`trainer.train_ds` gives a float under 'x[0][0]'", "np.asarray"],
+    ),
+    "model returns nothing": (
+        lambda: {"model": Forgetful(x="batch.x")},
+        ["preds = 'preds.y'", "if the model returns something"],
+    ),
+    "optimizer that needs more than gradients": (
+        lambda: {"optimizer": optax.lbfgs()},
+        ["The update of `trainer.optimizer` failed: ", "value_fn"],
+    ),
     "data has no records": (
         lambda: {"train_ds": arrays(x=X[:0], y=Y[:0])},
         ["Arrays has no records"],
@@ -466,6 +496,13 @@ def test_checkpoint_of_another_model_is_refused_with_the_paths(tmp_path):
     with pytest.raises(ValueError) as error:
         other.train()
     _assert_said(["ckpt_1", "params.dense.kernel", "4, 2", "4, 3"], error.value)
+
+
+def test_schedule_that_fails_is_named(tmp_path):
+    trainer = make_trainer(tmp_path, schedules={"lr": lambda: 0.1}, checkpointer=None)
+    with pytest.raises(TypeError) as error:
+        trainer.train()
+    _assert_said(["schedules/lr at step 0: ", "0 positional"], error.value)
 
 
 def test_training_without_losses_is_warned_about(tmp_path):
