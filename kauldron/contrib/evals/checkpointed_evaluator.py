@@ -14,7 +14,7 @@ from etils import epath
 
 from kauldron import ckpts, kontext, writers
 from kauldron.ckpts import items
-from kauldron.data.iters import Iterator, NonCheckpointableIterator
+from kauldron.data.iters import Iterator
 from kauldron.evals.batch_program import abstract_states, batch_specs
 from kauldron.evals.evaluator import Evaluator
 from kauldron.evals.state_merging import MergePlan, StateMerger
@@ -124,8 +124,9 @@ class CheckpointedEvaluator(Evaluator):
         stored = checkpointer.item_metadata(done)
         wanted = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), stored)
         item = _Interrupted(_MergedStates(**wanted), batches)
+        begin = batches.get_state()
         restored = checkpointer.restore(item, step=done)
-        if isinstance(batches, NonCheckpointableIterator):
+        if batches.get_state() == begin:  # the position is not known
             for _ in itertools.islice(batches, done):
                 pass
         abstract = abstract_states(self, state, batch_specs(self))

@@ -94,6 +94,15 @@ def test_interrupted_at_any_batch_it_computes_what_an_evaluator_does(
     assert steps(tmp_path, "c") == [0]
 
 
+def test_position_that_was_not_saved_is_found_by_reading(tmp_path, expected):
+    evaluator, state = make(tmp_path, Interrupted, ds=Generated(), die_at=([5],))
+    with pytest.raises(KeyboardInterrupt):
+        evaluator.evaluate(state, 0)
+    positioned, _ = make(tmp_path)
+    values, _ = values_of(positioned.evaluate(state, 0))
+    assert values == expected[0]
+
+
 KILLED = """
     import os, signal, sys, time
     from tests.contrib.evals.test_checkpointed_evaluator import Interrupted, make
