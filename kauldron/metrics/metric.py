@@ -12,6 +12,7 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.metrics.error_text import naming
+from kauldron.metrics.input_hints import input_hints
 from kauldron.metrics.metric_equality import is_equal
 from kauldron.metrics.options import freeze_options
 from kauldron.metrics.state import EMPTY, EmptyState, State
@@ -114,7 +115,10 @@ class Metric(abc.ABC):
           TypeError: If the keys do not fit the arguments of `get_state`.
         """
         inputs = self.resolve_inputs(context)
-        with naming(lambda: f"{_describe_inputs(self, inputs)}: "):
+        with naming(
+            lambda: f"{_describe_inputs(self, inputs)}: ",
+            type_hint=lambda: input_hints(kontext.get_keypaths(self), inputs),
+        ):
             return self.get_state(**inputs)
 
     def resolve_inputs(self, context: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import einops
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -153,6 +154,37 @@ def test_shapes_that_do_not_fit_are_reported_with_keys_and_shapes():
         metric.get_state_from_context(context)
     for words in ("preds.logits", "batch.label", "(4, 10)", "(5, 1)", "Accuracy"):
         assert words in str(info.value)
+
+
+def test_tree_in_place_of_an_array_is_told_with_its_paths_and_the_tree_metrics():
+    metric = metrics.Norm(tensor="grads")
+    grads = {name: {"kernel": np.ones((2, 2)), "bias": np.ones(2)} for name in "abc"}
+    with pytest.raises(ktyping.KTypeCheckError) as info:
+        metric.get_state_from_context({"grads": grads})
+    for words in ("'grads.a.bias'", "...", "metrics.TreeMap", "metrics.TreeReduce"):
+        assert words in str(info.value)
+
+
+@pytest.mark.parametrize("batch", [(), (4,), (2, 3)])
+def test_labels_without_last_axis_are_told_how_to_get_it(batch):
+    metric = metrics.Accuracy(logits="preds.logits", labels="batch.label")
+    context = {
+        "preds": {"logits": np.ones((*batch, 10))},
+        "batch": {"label": np.ones(batch, int)},
+    }
+    with pytest.raises(ktyping.KTypeCheckError, match=r"'batch\.label' lacks") as info:
+        metric.get_state_from_context(context)
+    pattern = str(info.value).split('pattern="')[1].split('"')[0]
+    context["batch"]["label"] = einops.rearrange(context["batch"]["label"], pattern)
+    assert metric(context=context) == 0.0
+
+
+def test_other_failed_type_checks_have_no_such_hints():
+    metric = metrics.Accuracy(logits="x", labels="y")
+    context = {"x": np.ones((4, 10)), "y": np.ones((5, 1), int)}
+    with pytest.raises(ktyping.KTypeCheckError) as info:
+        metric.get_state_from_context(context)
+    assert "tree" not in str(info.value) and "lacks" not in str(info.value)
 
 
 def test_mask_that_does_not_fit_is_reported_with_keys_and_shapes():
