@@ -12,6 +12,22 @@ import numpy as np
 import optax
 
 
+class PartialUpdates(optax.GradientTransformationExtraArgs):
+    """What `partial_updates` gives: a transformation that knows its mask."""
+
+    mask: Any
+
+    def __new__(cls, init: Any, update: Any, mask: Any) -> PartialUpdates:
+        self = super().__new__(cls, init, update)
+        self.mask = mask
+        return self
+
+    def mask_of(self, params: Any) -> Any:
+        """A bool for each of the parameters: whether it is trained."""
+        tree = self.mask(params) if callable(self.mask) else self.mask
+        return jax.tree.broadcast(jax.tree.map(_as_bool, tree), params)
+
+
 def partial_updates(
     optimizer: optax.GradientTransformation, mask: Any | Callable[[Any], Any]
 ) -> optax.GradientTransformationExtraArgs:
@@ -19,6 +35,9 @@ def partial_updates(
 
     All other updates are exactly zero. The optimizer sees the selected parameters only:
     it keeps no state for the others, and norms are over the selected ones.
+
+    Two of them in a chain would freeze what the other one trains. For several optimizers,
+    each for its own parameters, chain `optax.masked(optimizer, mask)` instead.
 
     Args:
       optimizer: What to update the selected parameters with.
@@ -51,7 +70,7 @@ def partial_updates(
             warnings.warn(_nothing_selected_message(mask, params), stacklevel=2)
         return transform.init(params)
 
-    return optax.GradientTransformationExtraArgs(init, transform.update)
+    return PartialUpdates(init, transform.update, mask)
 
 
 partial_update = partial_updates

@@ -182,6 +182,40 @@ def test_names_that_are_no_identifiers():
     assert list(chain.init(PARAMS)) == ["1st"]
 
 
+def test_named_chain_warns_of_parts_that_freeze_what_others_train():
+    chain = kd.optim.named_chain(
+        clip=optax.clip(1.0),
+        slow=kd.optim.partial_updates(optax.sgd(0.1), kd.optim.select("encoder")),
+        fast=kd.optim.partial_updates(optax.sgd(1.0), kd.optim.exclude("encoder")),
+    )
+    message = r"'slow' trains 'encoder\.bias' and 'fast' freezes it.*optax\.masked"
+    with pytest.warns(UserWarning, match=message):
+        params, _, _ = run(chain)
+    assert_trees_equal(params, PARAMS)
+
+
+def test_chained_masked_optimizers_train_each_their_own_parameters():
+    chain = kd.optim.named_chain(
+        slow=optax.masked(optax.sgd(0.1), kd.optim.select("encoder")),
+        fast=optax.masked(optax.sgd(1.0), kd.optim.exclude("encoder")),
+    )
+    _, updates, _ = run(chain)
+    factors = {"encoder": {"kernel": -0.1, "bias": -0.1}, "head": {"kernel": -1.0}}
+    expected = jax.tree.map(lambda factor, grad: factor * grad, factors, GRADS)
+    jax.tree.map(np.testing.assert_allclose, updates, expected)
+
+
+@pytest.mark.filterwarnings("error")
+def test_named_chain_accepts_several_parts_for_the_same_parameters():
+    mask = {"encoder": False, "head": True}  # a prefix of the parameters
+    chain = kd.optim.named_chain(
+        double=kd.optim.partial_updates(optax.scale(2.0), mask),
+        sgd=kd.optim.partial_updates(optax.sgd(1.0), kd.optim.select("head")),
+    )
+    _, updates, _ = run(chain)
+    np.testing.assert_allclose(updates["head"]["kernel"], -2 * GRADS["head"]["kernel"])
+
+
 # --------------------------------------------------------------------------------------
 # decay_to_init
 # --------------------------------------------------------------------------------------
