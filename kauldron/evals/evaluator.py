@@ -204,8 +204,8 @@ class Evaluator(EvaluatorBase):
             self._memory["told_about_shapes"] = True
             status.log(
                 f"Evaluator {self.name}: a batch has other shapes than the first one, "
-                "so the step is compiled once more. `drop_remainder` of the data pads "
-                "or drops it."
+                "so the step is compiled once more. `batch_drop_remainder` of the data "
+                "pads or drops it."
             )
 
     #
