@@ -1,6 +1,11 @@
 """The site: `make docs`."""
 
+import os
+import re
+
 import kauldron
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 project = "kauldron"
 copyright = "the kauldron authors"
@@ -11,6 +16,25 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = "kauldron"
+
+
+def _as_restructured_text(app, what, name, obj, options, lines):
+    """Docstrings are Markdown: code is in backticks or in fences."""
+    text = re.sub(
+        r"^( *)```(?:python)?\n(.*?)^ *```$",
+        lambda m: f"{m[1]}.. code-block:: python\n\n" + re.sub("(?m)^", "    ", m[2]),
+        "\n".join(lines),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", text)
+    lines[:] = text.split("\n")
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _as_restructured_text)

@@ -57,7 +57,7 @@ class SetEvent(NamedTuple):
 
     @property
     def location(self) -> str:
-        """What to point the user at: the flag, or `file:line`."""
+        """The flag, or the file and line, to point the user at."""
         if self.text is not None:
             return self.text
         return f"{self.file}:{self.line}" if self.file else "an unknown place"

@@ -1,11 +1,13 @@
 """Array types that are checked at run time: class, dtype, and shapes with names.
 
+```python
 from kauldron import ktyping as kt
 from kauldron.ktyping import Float
 
 @kt.typechecked
 def attend(q: Float["*b n d"], k: Float["*b m d"]) -> Float["*b n m"]:
   ...
+```
 """
 
 # ruff: noqa: I001, F401  (the order is that of a table of contents)
