@@ -82,6 +82,15 @@ def test_a_subclass_gives_its_source_as_a_property():
     assert all_of(once(Numbers, count=3)) == [0, 1, 2]
 
 
+def test_a_subclass_without_source_is_told_what_to_define():
+    class Nothing(kd.data.py.DataSourceBase):
+        def __len__(self):
+            return 3
+
+    with pytest.raises(NotImplementedError, match="Nothing has no `data_source`"):
+        next(iter(once(Nothing)))
+
+
 # ----------------------------------------------------------------------------
 # Arrays
 # ----------------------------------------------------------------------------

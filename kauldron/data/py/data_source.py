@@ -55,6 +55,11 @@ class DataSourceBase(PyGrainPipeline):
         return bool(getattr(self.data_source, "is_in_memory", False))
 
     def _checked_source(self) -> Any:
+        if "data_source" not in dir(self):
+            raise NotImplementedError(
+                f"{type(self).__qualname__} has no `data_source`. Define it as a field or"
+                " a cached property: an object with `len(source)` and `source[i]`."
+            )
         source = self.data_source
         missing = [m for m in ("__len__", "__getitem__") if not hasattr(source, m)]
         if missing or isinstance(source, dict):
