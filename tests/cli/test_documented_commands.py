@@ -17,7 +17,7 @@ def examples():
     """The commands that come with output, and their output."""
     for block in block_pattern("console").findall(PAGE.read_text()):
         command, _, output = block.partition("\n")
-        if output and not output.startswith("$"):
+        if output and not output.startswith(("$", ">")):  # more commands, or one loop
             yield command.removeprefix("$ kauldron "), output
 
 
