@@ -48,7 +48,7 @@ def resolve_from_keyed_obj(
     key_paths = {k: v for k, v in get_keypaths(keyed_obj).items() if v is not None}
     _check_required(key_paths, prefix)
     if func is not None:
-        _check_signature(func, list(key_paths), prefix)
+        _check_signature(func, list(key_paths), keyed_obj)
     return _resolve(context, key_paths, prefix)
 
 
@@ -90,7 +90,9 @@ def _check_required(key_paths: dict[str, Any], prefix: str) -> None:
         )
 
 
-def _check_signature(func: Callable[..., Any], names: list[str], prefix: str) -> None:
+def _check_signature(
+    func: Callable[..., Any], names: list[str], keyed_obj: Any
+) -> None:
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError):  # some callables written in C have none
@@ -100,14 +102,17 @@ def _check_signature(func: Callable[..., Any], names: list[str], prefix: str) ->
     except TypeError as error:
         function = getattr(func, "__qualname__", repr(func))
         raise TypeError(
-            f"{prefix}the signature does not match the keys: {error}.\n"
+            f"Error for {type(keyed_obj).__name__}: the signature does not match the "
+            f"keys: {error}.\n"
             f"  Signature: {function}{signature}\n"
             f"  Provided keys: {', '.join(names) or 'none'}\n"
-            f"  {_signature_hint(signature, names)}"
+            f"  {_signature_hint(signature, names, keyed_obj)}"
         ) from None
 
 
-def _signature_hint(signature: inspect.Signature, names: list[str]) -> str:
+def _signature_hint(
+    signature: inspect.Signature, names: list[str], keyed_obj: Any
+) -> str:
     parameters = signature.parameters.values()
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [p for p in parameters if p.kind not in variadic]
@@ -116,6 +121,9 @@ def _signature_hint(signature: inspect.Signature, names: list[str]) -> str:
     hints = []
     if missing:
         hints.append(f"No key is given for the arguments: {', '.join(missing)}.")
+    for name in missing:
+        if isinstance(getattr(keyed_obj, name, None), str):
+            hints.append(f"The field {name!r} is a text; keys are `kontext.Key`.")
     if extra:
         hints.append(f"The function has no arguments for the keys: {', '.join(extra)}.")
     return " ".join(hints) or "Positional-only arguments cannot be filled from keys."

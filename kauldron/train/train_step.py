@@ -125,7 +125,12 @@ class TrainStep(config_util.UpdateFromRootCfg):
         with (
             self.sharding.set_global_mesh(),
             hint_at_missing_streams(),
-            error_prefix(lambda: f"Initialising {type(self.model).__name__} failed: "),
+            error_prefix(
+                lambda: (
+                    f"Initialising {type(self.model).__name__}"
+                    f"{_whole_batch_hint(args)} failed: "
+                )
+            ),
         ):
             variables = dict(init(self.rng_streams.init_rngs(), args, kwargs))
         variables.pop("intermediates", None)
@@ -291,3 +296,8 @@ class TrainStep(config_util.UpdateFromRootCfg):
             metrics=self.aux.metrics,
             summaries=self.aux.summaries,
         )
+
+
+def _whole_batch_hint(args: Any) -> str:
+    """Who forgets the keys of a model wonders what it was called with."""
+    return " on the whole batch (it has no `kontext.Key` fields)" if args else ""

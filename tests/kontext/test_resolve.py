@@ -361,3 +361,18 @@ def _count_calls(function):
     finally:
         sys.setprofile(None)
     return count
+
+
+def test_field_that_is_not_annotated_as_key_is_told():
+    class Metric:
+        x: str = "batch.x"
+
+        def __call__(self, x):
+            return x
+
+    metric = Metric()
+    message = "No key is given for the arguments: x. The field 'x' is a text; keys are"
+    with pytest.raises(TypeError, match=message):
+        kontext.resolve_from_keyed_obj(
+            {"batch": {"x": 1}}, metric, func=metric.__call__
+        )

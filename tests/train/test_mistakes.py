@@ -300,6 +300,10 @@ BY_SHAPES = {
         lambda: {"model": Linear(x="batch.x", size=-1)},
         ["Initialising Linear failed: "],
     ),
+    "model whose keys were forgotten": (
+        lambda: {"model": nn.Dense(2)},
+        ["Initialising Dense on the whole batch (it has no `kontext.Key` fields)"],
+    ),
     "optimizer that does not fit": (
         lambda: {"optimizer": optax.masked(optax.sgd(1.0), {"other": True})},
         ["Initialising `trainer.optimizer` failed: "],
