@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from kauldron import __version__
 from kauldron.cli.commands import (
     BAD_INPUT,
     COMMANDS,
@@ -37,7 +38,7 @@ The config, for every command that takes one:
                         defaults, `kauldron run --help` lists the names
   --jax_NAME=VALUE      a setting of jax, such as --jax_debug_nans=true
 
-`kauldron <command> --help` tells more about a command.
+`kauldron <command> --help` tells more about a command, `kauldron --version` the version.
 Exit codes: 0 done, 1 an error, problems or differences, 2 bad input, 130 Ctrl-C,
 143 stopped by SIGTERM.
 """
@@ -194,6 +195,9 @@ def _help_or_complain(words: tuple[str, ...], rest: list[str]) -> int:
     group = words[0] if words and any(w[0] == words[0] for w in COMMANDS) else None
     if any(argument in ("-h", "--help", "help") for argument in (*words, *rest)):
         print(usage(group), end="")
+        return OK
+    if rest == ["--version"]:
+        print(f"kauldron {__version__}")
         return OK
     if not words:
         raise UsageError(

@@ -35,6 +35,12 @@ def test_help_lists_every_command_and_exits_0(kauldron, flag):
         assert command.summary in out
 
 
+def test_version_is_that_of_the_package(kauldron):
+    import kauldron as package
+
+    assert kauldron("--version") == (0, f"kauldron {package.__version__}\n", "")
+
+
 def test_help_of_a_group_lists_its_commands(kauldron):
     code, out, _ = kauldron("config", "--help")
     assert code == 0
