@@ -76,6 +76,11 @@ class Evaluator(EvaluatorBase):
                 f"The evaluator {self.name!r} has no data: set "
                 f"`cfg.evals.{self.name}.ds` or `cfg.eval_ds`."
             )
+        if isinstance(self.num_batches, int) and self.num_batches < 1:
+            raise ValueError(
+                f"`cfg.evals.{self.name}.num_batches` must be at least 1, got "
+                f"{self.num_batches}; `None` takes the whole data set."
+            )
         for name in ("losses", "metrics", "summaries"):
             value = getattr(self, name)
             if isinstance(value, dict):

@@ -38,7 +38,8 @@ def show_config_changes(trainer: Trainer) -> None:
     except ValueError as error:
         status.log_warning(f"{path} cannot be read: {error}")
         return
-    status.log(f"The config differs from that of the earlier start:\n{changes}")
+    if changes:
+        status.log(f"The config differs from that of the earlier start:\n{changes}")
 
 
 def write_config(trainer: Trainer, *, step: int) -> bool:

@@ -167,6 +167,12 @@ def test_random_numbers_depend_on_the_batch_index_only(tmp_path):
 #
 
 
+@pytest.mark.parametrize("num_batches", [0, -3])
+def test_number_of_batches_below_one_is_refused(tmp_path, num_batches):
+    with pytest.raises(ValueError, match=r"cfg\.evals\.\w+\.num_batches.*at least 1"):
+        make(tmp_path, num_batches=num_batches)
+
+
 @pytest.mark.parametrize("num_batches, used", [(1, 16), (3, 48), (99, 64), (None, 64)])
 def test_number_of_batches(tmp_path, num_batches, used):
     evaluator, state = make(tmp_path, num_batches=num_batches)
@@ -198,10 +204,17 @@ def test_batches_of_unequal_size_merge_to_the_mean_over_all_records(
     assert len(told) == 1
 
 
+class NoBatches(kd.data.Pipeline):
+    """Data that turns out to be empty."""
+
+    def __iter__(self):
+        return iter(())
+
+
 def test_no_batch_at_all_is_an_error_with_name_and_data(tmp_path):
-    evaluator, state = make(tmp_path, num_batches=0)
+    evaluator, state = make(tmp_path, ds=NoBatches())
     with pytest.raises(
-        ValueError, match=r"no batch to evaluate in the data of 'e': .*Arr"
+        ValueError, match=r"no batch to evaluate in the data of 'e': .*NoBatches"
     ):
         evaluator.evaluate(state, 0)
 

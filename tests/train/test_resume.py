@@ -91,6 +91,15 @@ def test_changed_config_is_shown_and_each_earlier_one_is_kept(tmp_path, caplog):
     assert json.loads((tmp_path / "config.json").read_text())["log_metrics_every"] == 8
 
 
+def test_config_that_is_only_formatted_otherwise_has_not_changed(tmp_path, caplog):
+    konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text())))
+    with caplog.at_level(logging.INFO, logger="kauldron"):
+        konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
+    assert "The config differs" not in caplog.text
+
+
 def test_config_that_does_not_fit_the_checkpoint_changes_no_file(tmp_path, caplog):
     konfig.resolve(_config(tmp_path, num_train_steps=1)).train()
     before = (tmp_path / "config.json").read_text()
