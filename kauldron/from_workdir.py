@@ -17,6 +17,7 @@ from etils import epath
 from kauldron import konfig, train
 from kauldron.evals import stored_state
 from kauldron.konfig.error_prefix import error_prefix
+from kauldron.konfig.set_events import recording
 from kauldron.utils import constants
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def get_cfg(workdir: epath.PathLike, *, lazy: bool = True) -> ConfigDict:
     path = locate(workdir) / constants.CONFIG_FILENAME
     text = path.read_text()
     with error_prefix(f"{path}: "):
-        cfg = konfig.ConfigDict.from_json(text)
+        with recording("json", str(path)):
+            cfg = konfig.ConfigDict.from_json(text)
         problems = [] if lazy else konfig.check(cfg)
         if problems:
             raise ValueError("\n".join(map(str, problems)))

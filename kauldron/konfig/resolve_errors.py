@@ -108,7 +108,11 @@ def _explained(
         lines = [f"Resolving the config failed at {expression(parts)}:"]
         lines += [f"    {line}" for line in _cut(format_value(node)).splitlines()]
         created = node_origin(node)
-        if created is not None and created.file is not None:
+        if (
+            created is not None and created.text is not None
+        ):  # a flag, or a saved config
+            lines.append(f"    set by {created.text}")
+        elif created is not None and created.file is not None:
             lines.append(f"    created at {_place(created)}")
         lines += _last_writes(node, names)
         text = "\n".join([*lines, str(error) or type(error).__name__])

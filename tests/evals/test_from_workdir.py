@@ -100,6 +100,15 @@ def test_lazy_config_imports_nothing_and_an_eager_one_complains(run):
         kd.from_workdir.get_cfg(run, lazy=False)
 
 
+def test_what_cannot_be_built_is_traced_to_the_saved_config(run):
+    cfg = json.loads((run / "config.json").read_text())
+    cfg["model"]["__qualname__"] = "a_package_that_is_not_there:Model"
+    (run / "config.json").write_text(json.dumps(cfg))
+    with pytest.raises(ModuleNotFoundError, match=r"set by .*config\.json") as info:
+        kd.from_workdir.get_trainer(run)
+    assert "created at" not in str(info.value)
+
+
 def test_parts_are_resolved_alone(finished):
     workdir, _ = finished
     assert kd.from_workdir.get_resolved(workdir, "model").x == "batch.x"
