@@ -9,6 +9,7 @@ from typing import Any, Self
 import flax.linen as nn
 
 from kauldron import kontext
+from kauldron.utils.error_context import error_prefix
 
 
 class Sequential(nn.Module):
@@ -60,12 +61,26 @@ class Sequential(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Any) -> Any:
+        if not isinstance(self.layers, Sequence):
+            raise TypeError(f"`layers` is a list of layers, not {self.layers!r}.")
         result = inputs
-        for layer in self.layers:
-            if isinstance(result, tuple):
-                result = layer(*result)
-            elif isinstance(result, Mapping):
-                result = layer(**result)
-            else:
-                result = layer(result)
+        for index, layer in enumerate(self.layers):
+            with error_prefix(lambda: f"layers[{index}] ({_name(layer)}): "):  # noqa: B023
+                result = _apply(layer, result)
         return result if self.outputs is None else {self.outputs: result}
+
+
+def _apply(layer: Callable[..., Any], inputs: Any) -> Any:
+    if isinstance(layer, type):
+        raise TypeError(f"this is the class itself; call it: {_name(layer)}(...).")
+    if not callable(layer):
+        raise TypeError(f"a layer is a module or a function, not {layer!r}.")
+    if isinstance(inputs, tuple):
+        return layer(*inputs)
+    if isinstance(inputs, Mapping):
+        return layer(**inputs)
+    return layer(inputs)
+
+
+def _name(layer: Any) -> str:
+    return getattr(layer, "__name__", type(layer).__name__)

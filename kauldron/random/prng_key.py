@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import operator
@@ -104,9 +105,13 @@ class PRNGKey:
         try:
             return getattr(self.rng, name)
         except AttributeError:
+            names = [] if name.startswith("_") else dir(type(self))
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
             raise AttributeError(
                 f"PRNGKey has no attribute {name!r}: it is neither a function of "
-                "`jax.random` that takes a key nor an attribute of the wrapped array."
+                "`jax.random` that takes a key nor an attribute of the wrapped "
+                f"array.{hint}"
             ) from None
 
     def __setattr__(self, name: str, value: Any) -> None:

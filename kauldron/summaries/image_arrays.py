@@ -48,7 +48,8 @@ def check_channels(images: Any, allowed: tuple[int, ...], *, name: str) -> None:
         expected = " or ".join(map(str, allowed))
         raise ValueError(
             f"{name}: images must have {expected} channels, but their shape is"
-            f" {images.shape} (`n h w c`)."
+            f" {images.shape} (`n h w c`). Arrays without an axis for channels need a"
+            ' pattern such as rearrange="n h w -> n h w 1".'
         )
 
 

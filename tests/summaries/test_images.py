@@ -132,6 +132,7 @@ def test_colormaps_of_matplotlib():
     "images, error, words",
     [
         (np.ones((1, 4, 4, 2)), ValueError, "1 or 3 channels"),
+        (np.ones((6, 4, 4)), ValueError, 'rearrange="n h w -> n h w 1"'),
         (np.ones((4, 4)), ValueError, "rearrange"),
         (np.ones((1, 4, 4, 3), int), TypeError, "float or uint8"),
     ],
