@@ -66,9 +66,8 @@ def _describe(workdir: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
         if path.name.removeprefix("ckpt_").isdigit()
     ]
     values, logged_step = _last_values(workdir)
-    known = [
-        step for step in (max(steps, default=None), logged_step) if step is not None
-    ]
+    done = _read_json(workdir / "train_complete.txt").get("step")
+    known = [*steps, *(step for step in (logged_step, done) if step is not None)]
     return {
         "workdir": str(workdir.relative_to(root)),
         "state": _state(workdir),

@@ -291,6 +291,19 @@ def test_runs_are_listed_with_their_state(kauldron, folder):
     assert out.splitlines()[0].split("\t")[:3] == ["a/done", "complete", "2"]
 
 
+def test_complete_run_without_checkpoints_is_listed_with_its_last_step(kauldron):
+    kauldron(
+        "train",
+        "--cfg=toy.py",
+        "--cfg.evals={}",
+        "--cfg.checkpointer=None",
+        "--cfg.num_train_steps=2",
+        "--cfg.workdir=all/quick",
+    )
+    _, out, _ = kauldron("runs", "all")
+    assert out.split("\t")[:3] == ["quick", "complete", "2"]
+
+
 def test_run_that_has_only_begun_is_listed(kauldron, folder):
     (folder / "begun").mkdir()
     (folder / "begun/run_info.json").write_text("{half written")
