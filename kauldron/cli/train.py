@@ -8,10 +8,11 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
-from kauldron import konfig
+from kauldron import konfig, kontext
 from kauldron.cli.commands import OK
 from kauldron.cli.config_loading import load_config
 from kauldron.cli.config_origin import ConfigOrigin
+from kauldron.cli.error_descriptions import message_with_notes
 from kauldron.cli.post_mortem import post_mortem
 from kauldron.cli.sub_command import SubCommand
 from kauldron.cli.trainer_loading import (
@@ -43,16 +44,19 @@ def run(args: argparse.Namespace) -> int:
     trainer = build_trainer(cfg, args.cfg)
     if str(trainer.workdir or ".") == ".":
         raise UsageError("Where shall the run go? Give --cfg.workdir=path/to/run.")
-    with post_mortem(is_on=args.catch_post_mortem):
-        if args.eval_names or trainer.setup.eval_only:
-            from kauldron.cli.eval import evaluate
+    try:
+        with post_mortem(is_on=args.catch_post_mortem):
+            if args.eval_names or trainer.setup.eval_only:
+                from kauldron.cli.eval import evaluate
 
-            evaluate(trainer, args.eval_names, args.cfg)
-            return OK
-        _check_workdir(trainer)
-        command = Train(cfg, origin)
-        vars(command)["trainer"] = trainer
-        return command()
+                evaluate(trainer, args.eval_names, args.cfg)
+                return OK
+            _check_workdir(trainer)
+            command = Train(cfg, origin)
+            vars(command)["trainer"] = trainer
+            return command()
+    except kontext.MissingKeysError as error:  # its traceback shows no line of the user
+        raise UsageError(message_with_notes(error)) from error
 
 
 def _check_workdir(trainer: Trainer) -> None:

@@ -73,13 +73,13 @@ class Progress:
     def doing(self, what: str) -> None:
         """Show what happens between steps."""
         if self._bar is not None:
-            self._bar.update(self._task, doing=what)
+            self._bar.update(self._task, completed=self._step, doing=what)
 
     def update(self, step: int, values: Mapping[str, Any] | None = None) -> None:
         """Show that `step` updates are done, with the newest losses."""
         self._step = step
         now = time.monotonic()
-        if now < self._next_update:  # nobody reads faster
+        if now < self._next_update and step != self._last:  # nobody reads faster
             return
         self._next_update = now + _UPDATE_SECONDS
         if values:

@@ -27,7 +27,7 @@ class KDMetricWriter(WriterBase):
     """Writes `<workdir>/<collection>/`: TensorBoard files and `scalars.jsonl`.
 
     Files are written by a background thread, and only by the lead host. Numbers are
-    also logged, one line per write.
+    also logged, one line per write; of the times measured, only the speed.
 
     Attributes:
       add_artifacts: Accepted for older configs; has no effect.
@@ -36,7 +36,11 @@ class KDMetricWriter(WriterBase):
     add_artifacts: bool = True
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        texts = [f"{key}={value:.6g}" for key, value in sorted(scalars.items())]
+        texts = [
+            f"{key}={value:.6g}"
+            for key, value in sorted(scalars.items())
+            if not key.startswith("perf_stats/") or key == "perf_stats/steps_per_sec"
+        ]
         status.log(f"[{step}] collection={self.collection} {', '.join(texts)}")
         self._submit("scalars", step, dict(scalars))
 

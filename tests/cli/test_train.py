@@ -156,6 +156,15 @@ def test_mistake_is_explained_and_exits_2(kauldron, folder, mistake):
     assert not (folder / "run").exists()
 
 
+def test_key_that_leads_nowhere_is_told_without_a_traceback(kauldron):
+    code, _, err = kauldron("train", *TOY, "--cfg.train_losses.l2.preds=pred.y")
+    assert code == 2
+    message = err[err.index("error: ") :]
+    assert message.startswith("error: In loss 'l2'")
+    assert "Did you mean: 'preds', 'batch.y', 'preds.y'?" in message
+    assert "Traceback" not in err
+
+
 def test_settings_of_jax_can_be_given(kauldron):
     import jax
 
@@ -260,6 +269,17 @@ def test_console_command_is_installed(folder):
         [script, "--help"], capture_output=True, text=True, check=True, cwd=folder
     )
     assert "kauldron <command> --cfg=config.py" in result.stdout
+
+
+def test_package_itself_can_be_run(folder):
+    result = subprocess.run(
+        [sys.executable, "-m", "kauldron", "config", "show", "--cfg=nowhere.py"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
+    assert result.returncode == 2
+    assert "nowhere.py" in result.stderr
 
 
 @pytest.mark.slow

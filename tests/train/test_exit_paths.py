@@ -26,10 +26,6 @@ def _steps(folder, key="losses/l2"):
     return in_events
 
 
-def _threads():
-    return [t.name for t in threading.enumerate() if t.name.startswith("kauldron-")]
-
-
 class Probe(kd.evals.EvaluatorBase):
     """Does what it is told to at its step."""
 
@@ -55,7 +51,7 @@ def _evals(action, step):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of coffee"), KeyboardInterrupt()])
-def test_values_logged_before_an_error_are_readable(tmp_path, error):
+def test_values_logged_before_an_error_are_readable(tmp_path, error, new_threads):
     trainer = make_trainer(
         tmp_path,
         log_metrics_every=1,
@@ -67,11 +63,11 @@ def test_values_logged_before_an_error_are_readable(tmp_path, error):
         trainer.train()
     assert _steps(tmp_path / "train") == [0, 1, 2]
     assert _steps(tmp_path / "eval") == [0, 1, 2, 3]
-    assert _threads() == []
+    assert new_threads() == []
     assert not (tmp_path / "train_complete.txt").exists()
 
 
-def test_writers_of_evaluators_are_closed_at_the_end(tmp_path):
+def test_writers_of_evaluators_are_closed_at_the_end(tmp_path, new_threads):
     trainer = make_trainer(
         tmp_path,
         num_train_steps=2,
@@ -80,7 +76,7 @@ def test_writers_of_evaluators_are_closed_at_the_end(tmp_path):
         checkpointer=None,
     )
     trainer.train()
-    assert _steps(tmp_path / "eval") == [0, 1, 2] and _threads() == []
+    assert _steps(tmp_path / "eval") == [0, 1, 2] and new_threads() == []
 
 
 def test_no_checkpoint_is_taken_when_a_run_fails(tmp_path):
@@ -95,7 +91,7 @@ def test_no_checkpoint_is_taken_when_a_run_fails(tmp_path):
     assert trainer.checkpointer.all_steps == [0, 4]
 
 
-def test_full_disk_while_logging_stops_the_run_with_the_folder(tmp_path):
+def test_full_disk_while_logging_stops_the_run_with_the_folder(tmp_path, new_threads):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "scalars.jsonl").symlink_to("/dev/full")
     trainer = make_trainer(tmp_path)
@@ -104,7 +100,7 @@ def test_full_disk_while_logging_stops_the_run_with_the_folder(tmp_path):
     assert error.value.errno == errno.ENOSPC
     assert str(tmp_path / "train") in str(error.value)
     assert not (tmp_path / "train_complete.txt").exists()
-    assert _threads() == []
+    assert new_threads() == []
 
 
 def test_removed_folder_stops_the_run_with_its_name(tmp_path):

@@ -56,10 +56,6 @@ class FourThenOnes(OneByOne):
         return 1 if step else 4
 
 
-def _threads():
-    return [t.name for t in threading.enumerate() if t.name.startswith("kauldron-")]
-
-
 def _feeder(iterator, **kwargs):
     return Feeder(iterator, OneByOne(), step=0, **kwargs)
 
@@ -95,17 +91,17 @@ def test_short_feeds_are_prepared_until_enough_batches_wait():
     assert numbers.position == 10
 
 
-def test_nothing_is_read_before_it_is_asked_for():
+def test_nothing_is_read_before_it_is_asked_for(new_threads):
     numbers = Numbers(10)
     feeder = _feeder(numbers)
-    assert _threads() == []
+    assert new_threads() == []
     feeder.close()
     assert numbers.position == 0
 
 
 @pytest.mark.parametrize("depth", [0, 2])
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
-def test_error_of_the_data_arrives_with_its_own_traceback(depth, kind):
+def test_error_of_the_data_arrives_with_its_own_traceback(depth, kind, new_threads):
     feeder = _feeder(Numbers(2, error=kind("record 7 is broken")), depth=depth)
     next(feeder), next(feeder)
     for _ in range(2):  # also when asked again
@@ -114,19 +110,19 @@ def test_error_of_the_data_arrives_with_its_own_traceback(depth, kind):
     lines = "".join(traceback.format_tb(caught.value.__traceback__))
     assert "raise self.error" in lines
     feeder.close()
-    assert _threads() == []
+    assert new_threads() == []
 
 
-def test_closing_ends_the_thread_and_the_iterator():
+def test_closing_ends_the_thread_and_the_iterator(new_threads):
     numbers = Numbers(10**9)
     feeder = _feeder(numbers)
     next(feeder)
     feeder.close()
     feeder.close()
-    assert numbers.is_closed and _threads() == []
+    assert numbers.is_closed and new_threads() == []
 
 
-def test_source_that_does_not_return_is_left_behind(monkeypatch, caplog):
+def test_source_that_does_not_return_is_left_behind(monkeypatch, caplog, new_threads):
     monkeypatch.setattr(feeder_module, "_PATIENCE_SECONDS", 0.05)
     release = threading.Event()
 
@@ -143,10 +139,10 @@ def test_source_that_does_not_return_is_left_behind(monkeypatch, caplog):
         feeder.close()
     assert "does not return" in caplog.text and not stuck.is_closed
     release.set()
-    _wait_until(lambda: _threads() == [])
+    _wait_until(lambda: new_threads() == [])
 
 
-def test_waiting_for_data_can_be_interrupted():
+def test_waiting_for_data_can_be_interrupted(new_threads):
     release = threading.Event()
 
     class Slow(Numbers):
@@ -162,7 +158,7 @@ def test_waiting_for_data_can_be_interrupted():
     with pytest.raises(TimeoutError, match="enough"):
         next(feeder)
     feeder.close()
-    assert _threads() == []
+    assert new_threads() == []
 
 
 #
@@ -180,7 +176,7 @@ class Failing(kd.data.Pipeline):
             yield {"x": np.ones((16, 4), np.float32), "y": np.ones((16, 2), np.float32)}
 
 
-def test_error_of_the_data_ends_the_run_with_its_own_words(tmp_path):
+def test_error_of_the_data_ends_the_run_with_its_own_words(tmp_path, new_threads):
     trainer = make_trainer(
         tmp_path,
         train_ds=Failing(batch_size=16),
@@ -190,7 +186,7 @@ def test_error_of_the_data_ends_the_run_with_its_own_words(tmp_path):
     with pytest.raises(OSError, match="shard 12 is gone") as caught:
         trainer.train()
     assert "in __iter__" in "".join(traceback.format_tb(caught.value.__traceback__))
-    assert _threads() == []
+    assert new_threads() == []
 
 
 def test_runs_leave_no_thread_behind(tmp_path):

@@ -67,6 +67,19 @@ def test_lines_are_at_least_a_minute_apart(monkeypatch, caplog):
 #
 
 
+def test_bar_reaches_the_end_however_fast_the_steps_are(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Progress("train", step=0, last_step=10) as progress:
+        [task] = Progress._display.tasks
+        for step in range(1, 9):
+            progress.update(step)
+        progress.doing("saving")
+        assert task.completed == 8
+        progress.update(9)
+        progress.update(10)
+        assert task.completed == 10
+
+
 def test_evaluation_is_a_second_line_of_the_same_display(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, that is a terminal
     monkeypatch.setattr(progress_lib, "_UPDATE_SECONDS", 0.0)
