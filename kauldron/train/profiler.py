@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 import time
 from typing import Any
 
@@ -26,6 +28,8 @@ class Profiler(config_util.UpdateFromRootCfg):
       every_steps: Steps between two sessions; `None` for no rule.
       every_secs: Seconds between two sessions; `None` for no rule.
       on_colab: Whether to record in notebooks.
+      trace_python: Whether to record each Python call too. That makes short steps take
+        twice as long, and a trace of a few seconds tens of megabytes.
       workdir: The trainer's, unless set.
     """
 
@@ -36,6 +40,7 @@ class Profiler(config_util.UpdateFromRootCfg):
     every_steps: int | None = None
     every_secs: float | None = 3600.0
     on_colab: bool = False
+    trace_python: bool = False
     workdir: epath.Path = config_util.ROOT_CFG_REF.workdir
 
     def __post_init__(self) -> None:
@@ -105,6 +110,7 @@ class ProfilerSession:
         self._last: tuple[int, float] | None = None  # when a session last began
         self._is_open = False
         self._pending: Any = None
+        self._writing: threading.Thread | None = None
 
     def is_due(self, step: int) -> bool:
         """Whether something starts or may stop after `step`."""
@@ -121,22 +127,29 @@ class ProfilerSession:
         self._pending = pending
         if self._is_open:
             if self._is_over(step):
-                self.close()
+                self._stop()
         elif self._should_start(step):
             self._start(step)
 
     def close(self) -> None:
-        """End a session that is open, and keep it."""
-        if not self._is_open:
-            return
+        """End a session that is open, and keep it; returns when it is written."""
+        if self._is_open:
+            self._stop()
+        if self._writing is not None:
+            self._writing.join()
+            self._writing = None
+
+    def _stop(self) -> None:
+        """End the session. Writing it takes seconds: the loop does not wait for that."""
         self._is_open = False
-        try:
+        with contextlib.suppress(Exception):  # who uses the result hears of it
             self._wait_for_devices()
-            jax.profiler.stop_trace()
-        except Exception as error:
-            status.log_warning(f"The profile could not be written: {error!r}")
+        self._writing = threading.Thread(target=_write_trace, name="kauldron-profile")
+        self._writing.start()
 
     def _should_start(self, step: int) -> bool:
+        if self._writing is not None and self._writing.is_alive():
+            return False
         if self._last is None:
             return step >= self._first_step
         last_step, last_time = self._last
@@ -149,7 +162,11 @@ class ProfilerSession:
         self._last = (step, time.monotonic())
         try:
             self._wait_for_devices()
-            jax.profiler.start_trace(str(self._profiler.workdir))
+            options = jax.profiler.ProfileOptions()
+            options.python_tracer_level = int(self._profiler.trace_python)
+            jax.profiler.start_trace(
+                str(self._profiler.workdir), profiler_options=options
+            )
         except Exception as error:
             status.log_warning(f"The profiler could not be started: {error!r}")
             return
@@ -171,11 +188,19 @@ class ProfilerSession:
         jax.block_until_ready(pending() if callable(pending) else pending)
 
 
+def _write_trace() -> None:
+    try:
+        jax.profiler.stop_trace()
+    except Exception as error:
+        status.log_warning(f"The profile could not be written: {error!r}")
+
+
 class NoProfilerSession(ProfilerSession):
     """Records nothing."""
 
     def __init__(self) -> None:
         self._is_open = False
+        self._writing = None
 
     def _should_start(self, step: int) -> bool:
         del step

@@ -1,8 +1,10 @@
 """Worker processes and background threads: same stream, clear errors, clean ends."""
 
+import contextlib
 import dataclasses
 import gc
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -69,8 +71,9 @@ def is_alive(pid):
 def child_pids():
     pids = []
     for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children") as file:
-            pids += [int(pid) for pid in file.read().split()]
+        with contextlib.suppress(FileNotFoundError):  # a thread that ended meanwhile
+            text = pathlib.Path(f"/proc/self/task/{task}/children").read_text()
+            pids += [int(pid) for pid in text.split()]
     return sorted(pids)
 
 

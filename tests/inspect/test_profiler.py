@@ -1,5 +1,7 @@
 """Traces that a run leaves behind."""
 
+import threading
+
 import jax
 import pytest
 
@@ -19,7 +21,8 @@ class FakeTrace:
         monkeypatch.setattr(jax.profiler, "stop_trace", self.stop)
         monkeypatch.setattr(profiler_lib.time, "monotonic", lambda: self.now)
 
-    def start(self, folder):
+    def start(self, folder, *, profiler_options):
+        self.traces_python = bool(profiler_options.python_tracer_level)
         self.events.append("start")
         if self.error is not None:
             raise self.error
@@ -35,9 +38,16 @@ class FakeTrace:
             before = len(self.events)
             if session.is_due(step):
                 session.after_step(step, None)
+                _wait_for_writing()
             for event in self.events[before:]:
                 found[step] = event
         return found
+
+
+def _wait_for_writing():
+    for thread in threading.enumerate():
+        if thread.name == "kauldron-profile":
+            thread.join()
 
 
 def make_profiler(**kwargs):
@@ -117,6 +127,44 @@ def test_open_session_is_closed_once(monkeypatch):
     session.close()
     session.close()
     assert trace.events == ["start", "stop"]
+
+
+def test_loop_goes_on_while_a_trace_is_written(monkeypatch):
+    trace = FakeTrace(monkeypatch)
+    may_write = threading.Event()
+    monkeypatch.setattr(jax.profiler, "stop_trace", may_write.wait)
+    limits = {"num_profile_steps": 1, "profile_duration_ms": None}
+    session = make_profiler(first_profile=1, every_steps=1, **limits).start(0)
+    for step in (1, 2, 3, 4):
+        session.after_step(step)
+    assert trace.events == ["start"]  # the next one waits for the first to be written
+    may_write.set()
+    session.close()
+    session.after_step(5)
+    assert trace.events == ["start", "start"]
+
+
+def test_trace_that_cannot_be_written_is_logged(monkeypatch, caplog):
+    trace = FakeTrace(monkeypatch)
+
+    def fail():
+        raise OSError("no space left")
+
+    monkeypatch.setattr(jax.profiler, "stop_trace", fail)
+    session = make_profiler(first_profile=1).start(0)
+    trace.run(session, [1])
+    with caplog.at_level("WARNING", logger="kauldron"):
+        session.close()
+    assert "no space left" in caplog.text
+
+
+@pytest.mark.parametrize("trace_python", [False, True])
+def test_python_calls_are_recorded_only_if_asked(monkeypatch, trace_python):
+    trace = FakeTrace(monkeypatch)
+    session = make_profiler(first_profile=1, trace_python=trace_python).start(0)
+    trace.run(session, [1])
+    session.close()
+    assert trace.traces_python == trace_python
 
 
 def test_notebooks_are_profiled_only_if_asked(monkeypatch):
