@@ -100,7 +100,7 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
     module = command.load()
     parser = _Parser(
         prog=f"kauldron {' '.join(words)}",
-        usage=f"kauldron {' '.join(words)} {_config_usage(command)} [options]",
+        usage=" ".join(["kauldron", *words, *_config_usage(command), "[options]"]),
         description=command.summary + ".",
         allow_abbrev=False,
     )
@@ -142,8 +142,9 @@ def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
     return rest
 
 
-def _config_usage(command: Command) -> str:
-    return " ".join(f"--{n}=config.py [--{n}.path=value ...]" for n in command.configs)
+def _config_usage(command: Command) -> list[str]:
+    configs = [f"--{n}=config.py [--{n}.path=value ...]" for n in command.configs]
+    return [*configs, *command.arguments]
 
 
 class _Parser(argparse.ArgumentParser):

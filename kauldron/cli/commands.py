@@ -35,12 +35,14 @@ class Command:
       module: Where it is implemented.
       configs: The names of the flags that give a config, with its overrides.
       needs_configs: Whether all of them are required.
+      arguments: Those without a flag, as the usage shows them.
     """
 
     summary: str
     module: str
     configs: tuple[str, ...] = ("cfg",)
     needs_configs: bool = True
+    arguments: tuple[str, ...] = ()
 
     def load(self) -> CommandModule:
         return importlib.import_module(self.module)  # pyright: ignore
@@ -64,6 +66,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("runs",): Command(
         summary="List workdirs with their last step, values and state",
         module="kauldron.cli.runs",
+        arguments=("[folder]",),
         configs=(),
     ),
     ("config", "show"): Command(
@@ -86,6 +89,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("config", "paths"): Command(
         summary="List all fields that can be overridden, with value and origin",
         module="kauldron.cli.config_paths",
+        arguments=("[patterns ...]",),
     ),
     ("data", "element_spec"): Command(
         summary="Print path, dtype and shape of what a data set yields",

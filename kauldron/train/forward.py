@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron import losses as kd_losses
 from kauldron.data import utils as data_utils
-from kauldron.train.rng_streams import hint_at_missing_streams
+from kauldron.train.model_hints import model_hints
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -59,7 +59,7 @@ def forward_on_inputs(
     method: Any = None,
 ) -> Context:
     """`forward` with arguments of the model that were looked up already."""
-    with hint_at_missing_streams():
+    with model_hints():
         preds, variables = model.apply(
             {"params": context.params} | dict(context.collections or {}),
             *args,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import flax.errors
 import jax
 
 from kauldron.random import fold_in_str
@@ -57,20 +55,6 @@ class RngStream:
                 )
             rng = jax.random.fold_in(rng, step)
         return rng if key is None else fold_in_str(rng, key)
-
-
-@contextlib.contextmanager
-def hint_at_missing_streams() -> Iterator[None]:
-    """Around calls of a model: flax does not know where streams are named."""
-    try:
-        yield
-    except flax.errors.InvalidRngError as error:
-        error.add_note(
-            "The model asks for a random stream that it is not given here. Name it in "
-            "`cfg.rng_streams = kd.train.RngStreams([kd.train.RngStream('...')])`, with "
-            "`eval=True` if evaluations need it too."
-        )
-        raise
 
 
 _DEFAULT_STREAMS = (

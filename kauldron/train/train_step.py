@@ -19,9 +19,9 @@ from kauldron.train import auxiliaries
 from kauldron.train.batch_checks import check_arrays, check_divisible
 from kauldron.train.context import Context
 from kauldron.train.forward import forward_with_loss
+from kauldron.train.model_hints import model_hints
 from kauldron.train.model_with_aux import ModelWithAux
 from kauldron.train.optimizer_sharding import follow_params
-from kauldron.train.rng_streams import hint_at_missing_streams
 from kauldron.train.train_state import TrainState
 from kauldron.utils import config_util
 from kauldron.utils.checkify_ignore import checkify_ignore
@@ -124,7 +124,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
 
         with (
             self.sharding.set_global_mesh(),
-            hint_at_missing_streams(),
+            model_hints(),
             error_prefix(
                 lambda: (
                     f"Initialising {type(self.model).__name__}"

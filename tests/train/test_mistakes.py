@@ -1,5 +1,7 @@
 """What a user gets wrong, and the words that say where and how to put it right."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import numpy as np
@@ -30,6 +32,17 @@ class Noisy(nn.Module):
     def __call__(self, batch):
         noise = jax.random.normal(self.make_rng("noise"))
         return {"y": nn.Dense(2, name="dense")(batch["x"]) + noise}
+
+
+class WithLayer(nn.Module):
+    """Has a layer whose mode nobody sets."""
+
+    x: kontext.Key = kontext.REQUIRED
+    layer: nn.Module = dataclasses.field(kw_only=True)
+
+    @nn.compact
+    def __call__(self, x):
+        return {"y": nn.Dense(2, name="dense")(self.layer(x))}
 
 
 class TwoInputs(nn.Module):
@@ -355,6 +368,14 @@ BY_SHAPES = {
     "random stream has no name in the config": (
         lambda: {"model": Noisy()},
         ["noise", "cfg.rng_streams", "kd.train.RngStream("],
+    ),
+    "dropout does not know the mode": (
+        lambda: {"model": WithLayer(x="batch.x", layer=nn.Dropout(0.5))},
+        ["WithLayer", "deterministic", "kd.nn.Dropout"],
+    ),
+    "normalisation does not know the mode": (
+        lambda: {"model": WithLayer(x="batch.x", layer=nn.BatchNorm())},
+        ["use_running_average=not self.is_training", "kd.nn.train_property()"],
     ),
     "data holds texts": (
         lambda: {"train_ds": arrays(x=X, y=Y, name=np.array(["a"] * 64))},
