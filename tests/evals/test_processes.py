@@ -118,7 +118,7 @@ def test_two_processes_of_one_job_evaluate_together(tmp_path):
     alone = worker.make(tmp_path)
     state = alone.checkpointer.restore(alone.init_state())
     expected = alone.evals["e"].evaluate(state, 20).compute().loss_values["losses/l2"]
-    assert points(tmp_path, "e")[0][1] == pytest.approx(expected, rel=1e-6)
+    assert points(tmp_path, "e")[0][1] == pytest.approx(expected, rel=1e-5)
 
 
 #
