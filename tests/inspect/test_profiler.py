@@ -38,16 +38,11 @@ class FakeTrace:
             before = len(self.events)
             if session.is_due(step):
                 session.after_step(step, None)
-                _wait_for_writing()
+                if session._writing is not None:
+                    session._writing.join()
             for event in self.events[before:]:
                 found[step] = event
         return found
-
-
-def _wait_for_writing():
-    for thread in threading.enumerate():
-        if thread.name == "kauldron-profile":
-            thread.join()
 
 
 def make_profiler(**kwargs):
