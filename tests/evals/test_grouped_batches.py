@@ -113,7 +113,7 @@ def test_groups_of_any_size_give_the_values_of_single_batches(tmp_path, group, d
         values, arrays = evaluate(tmp_path, kd.evals.Evaluator, **data)
         assert values == pytest.approx(expected[0], rel=1e-5)
         for name, array in arrays.items():
-            np.testing.assert_allclose(array, expected[1][name], rtol=1e-6)
+            np.testing.assert_allclose(array, expected[1][name], rtol=1e-5)
 
 
 def test_states_that_change_their_type_when_merged_are_counted_right(tmp_path, group):
@@ -122,9 +122,8 @@ def test_states_that_change_their_type_when_merged_are_counted_right(tmp_path, g
     expected = evaluate(tmp_path, OneByOne, ds=ds, **changing)
     for size in (1, 3):
         group(size)
-        assert (
-            evaluate(tmp_path, kd.evals.Evaluator, ds=ds, **changing)[0] == expected[0]
-        )
+        values, _ = evaluate(tmp_path, kd.evals.Evaluator, ds=ds, **changing)
+        assert values == pytest.approx(expected[0], rel=1e-5)
     assert expected[0]["metrics/negative"] == 8
 
 
