@@ -13,7 +13,15 @@ def quick_compilation(request):
     A module that compares to the last bit what optimizations may change says
     `WITH_OPTIMIZATIONS = True`.
     """
-    wanted = getattr(request.module, "WITH_OPTIMIZATIONS", False)
-    jax.config.update(_OPTION, not wanted)
+    if getattr(request.module, "WITH_OPTIMIZATIONS", False):
+        yield
+        return
+    _set_quick(True)
     yield
-    jax.config.update(_OPTION, False)
+    _set_quick(False)
+
+
+def _set_quick(is_on: bool) -> None:
+    jax.config.update(_OPTION, is_on)
+    # Else a test would mix programs compiled in both ways, which round differently.
+    jax.clear_caches()
