@@ -67,4 +67,7 @@ from kauldron.konfig.import_context import (
     set_lazy_imported_modules as set_lazy_imported_modules,
 )
 
+# Names of the past
+from kauldron.konfig.older_names import immutabledict_lib as immutabledict_lib
+
 import kauldron.konfig.shipped_defaults  # noqa: F401 (registers what it holds)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 
 from kauldron import kd
 
@@ -108,3 +109,17 @@ def without_permission(mode):
         folder = pathlib.Path(name)
         folder.chmod(0o755)
         yield folder, applied
+
+
+def orbax_manager(workdir, **options):
+    """Writes checkpoints as another program does, with orbax's own manager."""
+    return ocp.CheckpointManager(
+        workdir / "checkpoints",
+        options=ocp.CheckpointManagerOptions(step_prefix="ckpt", **options),
+        item_names=("default", "timer", "ds_iter"),
+        item_handlers={
+            "default": ocp.StandardCheckpointHandler(),
+            "timer": ocp.JsonCheckpointHandler(),
+            "ds_iter": ocp.JsonCheckpointHandler(),
+        },
+    )

@@ -12,7 +12,7 @@ import pytest
 from kauldron import kd, konfig, writers
 from kauldron.train.checkpoint_state import CheckpointState
 from kauldron.utils.chrono import Chrono
-from tests.ckpts.states import assert_equal
+from tests.ckpts.states import assert_equal, orbax_manager
 from tests.evals.experiments import make_cfg, standalone, steps
 
 STEP = 6
@@ -70,17 +70,7 @@ def workdir(written, tmp_path):
 
 
 def _save(workdir, state):
-    manager = ocp.CheckpointManager(
-        workdir / "checkpoints",
-        options=ocp.CheckpointManagerOptions(step_prefix="ckpt"),
-        item_names=("default", "timer", "ds_iter"),
-        item_handlers={
-            "default": ocp.StandardCheckpointHandler(),
-            "timer": ocp.JsonCheckpointHandler(),
-            "ds_iter": ocp.JsonCheckpointHandler(),
-        },
-    )
-    with manager:
+    with orbax_manager(workdir) as manager:
         args = ocp.args.Composite(
             default=ocp.args.StandardSave(state),
             timer=ocp.args.JsonSave(TIMER),

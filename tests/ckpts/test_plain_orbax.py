@@ -11,7 +11,13 @@ from orbax.checkpoint import v1
 from kauldron import kd
 from kauldron.train.checkpoint_state import CheckpointState
 from kauldron.utils import chrono
-from tests.ckpts.states import assert_equal, make_checkpointer, make_state, save_steps
+from tests.ckpts.states import (
+    assert_equal,
+    make_checkpointer,
+    make_state,
+    orbax_manager,
+    save_steps,
+)
 
 
 def _as_dict(state):
@@ -63,17 +69,7 @@ def test_layout_on_disk(tmp_path):
 
 def _write_with_the_manager(workdir, steps, **options):
     """A workdir as another program writes it with orbax's manager."""
-    manager = ocp.CheckpointManager(
-        workdir / "checkpoints",
-        options=ocp.CheckpointManagerOptions(step_prefix="ckpt", **options),
-        item_names=("default", "timer", "ds_iter"),
-        item_handlers={
-            "default": ocp.StandardCheckpointHandler(),
-            "timer": ocp.JsonCheckpointHandler(),
-            "ds_iter": ocp.JsonCheckpointHandler(),
-        },
-    )
-    with manager:
+    with orbax_manager(workdir, **options) as manager:
         for step in steps:
             manager.save(
                 step,

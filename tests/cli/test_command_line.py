@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from kauldron.cli import COMMANDS
+from tests.terminal_output import read_all
 
 
 def run_process(*arguments, **kwargs):
@@ -177,20 +178,6 @@ def test_output_in_a_terminal_is_coloured_and_complete(folder, command):
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
     assert "fractions" in plain
     assert "\u2026" not in plain
-
-
-def read_all(descriptor):
-    """Everything that is written to the other side of a terminal."""
-    pieces = []
-    while True:
-        try:
-            piece = os.read(descriptor, 65536)
-        except OSError:  # how Linux tells that the other side is closed
-            piece = b""
-        if not piece:
-            os.close(descriptor)
-            return b"".join(pieces).decode()
-        pieces.append(piece)
 
 
 def test_reader_that_stops_early_is_no_error(folder):

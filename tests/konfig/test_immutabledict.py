@@ -264,7 +264,11 @@ def test_dict_attributes_of_frozen_objects_can_be_frozen():
 
 
 def test_the_old_name_warns():
-    sys.modules.pop("kauldron.konfig.immutabledict_lib", None)
+    module = importlib.import_module("kauldron.konfig.immutabledict_lib")
     with pytest.warns(DeprecationWarning, match="immutabledict"):
-        module = importlib.import_module("kauldron.konfig.immutabledict_lib")
-    assert module.ImmutableDict is ImmutableDict
+        assert module.ImmutableDict is ImmutableDict
+    with pytest.warns(DeprecationWarning, match="immutabledict"):
+        from kauldron.konfig.immutabledict_lib import ImmutableDict as older
+    assert older is ImmutableDict
+    with pytest.raises(AttributeError, match="has no 'Immutable'"):
+        module.Immutable

@@ -11,6 +11,7 @@ import pytest
 
 from kauldron.train import progress as progress_lib
 from kauldron.train.progress import Progress
+from tests.terminal_output import read_all
 
 #
 # Where there is no terminal
@@ -133,22 +134,9 @@ def test_terminal_shows_step_speed_loss_and_time_left(tmp_path):
         env=environment,
     )
     os.close(terminal)
-    output = _read_all(controller)
+    output = read_all(controller)
     assert process.wait(timeout=120) == 0, output
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output)
     assert re.search(r"train \S+ +\d+/300 ", plain)
     assert re.search(r"\d steps/s +\d+:\d\d total=[\d.e-]+ training", plain)
     assert "compiling" in plain
-
-
-def _read_all(descriptor):
-    pieces = []
-    while True:
-        try:
-            piece = os.read(descriptor, 65536)
-        except OSError:  # how Linux tells that the other side is closed
-            piece = b""
-        if not piece:
-            os.close(descriptor)
-            return b"".join(pieces).decode()
-        pieces.append(piece)

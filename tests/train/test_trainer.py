@@ -17,16 +17,6 @@ from tests.train.toy import Linear, make_ds, make_trainer
 #
 
 
-def test_config_with_only_a_workdir_resolves_to_a_frozen_trainer(tmp_path):
-    with kd.konfig.mock_modules():
-        cfg = kd.train.Trainer()
-    cfg.workdir = str(tmp_path)
-    trainer = kd.konfig.resolve(cfg)
-    assert isinstance(trainer, kd.train.Trainer)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        trainer.seed = 1
-
-
 @pytest.mark.parametrize(
     ("missing", "call"),
     [
