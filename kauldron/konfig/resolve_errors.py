@@ -108,10 +108,8 @@ def _explained(
         lines = [f"Resolving the config failed at {expression(parts)}:"]
         lines += [f"    {line}" for line in _cut(format_value(node)).splitlines()]
         created = node_origin(node)
-        if (
-            created is not None and created.text is not None
-        ):  # a flag, or a saved config
-            lines.append(f"    set by {created.text}")
+        if created is not None and created.text is not None:
+            lines.append(f"    set by {created.text}")  # a flag, or a saved config
         elif created is not None and created.file is not None:
             lines.append(f"    created at {_place(created)}")
         lines += _last_writes(node, names)
