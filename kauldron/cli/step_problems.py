@@ -41,6 +41,10 @@ def find_step_problems(
     if trainer.optimizer is not None:
         with problems.at("optimizer"):
             _check_optimizer(trainer, context)
+    for problem in train.problems.find(trainer):
+        problems.add(problem.path, problem.message)
+    for problem in train.problems.find_with_state(trainer, trainer.state_specs):
+        problems.add(problem.path, problem.message)
     for field in ("train_losses", "train_metrics", "train_summaries"):
         _check_metrics(problems, field, getattr(trainer, field), context)
     for name, evaluator in trainer.evals.items():

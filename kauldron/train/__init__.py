@@ -1,5 +1,6 @@
 """The trainer, its step, and what keys look into."""
 
+from kauldron.train import problems as problems
 from kauldron.train import trainer_specs as trainer_specs
 from kauldron.train.auxiliaries import Auxiliaries as Auxiliaries
 from kauldron.train.auxiliaries import AuxiliariesOutput as AuxiliariesOutput

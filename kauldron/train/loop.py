@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 
-from kauldron.train import final_evals, preemption, start, trainer_fields
+from kauldron.train import final_evals, preemption, problems, start, trainer_fields
 from kauldron.train.checkpoint_state import CheckpointState
 from kauldron.train.closing import close_at_the_end
 from kauldron.train.deferred_log import DeferredLog
@@ -43,6 +43,7 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
         trainer_fields.require(trainer, name)
     if not trainer.train_losses and type(trainer.trainstep)._step is TrainStep._step:
         status.warn("`trainer.train_losses` is empty: training will change nothing.")
+    problems.report(problems.find(trainer))
     last_step = find_last_step(trainer)
     trainer.setup.run(trainer)
     with contextlib.ExitStack() as stack:

@@ -9,7 +9,7 @@ from kauldron import ckpts
 from kauldron.data import utils as data_utils
 from kauldron.data.iters import NonCheckpointableIterator, PyGrainIterator
 from kauldron.data.iters.iterator import as_iterator, wrap_like
-from kauldron.train import workdir_files
+from kauldron.train import problems, workdir_files
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.checkpoint_state import CheckpointState
 from kauldron.utils import chrono as chrono_lib
@@ -63,6 +63,7 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     if begin is None:
         state = trainer.init_state()
         begin = Start(state, int(state.step), chrono, ds_iter)
+    problems.report(problems.find_with_state(trainer, begin.state))
     begin = dataclasses.replace(
         begin, is_complete=_is_complete(trainer, begin, last_step)
     )

@@ -1,0 +1,64 @@
+"""Mistakes that would train silently, found at the start of a run.
+
+`trainer.train()` refuses to start on an error and warns about the rest; `kauldron check`
+lists all of them. To add a check, write a generator of `Problem`s and list it in `CHECKS`
+(needs the trainer alone) or `STATE_CHECKS` (needs shapes of the state too).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from kauldron.utils import status
+
+if TYPE_CHECKING:
+    from kauldron.train.train_state import TrainState
+    from kauldron.train.trainer import Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Something wrong with a trainer.
+
+    Attributes:
+      path: Where in the config: `"optimizer"`, `"evals.test"`.
+      message: What is wrong, and what to do about it.
+      is_error: Whether training refuses to start; otherwise it warns.
+    """
+
+    path: str
+    message: str
+    is_error: bool = True
+
+    def __str__(self) -> str:
+        return f"cfg.{self.path}: {self.message}"
+
+
+CHECKS: list[Callable[[Trainer], Iterator[Problem]]] = []
+STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterator[Problem]]] = []
+
+
+def find(trainer: Trainer) -> list[Problem]:
+    """Return what is wrong with the trainer's fields."""
+    return [problem for check in CHECKS for problem in check(trainer)]
+
+
+def find_with_state(trainer: Trainer, state: TrainState) -> list[Problem]:
+    """Return what is wrong with the trainer, given its state (or the state's specs)."""
+    return [problem for check in STATE_CHECKS for problem in check(trainer, state)]
+
+
+def report(problems: list[Problem]) -> None:
+    """Warn about problems; raise if one of them is an error.
+
+    Raises:
+      ValueError: All errors, a line each.
+    """
+    for problem in problems:
+        if not problem.is_error:
+            status.warn(str(problem), stacklevel=2)
+    errors = [str(problem) for problem in problems if problem.is_error]
+    if errors:
+        raise ValueError("\n".join(errors))
