@@ -24,9 +24,8 @@ def lower_trainstep(trainer: Trainer, **flags: Any) -> jax.stages.Lowered:
       The lowered step. `.as_text()` shows it; `.compile()` gives its costs
       (`cost_analysis()`) and its memory (`memory_analysis()`).
     """
-    jitted: Any = type(trainer.trainstep).step
-    return jitted.lower(
-        trainer.trainstep, trainer.state_specs, batch_specs(trainer), **flags
+    return trainer.trainstep.step.lower(
+        trainer.state_specs, batch_specs(trainer), **flags
     )
 
 

@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
 
 
-def follow_params(
-    opt_state: Any, params: Any, shardings: ShardingTree, *, scalars: Any
-) -> ShardingTree:
+def follow_params(opt_state: Any, params: Any, shardings: ShardingTree) -> ShardingTree:
     """The sharding tree of an optimizer state whose moments live with their parameters.
 
     Initial moments are constants, which XLA would put on every device as a whole; and a
@@ -23,10 +22,9 @@ def follow_params(
         the optimizer puts around it, belongs to that parameter.
       params: The parameters.
       shardings: The sharding tree of the parameters.
-      scalars: The sharding of numbers, such as a count of steps.
 
     Returns:
-      A sharding for each array; `None` for arrays that belong to no parameter.
+      A sharding for each array; what belongs to no parameter is replicated.
     """
     of_param = {
         (_names(leaf.path), np.shape(leaf.value)): leaf.sharding
@@ -35,12 +33,9 @@ def follow_params(
 
     def find(path: Any, value: Any) -> Any:
         names, shape = _names(path), np.shape(value)
-        if not shape:
-            return scalars
         suffixes = (names[start:] for start in range(len(names)))
-        return next(
-            (of_param[s, shape] for s in suffixes if (s, shape) in of_param), None
-        )
+        owners = (of_param[s, shape] for s in suffixes if (s, shape) in of_param)
+        return next(owners, device_mesh.REPLICATED)
 
     return jax.tree_util.tree_map_with_path(find, opt_state)
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.experimental import checkify
+from jax.sharding import Sharding
 
 from kauldron import sharding as kd_sharding
 from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import utils as data_utils
-from kauldron.konfig.immutabledict import freeze, unfreeze
+from kauldron.sharding.tree import flatten_with_shardings
 from kauldron.train import auxiliaries
 from kauldron.train.batch_checks import check_arrays, check_divisible
 from kauldron.train.context import Context
 from kauldron.train.forward import forward_with_loss
+from kauldron.train.init_programs import compute_in_parts, is_tracing
+from kauldron.train.jit_method import jit_method
 from kauldron.train.model_hints import model_hints
 from kauldron.train.model_with_aux import ModelWithAux
 from kauldron.train.optimizer_sharding import follow_params
@@ -93,7 +95,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
         if self.model is None:
             raise ValueError("`trainer.model` is not set; set `cfg.model = ...`.")
         check_arrays(elem_spec)
-        state = self._init_model(freeze(elem_spec), model_method=model_method)
+        state = self._init_model(elem_spec, model_method=model_method)
         if not skip_transforms:
             state = self._init_transform(state)
         if self.optimizer is not None and not skip_optimizer:
@@ -102,11 +104,16 @@ class TrainStep(config_util.UpdateFromRootCfg):
             state = self._init_transform_after_optimizer(state)
         return state
 
-    @functools.partial(jax.jit, static_argnames=("self", "elem_spec", "model_method"))
     def _init_model(self, elem_spec: Any, *, model_method: str | None) -> TrainState:
-        elem_spec = data_utils.get_global_elem_spec(
-            unfreeze(elem_spec), self.sharding.batch
-        )
+        def init() -> TrainState:
+            return self._constrain(self._init_variables(elem_spec, model_method))
+
+        if is_tracing():
+            return init()
+        return compute_in_parts(init, self._state_shardings)
+
+    def _init_variables(self, elem_spec: Any, model_method: str | None) -> TrainState:
+        elem_spec = data_utils.get_global_elem_spec(elem_spec, self.sharding.batch)
         check_divisible(elem_spec, self.sharding.batch)
         batch = data_utils.mock_batch_from_elem_spec(elem_spec, self.sharding.batch)
         args, kwargs = data_utils.get_model_inputs_from_batch(self.model, batch)
@@ -135,15 +142,14 @@ class TrainStep(config_util.UpdateFromRootCfg):
             variables = dict(init(self.rng_streams.init_rngs(), args, kwargs))
         variables.pop("intermediates", None)
         params = variables.pop("params", {})
-        state = TrainState(
+        return TrainState(
             step=jnp.zeros((), jnp.int32), params=params, collections=variables
         )
-        return self._constrain(state)
 
     def _init_transform(self, state: TrainState) -> TrainState:
         return self._constrain_if_changed(state, self.init_transform.transform(state))
 
-    @functools.partial(jax.jit, static_argnames=("self",), donate_argnames=("state",))
+    @jit_method(donate_argnames="state")
     def _init_optimizer(self, state: TrainState) -> TrainState:
         with (
             self.sharding.set_global_mesh(),
@@ -165,24 +171,31 @@ class TrainStep(config_util.UpdateFromRootCfg):
         return self._constrain(transformed)
 
     def _constrain(self, state: TrainState) -> TrainState:
+        shardings = jax.tree.unflatten(
+            jax.tree.structure(state), self._state_shardings(state)
+        )
+        return kd_sharding.with_sharding_constraint(state, shardings)
+
+    def _state_shardings(self, state: TrainState) -> list[Sharding]:
+        """A sharding for each array of the state: none is left for XLA to choose.
+
+        What it chose would be known only after compiling, and might change from one
+        step to the next, which compiles the step again.
+        """
         shardings = self.sharding.state
         if shardings.opt_state is None and state.opt_state is not None:
-            opt_state = follow_params(
-                state.opt_state,
-                state.params,
-                shardings.params,
-                scalars=shardings.step,
-            )
+            opt_state = follow_params(state.opt_state, state.params, shardings.params)
             shardings = shardings.replace(opt_state=opt_state)
-        return kd_sharding.with_sharding_constraint(state, shardings)
+        return [
+            kd_sharding.REPLICATED if leaf.sharding is None else leaf.sharding
+            for leaf in flatten_with_shardings(state, shardings)
+        ]
 
     #
     # Steps
     #
 
-    @functools.partial(
-        jax.jit, static_argnames=("self", *_STEP_FLAGS), donate_argnames=("state",)
-    )
+    @jit_method(static_argnames=_STEP_FLAGS, donate_argnames="state")
     def step(
         self,
         state: TrainState,

@@ -239,7 +239,7 @@ def test_step_can_be_looked_at_without_running(trainer, batch):
     assert specs.params["dense"]["kernel"].shape == (4, 2)
     assert set(aux.loss_states) == {"l2"}
     lowered = trainer.trainstep.step.lower(
-        trainer.trainstep, trainer.state_specs, batch, return_losses=True
+        trainer.state_specs, batch, return_losses=True
     )
     assert "dot_general" in lowered.as_text()
 

@@ -1,0 +1,251 @@
+"""Compute the initial values of a large model without compiling a large program.
+
+Compiled as one function, the initialisation of a transformer takes minutes on a GPU: each
+random parameter becomes a kernel of its own, although all layers are alike, because the
+constants that its key derives from are compiled into it. So the keys are computed first,
+on the host, where they cost nothing. What remains falls apart into groups of equations
+that share no values, one for each parameter of most models, and groups that differ only
+in their keys share one program. Each program places its results where they belong, so
+that a sharded array is never held whole by one device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from jax.interpreters import partial_eval
+from jax.sharding import Sharding
+
+_Tree = TypeVar("_Tree")
+_Values = dict[Var, Any]
+
+_MOST_KEY_NUMBERS = 64
+
+
+def compute_in_parts(
+    fn: Callable[[], _Tree], shardings_of: Callable[[_Tree], Sequence[Sharding]]
+) -> _Tree:
+    """Return `fn()`, computed by as few and small programs as possible.
+
+    Args:
+      fn: A function that `jax.jit` can trace.
+      shardings_of: From the result, as `jax.ShapeDtypeStruct`s, to a sharding for each
+        of its leaves.
+
+    Returns:
+      The result, the same as that of `jax.jit(fn)()`.
+    """
+    closed, specs = jax.make_jaxpr(fn, return_shape=True)()
+    structure, shardings = jax.tree.structure(specs), shardings_of(specs)
+    jaxpr, _ = partial_eval.dce_jaxpr(
+        closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
+    )
+    values: _Values = dict(zip(closed.jaxpr.constvars, closed.consts))
+    equations = list(jaxpr.eqns)
+    if not jaxpr.effects:
+        equations = _compute_keys(equations, jaxpr.outvars, values)
+    sharding_of = {
+        variable: sharding
+        for variable, sharding in zip(jaxpr.outvars, shardings)
+        if isinstance(variable, Var)
+    }
+    for group in _groups(equations, sharding_of, together=bool(jaxpr.effects)):
+        _compute_group(group, sharding_of, values)
+    leaves = [
+        jax.device_put(_value(variable, values), sharding)
+        for variable, sharding in zip(jaxpr.outvars, shardings)
+    ]
+    return jax.tree.unflatten(structure, leaves)
+
+
+def is_tracing() -> bool:
+    """Whether a function is being traced, so that there are no values."""
+    with _on_host():
+        return isinstance(jnp.zeros(()), jax.core.Tracer)
+
+
+#
+# Keys
+#
+
+
+def _compute_keys(
+    equations: list[Any], results: Iterable[Any], values: _Values
+) -> list[Any]:
+    """Compute what depends on few integers, on the host; return what is left."""
+    known, ours, rest = set(values), [], []
+    for equation in equations:
+        if all(v in known for v in _variables(equation.invars)) and all(
+            _is_key(v.aval) for v in equation.outvars
+        ):
+            ours.append(equation)
+            known.update(equation.outvars)
+        else:
+            rest.append(equation)
+    needed = {v for e in rest for v in _variables(e.invars)} | set(_variables(results))
+    border = [v for e in ours for v in e.outvars if v in needed]
+    if border:
+        inputs = list(values)
+        program = jaxpr_as_fun(ClosedJaxpr(_make_jaxpr(inputs, border, ours), ()))
+        with _on_host():
+            computed = program(*(values[v] for v in inputs))
+        values |= zip(border, computed)
+    return rest
+
+
+def _is_key(aval: Any) -> bool:
+    is_exact = jax.dtypes.issubdtype(aval.dtype, np.integer) or _is_typed_key(aval)
+    return is_exact and aval.size <= _MOST_KEY_NUMBERS
+
+
+def _on_host() -> contextlib.AbstractContextManager[Any]:
+    try:
+        device = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # `JAX_PLATFORMS` leaves the CPU out
+        return contextlib.nullcontext()
+    return jax.default_device(device)
+
+
+#
+# Groups
+#
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Group:
+    """Equations that share no values with others, and those of their results we want."""
+
+    equations: list[Any] = dataclasses.field(default_factory=list)
+    results: list[Var] = dataclasses.field(default_factory=list)
+
+
+def _groups(
+    equations: Sequence[Any], results: Iterable[Var], *, together: bool
+) -> list[_Group]:
+    """Divide equations into groups without common values, unless wanted `together`."""
+    if together:
+        return [_Group(list(equations), list(results))]
+    group_of: dict[Var, _Group] = {}
+    for equation in equations:
+        used = (group_of.get(variable) for variable in _variables(equation.invars))
+        first, *others = [*dict.fromkeys(g for g in used if g), _Group()]
+        for other in others:
+            first.equations.extend(other.equations)
+            for merged in other.equations:
+                group_of |= dict.fromkeys(merged.outvars, first)
+        first.equations.append(equation)
+        group_of |= dict.fromkeys(equation.outvars, first)
+    for variable in results:
+        if variable in group_of:
+            group_of[variable].results.append(variable)
+    return [group for group in dict.fromkeys(group_of.values()) if group.results]
+
+
+def _compute_group(
+    group: _Group, sharding_of: dict[Var, Sharding], values: _Values
+) -> None:
+    """Add the results of a group to `values`."""
+    used = (v for equation in group.equations for v in _variables(equation.invars))
+    inputs = list(dict.fromkeys(variable for variable in used if variable in values))
+    jaxpr = _make_jaxpr(inputs, group.results, group.equations)
+    program = _Program(
+        text=str(jaxpr),
+        shardings=tuple(sharding_of[variable] for variable in group.results),
+        key_types=tuple(_key_type(values[variable]) for variable in inputs),
+        jaxpr=jaxpr,
+    )
+    compile_ = _compile if program.is_told_by_text else _compile.__wrapped__
+    results = compile_(program)(*(_raw(values[variable]) for variable in inputs))
+    values |= zip(group.results, results)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Program:
+    """A group's program; two with the same text compute the same."""
+
+    text: str
+    shardings: tuple[Sharding, ...]
+    key_types: tuple[Any, ...]
+    jaxpr: Jaxpr = dataclasses.field(compare=False)
+
+    @property
+    def is_told_by_text(self) -> bool:
+        """Whether the text shows everything: no arrays, no functions of Python."""
+        return " at 0x" not in self.text and not _has_constants(self.jaxpr)
+
+
+@functools.lru_cache(maxsize=512)
+def _compile(program: _Program) -> Callable[..., Any]:
+    function = jaxpr_as_fun(ClosedJaxpr(program.jaxpr, ()))
+
+    def compute(*raw: Any) -> list[Any]:
+        inputs = [
+            x if key_type is None else jax.random.wrap_key_data(x, impl=key_type)
+            for x, key_type in zip(raw, program.key_types)
+        ]
+        return function(*inputs)
+
+    return jax.jit(compute, out_shardings=list(program.shardings))
+
+
+def _has_constants(jaxpr: Jaxpr) -> bool:
+    """Whether a function that is called inside holds arrays."""
+    for value in (v for equation in jaxpr.eqns for v in equation.params.values()):
+        for inner in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(inner, ClosedJaxpr):
+                if inner.consts or _has_constants(inner.jaxpr):
+                    return True
+            elif isinstance(inner, Jaxpr) and _has_constants(inner):
+                return True
+    return False
+
+
+#
+# Values
+#
+
+
+def _make_jaxpr(
+    inputs: Sequence[Var], results: Sequence[Var], equations: Sequence[Any]
+) -> Jaxpr:
+    return Jaxpr((), inputs, results, equations, debug_info=_no_names())
+
+
+@functools.cache
+def _no_names() -> Any:
+    return jax.make_jaxpr(lambda: ())().jaxpr.debug_info.with_unknown_names()
+
+
+def _variables(atoms: Iterable[Any]) -> list[Var]:
+    return [atom for atom in atoms if not isinstance(atom, Literal)]
+
+
+def _value(atom: Any, values: _Values) -> Any:
+    return atom.val if isinstance(atom, Literal) else values[atom]
+
+
+def _is_typed_key(array: Any) -> bool:
+    return jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+
+
+def _raw(value: Any) -> Any:
+    """The numbers of a key, as every process and device can take them."""
+    if not isinstance(value, jax.Array):
+        return value
+    if _is_typed_key(value):
+        return np.asarray(jax.random.key_data(value))
+    return np.asarray(value) if value.size <= _MOST_KEY_NUMBERS else value
+
+
+def _key_type(value: Any) -> Any:
+    """What makes a key of `_raw(value)`; `None` if it is none."""
+    is_key = isinstance(value, jax.Array) and _is_typed_key(value)
+    return jax.random.key_impl(value) if is_key else None
