@@ -22,7 +22,6 @@ class _Pending:
     step: int
     aux: AuxiliariesState
     log_summaries: bool
-    perf_stats: dict[str, float]
 
 
 class DeferredLog:
@@ -46,25 +45,21 @@ class DeferredLog:
         *,
         log_metrics: bool,
         log_summaries: bool,
-        perf_stats: dict[str, float],
     ) -> None:
         """Take over what was measured in `step`; its copy to the host starts now."""
-        self.write()
         aux = aux.replace(
             metric_states=aux.metric_states if log_metrics else None,
             summary_states=aux.summary_states if log_summaries else None,
             error=None,
         )
-        with jax.transfer_guard("allow"):
-            for leaf in jax.tree.leaves(aux):
-                if isinstance(leaf, jax.Array):
-                    leaf.copy_to_host_async()
-        self._pending = _Pending(step, aux, log_summaries, perf_stats)
+        for leaf in jax.tree.leaves(aux):
+            if isinstance(leaf, jax.Array):
+                leaf.copy_to_host_async()
+        self._pending = _Pending(step, aux, log_summaries)
 
-    def write(self) -> None:
-        """Write what is held, if anything."""
-        if self._pending is None:
-            return
+    def write(self, perf_stats: dict[str, float]) -> None:
+        """Write what is held, with the speed until then."""
+        assert self._pending is not None
         pending, self._pending = self._pending, None
         values = pending.aux.compute()
         self.last_values = (pending.step, values)
@@ -73,7 +68,7 @@ class DeferredLog:
             aux=values,
             schedules=self._trainer.schedules,
             log_summaries=pending.log_summaries,
-            timer=FlushedTimer(pending.perf_stats),
+            timer=FlushedTimer(perf_stats),
             flush=False,
         )
         self._check_finite(pending.step, values)

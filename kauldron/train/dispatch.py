@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from kauldron import sharding as kd_sharding
 from kauldron.data import DeviceRecords
 from kauldron.train import step_cost, trainer_specs
 from kauldron.train.auxiliaries import AuxiliariesState
+from kauldron.train.jit_method import jit_method
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
 
@@ -27,12 +29,16 @@ if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 
+# How many steps are planned, to find the best size of groups.
+_PLANNED_STEPS = 10_000
+
+
 class Dispatched(NamedTuple):
     """What a dispatch gives, as soon as the work is on its way.
 
     Attributes:
       state: The state after its updates.
-      aux: What was measured; nothing unless its step logs.
+      aux: What was measured; of use only if its step logs.
       token: Ready when the updates are done. The state itself cannot be waited for: the
         next dispatch consumes it.
     """
@@ -42,36 +48,42 @@ class Dispatched(NamedTuple):
     token: jax.Array
 
 
+class _Measured(NamedTuple):
+    """What a step returns of what it measures: the flags of `TrainStep.step`."""
+
+    return_losses: bool = False
+    return_metrics: bool = False
+    return_summaries: bool = False
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dispatcher:
-    """Runs the steps of a feed.
+    """Runs the steps of a feed, by programs that are freed with it.
+
+    There are at most two programs where every step is a call of its own: one for steps
+    that log, one for the others. Steps that log summaries too need a program with them;
+    then the others share that of steps that log metrics. Groups of steps are one more
+    program, and steps that do not fill a group run as if they logged.
 
     Attributes:
       trainer: The experiment.
       host_steps: Where a dispatch must end.
-      sizes: Numbers of steps that a dispatch may have, largest first. `()` when every
-        step is a call of its own.
+      size: Number of steps in a group; 1 when every step is a call of its own.
       records: The records, if they live on the devices: then feeds bring rows of them.
       calls_step: Whether `trainstep.step` itself must run every step.
     """
 
     trainer: Trainer
     host_steps: HostSteps
-    sizes: tuple[int, ...] = ()
+    size: int = 1
     records: DeviceRecords | None = None
     calls_step: bool = False
-
-    @property
-    def most(self) -> int:
-        """The most steps that a dispatch takes."""
-        return self.sizes[0] if self.sizes else 1
+    _compiled: set[Any] = dataclasses.field(default_factory=set)
 
     def size_at(self, step: int) -> int:
         """How many steps the dispatch at `step` takes."""
-        if not self.sizes:
-            return 1
-        free = self.host_steps.free_run(step, self.most)
-        return next(size for size in self.sizes if size <= free)
+        is_full = self.host_steps.free_run(step, self.size) == self.size
+        return self.size if is_full else 1
 
     def put(self, batch: Any, size: int) -> Any:
         """Bring the batch (with `size > 1`, stacked batches) to the devices."""
@@ -86,81 +98,88 @@ class Dispatcher:
 
     def run(self, state: TrainState, feed: Feed, step: int) -> Dispatched:
         """Apply the feed's updates; a step that logs returns what was measured."""
-        trainstep = self.trainer.trainstep
         columns = self.records.columns if self.records and feed.is_rows else None
-        gather = None if columns is None else self._gather
-        logs = self.host_steps.logs(step)
-        if not (logs or self.calls_step):
-            new_state, token = _run_steps(
-                trainstep,
-                state,
-                feed.batch,
-                columns,
-                size=feed.size if self.sizes else None,
-                gather=gather,
-            )
-            return Dispatched(new_state, _NOTHING, token)
-        new_state, aux = trainstep.step(
+        if feed.size > 1:
+            with self._guard(feed, None):
+                return self._run_group(state, feed.batch, columns)
+        measured = self._measured_at(step)
+        if not self.calls_step:
+            with self._guard(feed, measured):
+                return self._run_step(state, feed.batch, columns, measured=measured)
+        batch = feed.batch if columns is None else self._gather(columns, feed.batch)
+        state, aux = self.trainer.trainstep.step(
             state,
-            feed.batch if gather is None else gather(columns, feed.batch),
-            return_losses=logs,
-            return_metrics=logs,
-            return_summaries=logs,
+            batch,
+            **measured._asdict(),
             checkify_error_categories=self.trainer.checkify_error_categories,
         )
-        measured = jax.tree.leaves(aux)
-        token = measured[0] if measured else _copy(new_state.step)
-        return Dispatched(new_state, aux, token)
+        returned = jax.tree.leaves(aux)
+        return Dispatched(state, aux, returned[0] if returned else _copy(state.step))
+
+    def _measured_at(self, step: int) -> _Measured:
+        if self.host_steps.logs_summaries(step):
+            return _Measured(True, True, True)
+        logs = self.host_steps.logs_metrics(step)
+        return _METRICS if logs else self._measured_between_logs
 
     @functools.cached_property
-    def _gather(self) -> Callable[[Any, jax.Array], Any]:
-        """The batch of some rows, compiled."""
-        assert self.records is not None
-        gather, sharding = self.records.gather, self.trainer.sharding.batch
-        return jax.jit(
-            lambda columns, rows: kd_sharding.with_sharding_constraint(
-                gather(columns, rows), sharding
-            )
+    def _measured_between_logs(self) -> _Measured:
+        """Nothing, unless that would be one more program to compile."""
+        metrics_every = self.trainer.log_metrics_every
+        summaries_every = self.host_steps.summaries_every
+        logs_metrics_alone = metrics_every and (
+            not summaries_every or metrics_every % summaries_every
         )
+        saves_a_program = self.size > 1 or summaries_every
+        shares = logs_metrics_alone and saves_a_program and not self.calls_step
+        return _METRICS if shares else _Measured()
 
+    def _guard(self, feed: Feed, measured: _Measured | None) -> Any:
+        """Forbid hidden transfers, which make the device wait, in compiled programs."""
+        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(feed.batch)]
+        program = (measured, feed.is_rows, *shapes)
+        if program in self._compiled and not _is_debugging():
+            return jax.transfer_guard("disallow")
+        self._compiled.add(program)
+        return contextlib.nullcontext()
 
-_NOTHING = AuxiliariesState(loss_states=None, metric_states=None, summary_states=None)
+    @jit_method(static_argnames="measured", donate_argnames="state")
+    def _run_step(
+        self, state: TrainState, batch: Any, columns: Any, *, measured: _Measured
+    ) -> Dispatched:
+        if columns is not None:
+            batch = self._gather(columns, batch)
+        state, aux = self.trainer.trainstep.step(state, batch, **measured._asdict())
+        return Dispatched(state, aux, jnp.copy(state.step))
 
+    @jit_method(donate_argnames="state")
+    def _run_group(self, state: TrainState, batches: Any, columns: Any) -> Dispatched:
+        def body(state: TrainState, batch: Any) -> tuple[TrainState, None]:
+            return self._run_step(
+                state, batch, columns, measured=_Measured()
+            ).state, None
 
-@functools.partial(
-    jax.jit, static_argnames=("trainstep", "size", "gather"), donate_argnames=("state",)
-)
-def _run_steps(
-    trainstep: TrainStep,
-    state: TrainState,
-    batches: Any,
-    columns: Any,
-    *,
-    size: int | None,
-    gather: Callable[[Any, jax.Array], Any] | None,
-) -> tuple[TrainState, jax.Array]:
-    """One step (`None`), or `size` steps. Where steps are grouped, also a single one
-    goes through the scan, so that the grouping leaves no trace in the numbers."""
-
-    def body(state: TrainState, batch: Any) -> tuple[TrainState, None]:
-        if gather is not None:
-            batch = gather(columns, batch)
-        with trainstep.sharding.set_global_mesh():
-            state, _ = trainstep._checked_step(state, batch)
-        return trainstep._constrain(state), None
-
-    if size == 1:
-        batches = jax.tree.map(lambda leaf: leaf[None], batches)
-    if size is None:
-        state, _ = body(state, batches)
-    else:
         state, _ = jax.lax.scan(body, state, batches)
-    return state, jnp.copy(state.step)
+        return Dispatched(state, AuxiliariesState(), jnp.copy(state.step))
+
+    @jit_method()
+    def _gather(self, columns: Any, rows: jax.Array) -> Any:
+        """The batch of some rows."""
+        assert self.records is not None
+        batch = self.records.gather(columns, rows)
+        return kd_sharding.with_sharding_constraint(batch, self.trainer.sharding.batch)
+
+
+_METRICS = _Measured(return_losses=True, return_metrics=True)
 
 
 @jax.jit
 def _copy(x: jax.Array) -> jax.Array:
     return jnp.copy(x)
+
+
+def _is_debugging() -> bool:
+    return jax.config.jax_disable_jit or jax.config.jax_debug_nans
 
 
 def _stacked(sharding: Any) -> Any:
@@ -184,13 +203,10 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
     records = DeviceRecords.of(trainer.train_ds)
     calls_step = _reason_to_call_step(trainer)
     most = _most_steps(trainer, calls_step, has_records=records is not None)
-    # At most four programs to compile, and few calls for any number of steps.
-    ratio = 2 ** max(1, (most.bit_length() - 1) // 3)
-    sizes = tuple(most // ratio**i for i in range(3) if most // ratio**i > 1)
-    if sizes:
-        status.log(f"Up to {most} steps run in one dispatch.")
-        sizes = (*sizes, 1)
-    return Dispatcher(trainer, host_steps, sizes, records, calls_step is not None)
+    size = best_group(host_steps.free_runs(_PLANNED_STEPS), most) if most > 1 else 1
+    if size > 1:
+        status.log(f"Groups of {size} steps run in one dispatch.")
+    return Dispatcher(trainer, host_steps, size, records, calls_step is not None)
 
 
 def _most_steps(trainer: Trainer, calls_step: str | None, *, has_records: bool) -> int:
@@ -216,7 +232,7 @@ def _reason_to_call_step(trainer: Trainer) -> str | None:
 
 def _obstacle_to_grouping(trainer: Trainer) -> str | None:
     """Why every step must be a call of its own, if so."""
-    if jax.config.jax_disable_jit or jax.config.jax_debug_nans:
+    if _is_debugging():
         return "jax is in a debugging mode"
     if jax.process_count() > 1:
         return "several processes feed the devices"
@@ -226,24 +242,31 @@ def _obstacle_to_grouping(trainer: Trainer) -> str | None:
 
 
 def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
-    """As many as are short, and divide the steps between two that log evenly."""
+    """The most steps that make a short dispatch."""
     if jax.default_backend() == "cpu":
         return 1  # what `step_cost` would say after lowering the step
     batch = trainer_specs.batch_specs(trainer)
-    step: Any = type(trainer.trainstep).step
-    most = step_cost.most_steps(
-        step.lower(trainer.trainstep, trainer.state_specs, batch),
+    return step_cost.most_steps(
+        trainer.trainstep.step.lower(trainer.state_specs, batch),
         bytes_per_step=0 if has_records else step_cost.num_bytes(batch),
     )
-    intervals = (trainer.log_metrics_every, trainer.log_summaries_every)
-    return even_share(min((n - 1 for n in intervals if n), default=most), most)
 
 
-def even_share(count: int, most: int) -> int:
-    """`count` steps in as few dispatches of equal size as possible: that size.
+def best_group(runs: Sequence[int], most: int) -> int:
+    """The size of groups that needs the fewest calls, all groups being of one size.
+
+    Args:
+      runs: Numbers of steps that follow each other; what fills no group runs singly.
+      most: The largest size.
 
     Example:
-      >>> even_share(999, 256)  # four dispatches of 249, and three single steps
+      >>> best_group([999, 999], 256)  # four groups of 249, three single steps, twice
       249
     """
-    return max(1, count // math.ceil(count / most)) if count else 1
+    sizes = {run // math.ceil(run / most) for run in runs} | {1}
+    sizes |= {min(most, run) for run in runs}
+
+    def calls(size: int) -> int:
+        return sum(run // size + run % size for run in runs)
+
+    return min(sizes, key=lambda size: (calls(size), -size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,12 +17,10 @@ class HostSteps:
     Attributes:
       trainer: The experiment.
       last_step: The step at which training stops, if it is known.
-      first_step: The step at which this start begins.
     """
 
     trainer: Trainer
     last_step: int | None
-    first_step: int = 0
 
     def logs_metrics(self, step: int) -> bool:
         """Whether the update `step` writes metrics."""
@@ -33,8 +32,14 @@ class HostSteps:
 
     def logs_summaries(self, step: int) -> bool:
         """Whether the update `step` writes summaries."""
-        every = self.trainer.log_summaries_every
+        every = self.summaries_every
         return bool(every) and step % every == 0
+
+    @functools.cached_property
+    def summaries_every(self) -> int | None:
+        """How often summaries are written; `None` for never, or if there are none."""
+        has_summaries = self.trainer.trainstep.aux.summaries
+        return self.trainer.log_summaries_every if has_summaries else None
 
     def logs(self, step: int) -> bool:
         """Whether the update `step` writes anything."""
@@ -47,7 +52,6 @@ class HostSteps:
             step == self.last_step
             or any(e.run.should_eval_in_train(step) for e in trainer.evals.values())
             or trainer.checkpointer.is_due(step)
-            or trainer.profiler.is_planned(step, first_step=self.first_step)
         )
 
     def free_run(self, step: int, limit: int) -> int:
@@ -61,3 +65,15 @@ class HostSteps:
             if self.pauses_before(step + size) or self.logs(step + size):
                 return size
         return limit
+
+    def free_runs(self, limit: int) -> list[int]:
+        """Lengths of all free runs among the first `limit` steps of the experiment."""
+        lengths, step = [], 0
+        if self.last_step is not None:
+            limit = min(limit, self.last_step)
+        while step < limit:
+            length = self.free_run(step, limit - step)
+            if not self.logs(step):
+                lengths.append(length)
+            step += length
+        return lengths

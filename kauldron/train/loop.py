@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -87,7 +88,7 @@ class _Run:
         self.aux: AuxiliariesState | None = None
         self.is_over = False
         self.log = DeferredLog(trainer)
-        self.tokens: list[jax.Array] = []
+        self.in_flight: collections.deque[tuple[jax.Array, int]] = collections.deque()
         self.progress: Progress
         self.feeder: Feeder
         self.profiler: ProfilerSession
@@ -100,23 +101,22 @@ class _Run:
         dispatcher = self._prepare(stack)
         trainer.setup.log_status(f"Starting the training loop at step {self.step}")
         self.chrono.start_loop()
-        with _forbid_implicit_transfers():
-            try:
-                while not self.is_over and self._continue_at_step():
-                    self._dispatch(dispatcher)
-                self.log.write()
-            except BaseException as error:
-                self._write_what_is_pending(error)
-                raise
+        try:
+            while not self.is_over and self._continue_at_step():
+                self._dispatch(dispatcher)
+            self._finish_steps()
+        except BaseException as error:
+            self._write_what_is_pending(error)
+            raise
         return self.state, self.aux, self.step
 
     def _prepare(self, stack: contextlib.ExitStack) -> Dispatcher:
         trainer = self.trainer
-        host_steps = HostSteps(trainer, self.last_step, self.step)
+        host_steps = HostSteps(trainer, self.last_step)
         dispatcher = make_dispatcher(trainer, host_steps)
         # While the device is busy with a long dispatch, the next one gets ready, and
         # all the short ones before it.
-        depth = 1 + dispatcher.most if start.can_read_ahead(self.begin.ds_iter) else 0
+        depth = 1 + dispatcher.size if start.can_read_ahead(self.begin.ds_iter) else 0
         self.feeder = Feeder(
             self.begin.ds_iter,
             dispatcher,
@@ -171,16 +171,13 @@ class _Run:
         }
         if not due:
             return {}
-        self.log.write()
+        self._finish_steps()
         results = {}
         with self.chrono.pause(chrono_lib.Pause.EVALS_ALONG_TRAIN):
             for name, evaluator in due.items():
                 self.progress.doing(f"evaluating {name}")
                 try:
-                    with (
-                        jax.transfer_guard("allow"),
-                        preemption.watched(self.stop_request),
-                    ):
+                    with preemption.watched(self.stop_request):
                         results[name] = evaluator.maybe_eval(
                             step=self.step, state=self.state
                         )
@@ -192,12 +189,9 @@ class _Run:
         self, evaluated: dict[str, Any] | None = None, *, evals_pending: bool = False
     ) -> None:
         self.progress.doing("saving")
-        self.log.write()  # a value that is not finite must not be saved over
+        self._finish_steps()  # a value that is not finite must not be saved over
         checkpointer = self.trainer.checkpointer
-        with (
-            self.chrono.pause(chrono_lib.Pause.CHECKPOINT),
-            jax.transfer_guard("allow"),
-        ):
+        with self.chrono.pause(chrono_lib.Pause.CHECKPOINT):
             self._check_step_count()
             self.trainer.writer.flush()
             checkpointer.save(
@@ -244,45 +238,52 @@ class _Run:
         ):
             self.state, self.aux, token = dispatcher.run(self.state, feed, step)
         self.step += feed.size
+        self.in_flight.append((token, feed.size))
         self._throw_check_errors(step, self.aux)
-        self._bound_work_in_flight(token)
-        self.chrono.finish_step(feed.size)
-        self._write_log()
-        if dispatcher.host_steps.logs(step):
-            self._push_log(step, self.aux, dispatcher.host_steps)
-        values = self.log.last_values
-        self.progress.update(self.step, values[1].loss_values if values else None)
-        if self.profiler.is_due(self.step):
-            with jax.transfer_guard("allow"):
-                self.profiler.after_step(self.step, self.tokens)
-
-    def _write_log(self) -> None:
         if self.log.is_pending:
-            with self.chrono.pause(chrono_lib.Pause.METRICS_WRITING):
-                self.log.write()
-
-    def _push_log(
-        self, step: int, aux: AuxiliariesState, host_steps: HostSteps
-    ) -> None:
-        with self.chrono.pause(chrono_lib.Pause.METRICS_WRITING):
+            self._finish_steps(but=1)
+        else:
+            self._wait_for_steps(but=_MOST_DISPATCHES_IN_FLIGHT)
+        if dispatcher.host_steps.logs(step):
             self.log.push(
                 step,
-                aux,
-                log_metrics=host_steps.logs_metrics(step),
-                log_summaries=host_steps.logs_summaries(step),
-                perf_stats=self.chrono.flush_metrics(),
+                self.aux,
+                log_metrics=dispatcher.host_steps.logs_metrics(step),
+                log_summaries=dispatcher.host_steps.logs_summaries(step),
             )
+        values = self.log.last_values
+        self.progress.update(
+            self.step,
+            values[1].loss_values if values else None,
+            speed=self.chrono.steps_per_sec,
+        )
+        if self.profiler.is_due(self.step):
+            self._wait_for_steps()
+            self.profiler.after_step(self.step)
+
+    def _finish_steps(self, *, but: int = 0) -> None:
+        """Wait for all dispatches but the newest; write what the last logged step says.
+
+        What follows, such as an evaluation, is then not charged for their time, nor are
+        they for its.
+        """
+        self._wait_for_steps(but=but)
+        if self.log.is_pending:
+            perf_stats = self.chrono.flush_metrics()
+            with self.chrono.measure(chrono_lib.Pause.METRICS_WRITING):
+                self.log.write(perf_stats)
+
+    def _wait_for_steps(self, *, but: int = 0) -> None:
+        """Wait for all dispatches but the newest: memory and Ctrl-C stay bounded."""
+        while len(self.in_flight) > but:
+            token, size = self.in_flight.popleft()
+            token.block_until_ready()
+            self.chrono.finish_step(size)
 
     def _throw_check_errors(self, step: int, aux: AuxiliariesState) -> None:
         if aux.error is not None:
-            with jax.transfer_guard("allow"), error_prefix(f"Step {step}: "):
+            with error_prefix(f"Step {step}: "):
                 aux.error.throw()
-
-    def _bound_work_in_flight(self, token: jax.Array) -> None:
-        """Wait for the dispatch before the last: memory and Ctrl-C stay bounded."""
-        self.tokens.append(token)
-        if len(self.tokens) > _MOST_DISPATCHES_IN_FLIGHT:
-            self.tokens.pop(0).block_until_ready()
 
     def _check_step_count(self) -> None:
         """A checkpoint must hold the state of the step that it is called after."""
@@ -312,7 +313,7 @@ class _Run:
 
     def _write_what_is_pending(self, error: BaseException) -> None:
         try:
-            self.log.write()
+            self._finish_steps()
         except Exception as write_error:
             error.add_note(f"Values of the last logged step were lost: {write_error!r}")
 
@@ -332,15 +333,8 @@ def _hints() -> Iterator[None]:
     except RuntimeError as error:
         if "Disallowed" in str(error) and "transfer" in str(error):
             error.add_note(
-                "The training loop forbids hidden transfers between host and device, "
-                "which would make the device wait. Where one is meant, put it inside "
+                "A train step must not move data between host and device: the device "
+                "would wait. Where it is meant, put it inside "
                 "`with jax.transfer_guard('allow'):`."
             )
         raise
-
-
-def _forbid_implicit_transfers() -> contextlib.AbstractContextManager[Any]:
-    """No hidden waiting for the device, except where debugging needs it."""
-    if jax.config.jax_disable_jit or jax.config.jax_debug_nans:
-        return contextlib.nullcontext()
-    return jax.transfer_guard("disallow")

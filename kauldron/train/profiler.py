@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import threading
 import time
-from typing import Any
 
 import jax
 from etils import epath
@@ -34,7 +31,7 @@ class Profiler(config_util.UpdateFromRootCfg):
     """
 
     num_profile_steps: int | None = 5
-    profile_duration_ms: int | None = 3_000
+    profile_duration_ms: int | None = None
     all_host: bool = False
     first_profile: int = 10
     every_steps: int | None = None
@@ -56,23 +53,13 @@ class Profiler(config_util.UpdateFromRootCfg):
         is_on = is_host_on and (self.on_colab or not status.on_notebook)
         return ProfilerSession(self, step) if is_on else NoProfilerSession()
 
-    def is_planned(self, step: int, *, first_step: int) -> bool:
-        """Whether a run begun at `first_step` plans to start or stop after `step`.
-
-        What depends on time cannot be planned.
-        """
-        since = step - first_step - max(self.first_profile, 1)
-        if since > 0 and self.every_steps:
-            since %= self.every_steps
-        return since in (0, self.num_profile_steps)
-
     def __call__(self, step: int) -> None:
         """Record around `step`, in a loop driven by hand; `close` it afterwards."""
         session = vars(self).get("_session")
         if session is None:
             session = self.start(step)
             object.__setattr__(self, "_session", session)
-        session.after_step(step, _last_work_of_devices)
+        session.after_step(step)
 
     def close(self) -> None:
         """End and keep the session that a loop driven by hand left open."""
@@ -90,10 +77,6 @@ class NoopProfiler:
         del step
         return NoProfilerSession()
 
-    def is_planned(self, step: int, *, first_step: int) -> bool:
-        del step, first_step
-        return False
-
     def __call__(self, step: int) -> None:
         del step
 
@@ -109,47 +92,35 @@ class ProfilerSession:
         self._first_step = initial_step + profiler.first_profile
         self._last: tuple[int, float] | None = None  # when a session last began
         self._is_open = False
-        self._pending: Any = None
-        self._writing: threading.Thread | None = None
 
     def is_due(self, step: int) -> bool:
-        """Whether something starts or may stop after `step`."""
-        return self._is_open or self._should_start(step)
+        """Whether a trace starts or ends after `step`."""
+        return self._is_over(step) if self._is_open else self._should_start(step)
 
-    def after_step(self, step: int, pending: Any = None) -> None:
-        """Start or stop a trace.
+    def after_step(self, step: int) -> None:
+        """Start or end a trace, if it is time; the devices should have nothing to do.
 
         Args:
           step: Number of steps done.
-          pending: Arrays that the devices still work on, or a function that gives them.
-            They are waited for, so that a trace shows whole steps.
         """
-        self._pending = pending
         if self._is_open:
             if self._is_over(step):
-                self._stop()
+                self.close()
         elif self._should_start(step):
             self._start(step)
 
     def close(self) -> None:
-        """End a session that is open, and keep it; returns when it is written."""
-        if self._is_open:
-            self._stop()
-        if self._writing is not None:
-            self._writing.join()
-            self._writing = None
-
-    def _stop(self) -> None:
-        """End the session. Writing it takes seconds: the loop does not wait for that."""
+        """End a trace that is open, and keep it."""
+        if not self._is_open:
+            return
         self._is_open = False
-        with contextlib.suppress(Exception):  # who uses the result hears of it
-            self._wait_for_devices()
-        self._writing = threading.Thread(target=_write_trace, name="kauldron-profile")
-        self._writing.start()
+        try:
+            _wait_for_devices()
+            jax.profiler.stop_trace()
+        except Exception as error:
+            status.log_warning(f"The profile could not be written: {error!r}")
 
     def _should_start(self, step: int) -> bool:
-        if self._writing is not None and self._writing.is_alive():
-            return False
         if self._last is None:
             return step >= self._first_step
         last_step, last_time = self._last
@@ -161,7 +132,7 @@ class ProfilerSession:
     def _start(self, step: int) -> None:
         self._last = (step, time.monotonic())
         try:
-            self._wait_for_devices()
+            _wait_for_devices()
             options = jax.profiler.ProfileOptions()
             options.python_tracer_level = int(self._profiler.trace_python)
             jax.profiler.start_trace(
@@ -183,37 +154,22 @@ class ProfilerSession:
             duration is None or elapsed_ms >= duration
         )
 
-    def _wait_for_devices(self) -> None:
-        pending = self._pending
-        jax.block_until_ready(pending() if callable(pending) else pending)
-
-
-def _write_trace() -> None:
-    try:
-        jax.profiler.stop_trace()
-    except Exception as error:
-        status.log_warning(f"The profile could not be written: {error!r}")
-
 
 class NoProfilerSession(ProfilerSession):
     """Records nothing."""
 
     def __init__(self) -> None:
         self._is_open = False
-        self._writing = None
 
     def _should_start(self, step: int) -> bool:
         del step
         return False
 
-    def after_step(self, step: int, pending: Any = None) -> None:
-        del step, pending
 
-
-def _last_work_of_devices() -> list[jax.Array]:
-    """A little work for each device, which it does after all that it has to do."""
+def _wait_for_devices() -> None:
+    """Wait until the devices are idle: CUPTI breaks programs that run when it stops."""
     zeros = [jax.device_put(0, device) for device in jax.local_devices()]
-    return [_add_one(zero) for zero in zeros]
+    jax.block_until_ready([_add_one(zero) for zero in zeros])
 
 
 @jax.jit

@@ -75,8 +75,20 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, completed=self._step, doing=what)
 
-    def update(self, step: int, values: Mapping[str, Any] | None = None) -> None:
-        """Show that `step` updates are done, with the newest losses."""
+    def update(
+        self,
+        step: int,
+        values: Mapping[str, Any] | None = None,
+        *,
+        speed: float | None = None,
+    ) -> None:
+        """Show that `step` updates are done, with the newest losses.
+
+        Args:
+          step: Number of updates.
+          values: Losses by name.
+          speed: Steps per second as the log reports them; otherwise they are measured.
+        """
         self._step = step
         now = time.monotonic()
         if now < self._next_update and step != self._last:  # nobody reads faster
@@ -86,17 +98,21 @@ class Progress:
             self._values = _format_losses(values)
         if self._bar is not None:
             self._bar.update(
-                self._task, completed=step, values=self._values, doing=self._activity
+                self._task,
+                completed=step,
+                values=self._values,
+                doing=self._activity,
+                speed=speed,
             )
         elif status.is_lead_host:
-            self._maybe_print_line(now)
+            self._maybe_print_line(now, speed)
 
-    def _maybe_print_line(self, now: float) -> None:
+    def _maybe_print_line(self, now: float, speed: float | None) -> None:
         total = (self._last or 0) - self._first
         is_far = self._step - self._plain_step >= max(1, total * _PLAIN_LINE_SHARE)
         if not is_far or now - self._plain_time < _PLAIN_LINE_SECONDS:
             return
-        rate = (self._step - self._plain_step) / (now - self._plain_time)
+        rate = speed or (self._step - self._plain_step) / (now - self._plain_time)
         self._plain_step, self._plain_time = self._step, now
         of_total = f" of {self._last}" if self._last is not None else ""
         status.log(
@@ -121,7 +137,8 @@ def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
 
 class _StepsPerSecond(rich.progress.ProgressColumn):
     def render(self, task: rich.progress.Task) -> str:
-        return f"{task.speed:.3g} steps/s" if task.speed else "- steps/s"
+        speed = task.fields.get("speed") or task.speed
+        return f"{speed:.3g} steps/s" if speed else "- steps/s"
 
 
 def _format_losses(values: Mapping[str, Any]) -> str:

@@ -1,5 +1,7 @@
 """Many steps in one compiled call: the same batches, the same numbers."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from jax.experimental import checkify
 
 from kauldron import kd, writers
 from kauldron.data.iters.iterator import as_iterator
-from kauldron.train.dispatch import Dispatcher, even_share, make_dispatcher
+from kauldron.train.dispatch import Dispatcher, best_group, make_dispatcher
 from kauldron.train.feeds import read_feeds
 from kauldron.train.host_steps import HostSteps
 from tests.train.toy import Linear, make_ds, make_trainer
@@ -116,8 +118,7 @@ def _feeds(ds, size, *, resident=False, steps=None):
         "unused", train_ds=ds, log_metrics_every=None, checkpointer=None
     )
     records = kd.data.DeviceRecords.of(trainer.train_ds) if resident else None
-    sizes = (size, 1) if size > 1 else ()
-    dispatcher = Dispatcher(trainer, HostSteps(trainer, steps), sizes, records)
+    dispatcher = Dispatcher(trainer, HostSteps(trainer, steps), size, records)
     feeds = list(read_feeds(as_iterator(trainer.train_ds), dispatcher, 0))
     return dispatcher, feeds
 
@@ -186,11 +187,10 @@ def test_position_after_a_feed_is_that_after_its_batches():
     evals=st.integers(1, 12),
     saves=st.integers(1, 12),
     last=st.integers(1, 60),
-    profiles=st.integers(1, 12),
     size=st.integers(1, 20),
 )
 def test_no_dispatch_passes_a_step_at_which_the_host_looks(
-    metrics, summaries, evals, saves, last, profiles, size
+    metrics, summaries, evals, saves, last, size
 ):
     trainer = make_trainer(
         "unused",
@@ -199,21 +199,19 @@ def test_no_dispatch_passes_a_step_at_which_the_host_looks(
         eval_ds=make_ds(num_epochs=1),
         evals={"e": kd.evals.Evaluator(run=kd.evals.EveryNSteps(evals))},
         checkpointer=kd.ckpts.Checkpointer(save_interval_steps=saves),
-        profiler=kd.inspect.Profiler(first_profile=profiles, num_profile_steps=2),
     )
     host_steps = HostSteps(trainer, last)
-    dispatcher = Dispatcher(trainer, host_steps, (size, 1) if size > 1 else ())
+    dispatcher = Dispatcher(trainer, host_steps, size)
     step = 0
     while step < last:
         count = dispatcher.size_at(step)
-        assert 1 <= count <= size
+        assert count in (1, size)
         assert count == 1 or not any(
             host_steps.logs(i) for i in range(step, step + count)
         )
         for inside in range(step + 1, step + count):
             assert inside % evals
             assert inside % saves
-            assert inside not in (profiles, profiles + 2)
         step += count
     assert step == last
 
@@ -243,43 +241,108 @@ def test_steps_that_the_host_must_see_are_not_grouped(
     trainer = make_trainer(tmp_path, steps_per_dispatch=8, **changes)
     with caplog.at_level("INFO", logger="kauldron"):
         dispatcher = make_dispatcher(trainer, HostSteps(trainer, 10))
-    assert dispatcher.sizes == ()
+    assert dispatcher.size == 1
     assert f"steps_per_dispatch=8 is not used: {reason}" in caplog.text
 
 
 def test_debugging_modes_of_jax_are_not_grouped(tmp_path):
     trainer = make_trainer(tmp_path, steps_per_dispatch=8)
     with jax.debug_nans(True):
-        assert make_dispatcher(trainer, HostSteps(trainer, 10)).sizes == ()
+        assert make_dispatcher(trainer, HostSteps(trainer, 10)).size == 1
 
 
 @pytest.mark.parametrize(
-    ("wanted", "sizes"),
-    [
-        (1, ()),
-        (2, (2, 1)),
-        (8, (8, 4, 2, 1)),
-        (10, (10, 5, 2, 1)),
-        (64, (64, 16, 4, 1)),
-        (1024, (1024, 128, 16, 1)),
-    ],
+    ("wanted", "size"), [(1, 1), (2, 2), (8, 7), (10, 9), (64, 49), (1024, 99)]
 )
-def test_at_most_four_programs_are_compiled(tmp_path, wanted, sizes):
-    trainer = make_trainer(tmp_path, steps_per_dispatch=wanted)
-    assert make_dispatcher(trainer, HostSteps(trainer, 100)).sizes == sizes
+def test_groups_share_the_steps_between_two_logs(tmp_path, wanted, size):
+    trainer = make_trainer(
+        tmp_path, steps_per_dispatch=wanted, log_metrics_every=100, checkpointer=None
+    )
+    assert make_dispatcher(trainer, HostSteps(trainer, 1001)).size == size
 
 
-@given(st.integers(0, 5000), st.integers(1, 1024))
-def test_steps_between_two_logs_are_shared_out_evenly(count, most):
-    share = even_share(count, most)
-    assert 1 <= share <= most
-    calls = count // share + count % share  # the rest goes one by one
-    assert calls < 2 * max(1, -(-count // most))
+@given(st.lists(st.integers(1, 5000), min_size=1), st.integers(1, 1024))
+def test_groups_need_few_calls(runs, most):
+    def calls(size):
+        return sum(run // size + run % size for run in runs)
+
+    size = best_group(runs, most)
+    assert 1 <= size <= most
+    assert calls(size) <= sum(runs)
+    if len(set(runs)) == 1:  # what is left over is less than there are groups
+        assert calls(size) < 2 * sum(-(-run // most) for run in runs)
 
 
 def test_auto_groups_nothing_on_a_cpu(tmp_path):
     trainer = make_trainer(tmp_path)
-    assert make_dispatcher(trainer, HostSteps(trainer, 100)).sizes == ()
+    assert make_dispatcher(trainer, HostSteps(trainer, 100)).size == 1
+
+
+#
+# Programs
+#
+
+
+def _step_programs(caplog, trainer):
+    """Names of the programs of steps that a run compiles."""
+    caplog.clear()
+    with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
+        trainer.train()
+    found = re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text)
+    return sorted(name for name in found if "step" in name or "_run_" in name)
+
+
+_SUMMARIES = {
+    "train_summaries": {
+        "grads": kd.summaries.HistogramSummary(tensor="grads.dense.kernel")
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "programs"),
+    [
+        ({"log_metrics_every": 1}, 1),
+        ({"log_metrics_every": None}, 1),
+        ({"log_metrics_every": 4}, 2),
+        ({"log_metrics_every": 4, "log_summaries_every": 8} | _SUMMARIES, 2),
+        ({"log_metrics_every": 8, "log_summaries_every": 8} | _SUMMARIES, 2),
+        ({"log_metrics_every": 8, "steps_per_dispatch": 64}, 2),
+        ({"log_metrics_every": None, "steps_per_dispatch": 64}, 1),
+    ],
+)
+def test_few_programs_are_compiled(tmp_path, caplog, changes, programs):
+    changes = {"num_train_steps": 24, "profiler": None, "checkpointer": None} | changes
+    trainer = make_trainer(tmp_path, **changes)
+    assert len(_step_programs(caplog, trainer)) == programs
+
+
+def test_summaries_are_returned_only_by_steps_that_log_them(tmp_path):
+    trainer = make_trainer(
+        tmp_path,
+        num_train_steps=9,
+        log_metrics_every=2,
+        log_summaries_every=4,
+        checkpointer=None,
+        **_SUMMARIES,
+    )
+    dispatcher = make_dispatcher(trainer, HostSteps(trainer, 9))
+    returned = {}
+    state, feeds = (
+        trainer.init_state(),
+        read_feeds(as_iterator(trainer.train_ds), dispatcher, 0),
+    )
+    for step, feed in zip(range(9), feeds):
+        state, aux, _ = dispatcher.run(state, feed, step)
+        returned[step] = bool(jax.tree.leaves(aux.summary_states))
+    assert [step for step, there in returned.items() if there] == [0, 4, 8]
+
+
+def test_without_summaries_nothing_is_logged_at_their_steps(tmp_path):
+    make_trainer(
+        tmp_path, num_train_steps=9, log_metrics_every=5, log_summaries_every=2
+    ).train()
+    assert sorted({step for step, _ in _points(tmp_path)}) == [0, 5, 8]
 
 
 def test_step_that_does_not_count_is_named_before_it_is_saved(tmp_path):
