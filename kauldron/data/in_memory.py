@@ -11,7 +11,7 @@ import numpy as np
 
 from kauldron.data.column_source import ColumnSource
 from kauldron.data.drop_remainder import DropRemainder
-from kauldron.data.engine import build_stream
+from kauldron.data.engine import build_stream, threefry
 from kauldron.data.engine.batch_job import BatchJob
 from kauldron.data.engine.chunk import Positions, as_array
 from kauldron.data.engine.entries import parse_entries
@@ -89,6 +89,8 @@ class InMemoryPipeline(StreamPipeline):
             self._source,
             name=self._name,
             selection=build_stream.selection(self.num_examples, entries),
+            seed_bits=threefry.bits(threefry.root_key(self.effective_seed)),
+            seed_depth=1,  # as in `kd.data.py`, where sharding is a step
             as_records=not is_batched,
         )
         if self.shuffle and node.length:

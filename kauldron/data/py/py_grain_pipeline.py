@@ -202,9 +202,7 @@ class PyGrainPipeline(StreamPipeline):
             owner = share
         else:
             options = StreamOptions(not self.batch_size, skipped)
-            root_key = threefry.fold_in_str(
-                threefry.prng_key(self.effective_seed), "kmix"
-            )
+            root_key = threefry.root_key(self.effective_seed)
             node = self._stream_with_transforms(root_key, options)
             if self.batch_size:
                 build_stream.stack_early(node)
