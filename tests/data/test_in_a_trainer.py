@@ -71,6 +71,42 @@ def test_a_spec_data_set_is_enough_to_make_the_state():
     assert trainer.train_ds.element_spec == spec
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawn(kd.data.Pipeline):
+    """Batches that JAX computes."""
+
+    def __iter__(self):
+        key = jax.random.key(self.effective_seed)
+        while True:
+            key, now = jax.random.split(key)
+            yield {"x": np.asarray(jax.random.normal(now, (self.batch_size,)))}
+
+
+@pytest.mark.parametrize(
+    "shapes_of",
+    [
+        lambda trainer: trainer.state_specs,
+        lambda trainer: jax.eval_shape(trainer.init_state),
+        lambda trainer: kd.testing.assert_step_specs(trainer),
+        lambda trainer: trainer.context_specs,
+    ],
+    ids=["state_specs", "eval_shape", "assert_step_specs", "context_specs"],
+)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_data_that_computes_its_spec_is_not_traced_with_the_model(shapes_of, mapped):
+    ds = Drawn(batch_size=8, seed=0)
+    if mapped:
+        ds = ds.map(jax.jit(lambda batch: {"x": batch["x"] + 1}))
+    trainer = kd.train.Trainer(
+        train_ds=ds,
+        model=Line(),
+        optimizer=optax.sgd(0.1),
+        train_losses={"l": kd.losses.L2(preds="preds.y", targets="preds.y")},
+    )
+    shapes = shapes_of(trainer)
+    assert shapes.params["dense"]["kernel"].shape == (1, 1)
+
+
 def test_evaluating_an_earlier_run_needs_its_spec_and_no_tensorflow(
     tmp_path, monkeypatch
 ):
