@@ -32,6 +32,10 @@ class DatasetOp(IterableDataset):
     def __len__(self) -> int:
         return len(self.parent)
 
+    @property
+    def gives_single_records(self) -> bool:
+        return self.parent.gives_single_records
+
     def __iter__(self) -> Iterator:
         parent = as_iterator(self.parent)
         return wrap_like(parent, source=self, iterator=self._wrap(parent))
@@ -55,6 +59,10 @@ class MapDataset(DatasetOp):
     @functools.cached_property
     def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return specs_of(self.first())
+
+    @property
+    def gives_single_records(self) -> bool:
+        return False  # the function may make batches
 
     def first(self) -> Any:
         return self.map_fn(self.parent.first())

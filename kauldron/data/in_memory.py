@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from kauldron.data.drop_remainder import DropRemainder
 from kauldron.data.engine import build_stream, threefry
 from kauldron.data.engine.batch_job import BatchJob
 from kauldron.data.engine.chunk import Positions, as_array
-from kauldron.data.engine.entries import parse_entries
+from kauldron.data.engine.entries import Entry, parse_entries
 from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
 from kauldron.data.engine.source_node import SourceNode
 from kauldron.data.engine.stream_node import ReorderNode, StreamNode
@@ -81,6 +81,9 @@ class InMemoryPipeline(StreamPipeline):
     @functools.cached_property
     def _source(self) -> ColumnSource:
         return ColumnSource(self.loader(), name=f"{self._name} examples")
+
+    def _all_entries(self) -> Iterator[Entry]:
+        yield from parse_entries(self.transforms)
 
     def _make_job(self, share: Share) -> BatchJob:
         is_batched = bool(self.batch_size)

@@ -173,7 +173,6 @@ class PyGrainPipeline(StreamPipeline):
         return parse_entries(self.transforms)
 
     def _all_entries(self) -> Iterator[Entry]:
-        """The entries of the pipeline and of its parts."""
         yield from self._entries
 
     @property
@@ -183,6 +182,10 @@ class PyGrainPipeline(StreamPipeline):
             _is_overridden(type(self), name)
             for name in ("ds_for_current_process", "ds_with_transforms")
         )
+
+    @property
+    def gives_single_records(self) -> bool:
+        return super().gives_single_records and not self._is_foreign
 
     @property
     def _max_skipped(self) -> int:

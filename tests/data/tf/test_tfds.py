@@ -2,7 +2,6 @@
 
 import flax.linen as nn
 import numpy as np
-import optax
 import pytest
 
 pytest.importorskip("tensorflow", reason="needs the extra kauldron[tf]")
@@ -184,9 +183,7 @@ def test_a_trainer_knows_the_shapes_of_its_state(data_dir):
         transforms=[kd.data.Elements(keep=["box"])],
         batch_size=8,
     )
-    trainer = kd.train.Trainer(
-        seed=0, train_ds=ds, model=Scale(), optimizer=optax.sgd(0.1)
-    )
+    trainer = kd.train.Trainer(seed=0, train_ds=ds, model=Scale())
     assert trainer.state_specs.params["scale"].shape == (2,)
     assert ds.element_spec == trainer.train_ds.element_spec
 
