@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kauldron import nn as nn  # from here on flax takes `is_training_property=`
 from kauldron.lazy_namespace import lazy_namespace
-from kauldron.nn import flax_hook
 from kauldron.utils import library_logs
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kauldron import ktyping as ktyping
     from kauldron import losses as losses
     from kauldron import metrics as metrics
-    from kauldron import nn as nn
     from kauldron import optim as optim
     from kauldron import random as random
     from kauldron import sharding as sharding
@@ -69,6 +68,4 @@ __getattr__, __dir__ = lazy_namespace(
     __name__, {name: f"kauldron.{name}" for name in _PACKAGES}
 )
 
-# From here on every flax module takes `is_training_property=`.
-flax_hook.install()
 library_logs.quieten()

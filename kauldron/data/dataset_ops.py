@@ -13,6 +13,8 @@ from kauldron.data.array_spec import specs_of
 from kauldron.data.engine import record_tree
 from kauldron.data.iterable_dataset import IterableDataset
 from kauldron.data.iters.iterator import Iterator, as_iterator, wrap_like
+from kauldron.data.iters.non_checkpointable import NonCheckpointableIterator
+from kauldron.data.iters.py_grain_iterator import PyGrainIterator
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,6 +33,10 @@ class DatasetOp(IterableDataset):
 
     def __len__(self) -> int:
         return len(self.parent)
+
+    @property
+    def gives_single_records(self) -> bool:
+        return self.parent.gives_single_records
 
     def __iter__(self) -> Iterator:
         parent = as_iterator(self.parent)
@@ -55,6 +61,10 @@ class MapDataset(DatasetOp):
     @functools.cached_property
     def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return specs_of(self.first())
+
+    @property
+    def gives_single_records(self) -> bool:
+        return False  # the function may make batches
 
     def first(self) -> Any:
         return self.map_fn(self.parent.first())
@@ -122,6 +132,9 @@ class CacheDataset(DatasetOp):
 class PrefetchDataset(DatasetOp):
     """Batches that a background thread gets ready.
 
+    Pipelines of `kd.data.tf` that checkpoints hold are left as they are: TensorFlow
+    reads ahead itself, see their `prefetch_size`.
+
     Attributes:
       parent: The data set.
       buffer_size: How many are kept ready.
@@ -137,7 +150,11 @@ class PrefetchDataset(DatasetOp):
         return self.parent.first()
 
     def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
-        if not self.buffer_size:
+        # What saves itself, as `tf.data` does, does not know what was read ahead.
+        saves_itself = not isinstance(
+            iterator, PyGrainIterator | NonCheckpointableIterator
+        )
+        if not self.buffer_size or saves_itself:
             return op_iterators.OpIterator(iterator)
         return op_iterators.PrefetchIterator(iterator, self.buffer_size)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from kauldron.data.column_source import ColumnSource
 from kauldron.data.drop_remainder import DropRemainder
-from kauldron.data.engine import build_stream
+from kauldron.data.engine import build_stream, threefry
 from kauldron.data.engine.batch_job import BatchJob
 from kauldron.data.engine.chunk import Positions, as_array
-from kauldron.data.engine.entries import parse_entries
+from kauldron.data.engine.entries import Entry, parse_entries
 from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
 from kauldron.data.engine.source_node import SourceNode
 from kauldron.data.engine.stream_node import ReorderNode, StreamNode
@@ -82,6 +82,9 @@ class InMemoryPipeline(StreamPipeline):
     def _source(self) -> ColumnSource:
         return ColumnSource(self.loader(), name=f"{self._name} examples")
 
+    def _all_entries(self) -> Iterator[Entry]:
+        yield from parse_entries(self.transforms)
+
     def _make_job(self, share: Share) -> BatchJob:
         is_batched = bool(self.batch_size)
         entries = parse_entries(self.transforms)
@@ -89,6 +92,8 @@ class InMemoryPipeline(StreamPipeline):
             self._source,
             name=self._name,
             selection=build_stream.selection(self.num_examples, entries),
+            seed_bits=threefry.bits(threefry.root_key(self.effective_seed)),
+            seed_depth=1,  # as in `kd.data.py`, where sharding is a step
             as_records=not is_batched,
         )
         if self.shuffle and node.length:

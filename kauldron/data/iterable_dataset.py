@@ -29,6 +29,11 @@ class IterableDataset(abc.ABC):
         """
         raise TypeError(f"The number of batches of {type(self).__name__} is unknown.")
 
+    @property
+    def gives_single_records(self) -> bool:
+        """Whether `batch_size=0` asks for records and nothing else makes batches."""
+        return False
+
     def first(self) -> Any:
         """The first batch."""
         from kauldron.data.iters.iterator import as_iterator

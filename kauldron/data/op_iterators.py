@@ -12,8 +12,6 @@ from typing import Any, Self
 from kauldron.data.engine.executors import ThreadExecutor
 from kauldron.data.iters.iterator import Iterator
 
-_END = object()
-
 
 class OpIterator:
     """Hands on what the parent gives, and its state."""
@@ -104,8 +102,11 @@ class CacheIterator(OpIterator):
             batch = next(self._parent)
         except StopIteration:
             self._kept.batches = self._collected
-            self._next = len(self._collected or ())
             raise
+        except Exception:
+            self._collected = None  # what follows may not be all of the rest
+            raise
+        self._next += 1
         self._state = self._parent.get_state()
         if self._collected is not None:
             self._collected.append((batch, self._state))
@@ -138,13 +139,9 @@ class PrefetchIterator(OpIterator):
         if self._executor is None:
             read = _reader(self._parent)
             self._executor = ThreadExecutor(read, 0, None, ahead=self._buffer_size)
-        try:
-            batch, state = self._executor.get()
-        except Exception:
-            self._stop()
-            raise
-        if batch is _END:
-            raise StopIteration
+        batch, state, error = self._executor.get()
+        if error is not None:
+            raise error
         self._state = state
         return batch
 
@@ -167,13 +164,17 @@ class PrefetchIterator(OpIterator):
 
 
 def _reader(parent: Iterator) -> Callable[[int], Any]:
-    """What the thread runs. It must not know the iterator, which could then not end."""
+    """What the thread runs. It must not know the iterator, which could then not end.
+
+    Errors (and the end of the data) wait in line with the batches: the consumer meets
+    them where they happened, and what was read after them is not lost.
+    """
 
     def read(unit: int) -> Any:
         del unit
         try:
-            return next(parent), parent.get_state()
-        except StopIteration:
-            return _END, {}
+            return next(parent), parent.get_state(), None
+        except BaseException as error:
+            return None, {}, error
 
     return read

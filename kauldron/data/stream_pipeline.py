@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kauldron.data.array_spec import ArraySpec, specs_of
@@ -16,6 +16,7 @@ from kauldron.data.engine import record_tree
 from kauldron.data.engine.batch_iterator import BatchIterator
 from kauldron.data.engine.batch_job import BatchJob
 from kauldron.data.engine.chunk import Chunk
+from kauldron.data.engine.entries import Entry, Kind
 from kauldron.data.engine.executors import Executor, InlineExecutor
 from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
 from kauldron.data.iters.py_grain_iterator import PyGrainIterator
@@ -34,6 +35,10 @@ class StreamPipeline(Pipeline):
     def _make_job(self, share: Share) -> BatchJob:
         """What to build on a process, from the beginning."""
 
+    @abc.abstractmethod
+    def _all_entries(self) -> Iterator[Entry]:
+        """The entries of `transforms=`, of the pipeline and of its parts."""
+
     def _make_executor(self, job: BatchJob) -> Executor:
         """Who builds it."""
         return _inline_executor(job)
@@ -42,6 +47,12 @@ class StreamPipeline(Pipeline):
     def _name(self) -> str:
         """How messages call the data."""
         return type(self).__name__
+
+    @property
+    def gives_single_records(self) -> bool:
+        return self.batch_size == 0 and not any(
+            entry.kind is Kind.BATCH for entry in self._all_entries()
+        )
 
     def __iter__(self) -> PyGrainIterator:
         job = self._make_job(current_share())

@@ -16,7 +16,7 @@ from kauldron.ktyping.config import VERSION
 from kauldron.ktyping.contents import contains_array_type
 from kauldron.ktyping.error_report import FailedCheck
 from kauldron.ktyping.errors import make_error
-from kauldron.ktyping.rules import STRICT, Rules
+from kauldron.ktyping.rules import BUILTIN, STRICT, Rules
 from kauldron.ktyping.scopes.dim_values import DimValues
 from kauldron.ktyping.scopes.scope import ShapeScope
 from kauldron.ktyping.scopes.stack import STACK
@@ -95,12 +95,15 @@ def isinstance_(obj: Any, class_or_tuple: Any, /) -> bool:
         scope = require_scope(sys._getframe(1))
     else:
         scope = STACK.get() or ShapeScope()
-    return _matches(obj, class_or_tuple, scope)
+    return _matches(obj, class_or_tuple, scope, STRICT)
 
 
 def is_instance(obj: Any, annotation: Any) -> bool:
-    """Whether `obj` matches in the top scope, whoever opened it; binds nothing."""
-    return _matches(obj, annotation, STACK.get() or ShapeScope())
+    """The built-in `isinstance` for annotations.
+
+    It matches in the top scope, whoever opened it, and binds nothing.
+    """
+    return _matches(obj, annotation, STACK.get() or ShapeScope(), BUILTIN)
 
 
 def is_instance_of_array_type(obj: Any, cls: ArrayTypeMeta) -> bool:
@@ -122,8 +125,8 @@ def shape_candidates(
     return frozenset(map(DimValues, after or ()))
 
 
-def _matches(obj: Any, annotation: Any, scope: ShapeScope) -> bool:
-    checker = compiled(annotation, STRICT)
+def _matches(obj: Any, annotation: Any, scope: ShapeScope, rules: Rules) -> bool:
+    checker = compiled(annotation, rules)
     return check_one(checker, obj, scope.state, scope) is not None
 
 

@@ -1,7 +1,7 @@
 """Flax modules that know their mode, and the pieces to write your own.
 
 Members are imported when they are first used: `import kauldron.nn` loads neither jax
-nor flax.
+nor flax. Once flax is loaded, its modules take `is_training_property=`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kauldron.lazy_namespace import lazy_namespace
+from kauldron.nn import flax_hook
 
 if TYPE_CHECKING:
     from kauldron.nn.dropout import Dropout as Dropout
@@ -38,3 +39,5 @@ _MEMBERS = {
 __getattr__, __dir__ = lazy_namespace(
     __name__, {name: f"{__name__}.{where}" for name, where in _MEMBERS.items()}
 )
+
+flax_hook.install()

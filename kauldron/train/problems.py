@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kauldron.utils import status
 
@@ -36,7 +36,30 @@ class Problem:
         return f"cfg.{self.path}: {self.message}"
 
 
-CHECKS: list[Callable[[Trainer], Iterator[Problem]]] = []
+def check_batch_sizes(trainer: Trainer) -> Iterator[Problem]:
+    """`batch_size=0` means no batches: each step would see a single record."""
+    for path, dataset in _datasets(trainer):
+        if getattr(dataset, "gives_single_records", False):
+            yield Problem(
+                path,
+                "`batch_size=0` gives single records, and a step on each of them. Set "
+                "it to the number of records of a batch, or to None if the records are "
+                "batches already.",
+            )
+
+
+def _datasets(trainer: Trainer) -> Iterator[tuple[str, Any]]:
+    """What may be data, in the trainer and in its evaluators, each with its path."""
+    yield "train_ds", trainer.train_ds
+    yield "eval_ds", trainer.eval_ds
+    for name, evaluator in trainer.evals.items():
+        for field in dataclasses.fields(evaluator):
+            dataset = getattr(evaluator, field.name)
+            if dataset is not trainer.eval_ds:
+                yield f"evals.{name}.{field.name}", dataset
+
+
+CHECKS: list[Callable[[Trainer], Iterator[Problem]]] = [check_batch_sizes]
 STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterator[Problem]]] = []
 
 

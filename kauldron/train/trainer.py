@@ -8,6 +8,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import jax
 from etils import epath
 
 from kauldron import ckpts, konfig, writers
@@ -195,7 +196,8 @@ class Trainer(config_util.BaseConfig, konfig.WithRef):
         trainer_fields.require(self, "model")
         if element_spec is None:
             trainer_fields.require(self, "train_ds")
-            element_spec = self.train_ds.element_spec
+            with jax.ensure_compile_time_eval():  # data is read, also under eval_shape
+                element_spec = self.train_ds.element_spec
         return self.trainstep.init(
             element_spec,
             skip_transforms=skip_transforms,

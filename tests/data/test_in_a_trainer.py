@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 
+import grain
 import jax
 import numpy as np
 import optax
@@ -11,6 +12,7 @@ from absl import flags
 from flax import linen as nn
 
 from kauldron import kd, konfig, kontext, writers
+from kauldron.train import problems
 from tests.evals import experiments
 
 NUMBERS = np.random.default_rng(0).normal(size=64).astype(np.float32)
@@ -69,6 +71,104 @@ def test_a_spec_data_set_is_enough_to_make_the_state():
     )
     assert trainer.init_state().params["dense"]["kernel"].shape == (1, 1)
     assert trainer.train_ds.element_spec == spec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawn(kd.data.Pipeline):
+    """Batches that JAX computes."""
+
+    def __iter__(self):
+        key = jax.random.key(self.effective_seed)
+        while True:
+            key, now = jax.random.split(key)
+            yield {"x": np.asarray(jax.random.normal(now, (self.batch_size,)))}
+
+
+@pytest.mark.parametrize(
+    "shapes_of",
+    [
+        lambda trainer: trainer.state_specs,
+        lambda trainer: jax.eval_shape(trainer.init_state),
+        lambda trainer: kd.testing.assert_step_specs(trainer),
+        lambda trainer: trainer.context_specs,
+    ],
+    ids=["state_specs", "eval_shape", "assert_step_specs", "context_specs"],
+)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_data_that_computes_its_spec_is_not_traced_with_the_model(shapes_of, mapped):
+    ds = Drawn(batch_size=8, seed=0)
+    if mapped:
+        ds = ds.map(jax.jit(lambda batch: {"x": batch["x"] + 1}))
+    trainer = kd.train.Trainer(
+        train_ds=ds,
+        model=Line(),
+        optimizer=optax.sgd(0.1),
+        train_losses={"l": kd.losses.L2(preds="preds.y", targets="preds.y")},
+    )
+    shapes = shapes_of(trainer)
+    assert shapes.params["dense"]["kernel"].shape == (1, 1)
+
+
+def make_in_memory(**kwargs):
+    return kd.data.InMemoryPipeline(loader=lambda: {"x": NUMBERS}, **kwargs)
+
+
+def make_mix(**kwargs):
+    parts = [make_arrays(batch_size=None) for _ in range(2)]
+    return kd.data.py.Mix(parts, **kwargs)
+
+
+@pytest.mark.parametrize("make", [make_arrays, make_in_memory, make_mix])
+@pytest.mark.parametrize("change", [lambda ds: ds, lambda ds: ds.take(3).prefetch(1)])
+def test_training_on_single_records_is_refused(tmp_path, make, change):
+    trainer = kd.train.Trainer(
+        workdir=tmp_path,
+        train_ds=change(make(batch_size=0)),
+        model=Line(),
+        optimizer=optax.sgd(0.1),
+        train_losses={"l": kd.losses.L2(preds="preds.y", targets="preds.y")},
+        num_train_steps=2,
+    )
+    with pytest.raises(ValueError, match=r"^cfg\.train_ds: `batch_size=0`"):
+        trainer.train()
+
+
+def test_evaluating_single_records_is_refused():
+    trainer = kd.train.Trainer(
+        train_ds=make_arrays(),
+        eval_ds=make_arrays(batch_size=0),
+        evals={
+            "inherits": kd.evals.Evaluator(run=kd.evals.EveryNSteps(1)),
+            "own": kd.evals.Evaluator(
+                run=kd.evals.EveryNSteps(1), ds=make_arrays(batch_size=0)
+            ),
+        },
+    )
+    found = [problem.path for problem in problems.check_batch_sizes(trainer)]
+    assert found == ["eval_ds", "evals.own.ds"]
+
+
+class Rows(kd.data.py.PyGrainPipeline):
+    """Rows of numbers, made by grain."""
+
+    def ds_for_current_process(self, rng):
+        return grain.MapDataset.source(NUMBERS).batch(8)
+
+
+@pytest.mark.parametrize(
+    "train_ds",
+    [
+        make_arrays(),
+        make_arrays(batch_size=None),
+        make_arrays(batch_size=0, transforms=[grain.transforms.Batch(8)]),
+        make_in_memory(batch_size=0, transforms=[grain.transforms.Batch(8)]),
+        make_arrays(batch_size=0).map(lambda record: {"x": record["x"][None]}),
+        Rows(batch_size=0),
+        kd.data.ElementSpecDataset({"x": kd.data.ArraySpec((8,), np.float32)}),
+    ],
+)
+def test_data_that_is_batched_in_some_way_is_not_refused(train_ds):
+    assert not list(problems.check_batch_sizes(kd.train.Trainer(train_ds=train_ds)))
 
 
 def test_evaluating_an_earlier_run_needs_its_spec_and_no_tensorflow(

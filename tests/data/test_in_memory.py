@@ -171,3 +171,50 @@ def test_a_number_of_epochs_that_is_none_is_refused(num_epochs):
         make_ds(num_epochs=num_epochs)
     with pytest.raises(ValueError, match="num_epochs"):
         kd.data.py.Arrays({"x": [1]}, shuffle=False, num_epochs=num_epochs)
+
+
+class AddNoise(kd.data.RandomMapTransform):
+    """Adds a number in [0, 1) to each record."""
+
+    def random_map(self, element, rng):
+        return {"x": element["x"] + rng.random()}
+
+
+def make_noisy(**kwargs):
+    kwargs = {"num_epochs": 2, "batch_size": 4, "transforms": [AddNoise()]} | kwargs
+    return make_ds(8, **kwargs)
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_random_transforms_follow_the_seed(batch_size):
+    draws = xs(make_noisy(seed=1, batch_size=batch_size))
+    assert draws == xs(make_noisy(seed=1, batch_size=batch_size))
+    assert draws != xs(make_noisy(seed=2, batch_size=batch_size))
+
+
+def test_random_transforms_draw_anew_in_each_epoch():
+    first, second = np.split(np.concatenate(xs(make_noisy(seed=1))) % 1, 2)
+    assert not set(first) & set(second)
+
+
+def test_random_transforms_draw_what_other_pipelines_draw():
+    arrays = kd.data.py.Arrays(
+        {"x": np.arange(8)},
+        shuffle=False,
+        seed=3,
+        num_epochs=2,
+        batch_size=4,
+        transforms=[AddNoise()],
+    )
+    assert xs(make_noisy(seed=3)) == xs(arrays)
+
+
+@pytest.mark.parametrize("consumed", range(5))
+def test_random_transforms_go_on_where_they_stopped(consumed):
+    ds = make_noisy(seed=1, shuffle=True)
+    expected = xs(ds)
+    iterator, again = iter(ds), iter(make_noisy(seed=1, shuffle=True))
+    for _ in range(consumed):
+        next(iterator)
+    again.set_state(iterator.get_state())
+    assert xs(again) == expected[consumed:]

@@ -123,6 +123,97 @@ def test_prefetch_reads_ahead_and_raises_at_the_right_place():
     assert seen[:3] == [0, 4, 8]
 
 
+def outcomes(iterator):
+    """What each call of `next` gives: a batch, or "error"."""
+    found = []
+    while True:
+        try:
+            found.append(next(iterator)["x"].tolist())
+        except StopIteration:
+            return found
+        except RuntimeError:
+            found.append("error")
+
+
+class FailsOnce:
+    """A source whose record 8 cannot be read at first."""
+
+    def __init__(self):
+        self.has_failed = False
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        if index == 8 and not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("not now")
+        return {"x": index}
+
+
+@pytest.mark.parametrize("buffer_size", [0, 1, 3])
+def test_no_batch_is_lost_after_an_error_of_the_source(buffer_size):
+    ds = kd.data.py.DataSource(FailsOnce(), shuffle=False, num_epochs=1, batch_size=4)
+    first, second, *rest = xs(make_ds())
+    iterator = iter(ds.prefetch(buffer_size))
+    assert outcomes(iterator) == [first, second, "error", *rest]
+
+
+@pytest.mark.parametrize("buffer_size", [0, 1, 3])
+def test_prefetch_goes_on_after_an_error_of_a_map(buffer_size):
+    def fail_on_8(batch):
+        if batch["x"][0] == 8:
+            raise RuntimeError("bad batch")
+        return batch
+
+    first, second, _, *rest = xs(make_ds())
+    iterator = iter(make_ds().map(fail_on_8).prefetch(buffer_size))
+    assert outcomes(iterator) == [first, second, "error", *rest]
+
+
+def test_state_after_an_error_is_that_of_the_batches_received():
+    ds = kd.data.py.DataSource(FailsOnce(), shuffle=False, num_epochs=1, batch_size=4)
+    iterator = iter(ds.prefetch(3))
+    next(iterator), next(iterator)
+    with pytest.raises(RuntimeError, match="not now"):
+        next(iterator)
+    again = iter(make_ds())
+    again.set_state(iterator.get_state())
+    assert xs(again) == xs(make_ds())[2:]
+    iterator.close()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interrupted(Generated):
+    """A generator that ends with an error at first."""
+
+    failures: list
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        for number, batch in enumerate(super().__iter__()):
+            if number == 2 and not self.failures:
+                self.failures.append(number)
+                raise RuntimeError("not now")
+            yield batch
+
+
+def test_cache_does_not_take_what_came_before_an_error_for_all():
+    ds = Interrupted(failures=[]).cache()
+    assert outcomes(iter(ds)) == [[0], [1], "error"]
+    assert xs(ds) == [[0], [1], [2], [3], [4]]
+
+
+def test_cache_that_another_pass_filled_goes_on_at_the_same_place():
+    ds = make_ds().cache()
+    iterator = iter(ds)
+    next(iterator), next(iterator)
+    whole = xs(ds)
+    assert xs(iterator) == whole[2:]
+
+
 def test_prefetch_ends_its_thread():
     before = num_threads()
     iterator = iter(make_ds(num_epochs=None).prefetch(3))

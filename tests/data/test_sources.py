@@ -48,6 +48,31 @@ class ManyGrid(Grid):
         return [self[index] for index in indices]
 
 
+class MockedGrid(Grid):
+    """As in `tfds.testing.mock_data()`: a function that wants `self`, on the object."""
+
+    def __init__(self):
+        self.__getitems__ = lambda self, indices: [self[i] for i in indices]
+
+
+class AroundMockedGrid(Grid):
+    """As a source of TensorFlow Datasets that reads from such an object."""
+
+    def __init__(self):
+        self.data_source = MockedGrid()
+
+    def __getitems__(self, indices):
+        return self.data_source.__getitems__(indices)
+
+
+@pytest.mark.parametrize("make_source", [MockedGrid, AroundMockedGrid])
+def test_many_records_at_once_are_not_asked_of_a_mock(make_source):
+    ds = once(kd.data.py.DataSource, make_source(), batch_size=7)
+    np.testing.assert_equal(
+        next(iter(ds)), next(iter(once(kd.data.py.DataSource, Grid(), batch_size=7)))
+    )
+
+
 def test_all_ways_of_reading_a_source_give_the_same():
     batches = [
         next(iter(kd.data.py.DataSource(source, shuffle=True, batch_size=7)))
@@ -421,6 +446,21 @@ def test_image_folders_in_a_mode_of_pillow(image_root):
     (first, *_) = once(kd.data.py.ImageFolder, image_root, mode="RGBA")
     assert first["image"].shape == (4, 5, 4)
     assert first["image"][0, 0].tolist() == [0, 0, 0, 255]
+
+
+def test_images_are_the_same_whatever_is_installed(
+    image_root, tmp_path_factory, monkeypatch
+):
+    picture = image_root / "cat" / "0.PNG"
+    noise = np.random.default_rng(0).integers(256, size=(4, 5, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(picture)
+    other_decoder = tmp_path_factory.mktemp("modules")
+    (other_decoder / "cv2.py").write_text("raise RuntimeError('not this one')")
+    monkeypatch.syspath_prepend(other_decoder)
+    (first, *_) = once(kd.data.py.ImageFolder, image_root, mode="L")
+    with Image.open(picture) as image:
+        expected = np.asarray(image.convert("L"))
+    np.testing.assert_array_equal(first["image"], expected[..., None])
 
 
 def test_a_file_that_is_no_image_is_named_with_its_record(image_root):

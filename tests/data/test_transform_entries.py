@@ -116,6 +116,42 @@ def test_slices_are_those_of_python(args):
     )
 
 
+@pytest.mark.parametrize(
+    "args, kwargs, expected",
+    [
+        ((), {"start": 2, "stop": 5}, slice(2, 5)),
+        ((), {"stop": 4}, slice(4)),
+        ((), {"start": 1}, slice(1, None)),
+        ((1,), {"stop": 5}, slice(1, 5)),
+        ((1, 5), {"step": 2}, slice(1, 5, 2)),
+        ((5,), {"step": 2}, slice(0, 5, 2)),
+        ((), {"step": -1}, slice(None, None, -1)),
+    ],
+)
+def test_slices_can_be_given_by_keyword(args, kwargs, expected):
+    chosen = kd.data.py.SliceDataset(*args, **kwargs)
+    assert values(make_ds([chosen])) == list(range(6))[expected]
+
+
+def test_slices_can_be_replaced_and_configured():
+    chosen = kd.data.py.SliceDataset(start=2, stop=10)
+    assert dataclasses.replace(chosen, stop=5) == kd.data.py.SliceDataset(2, 5)
+    assert eval(repr(chosen), {"SliceDataset": kd.data.py.SliceDataset}) == chosen
+    with konfig.imports():
+        from kauldron import kd as lazy_kd
+    cfg = lazy_kd.data.py.SliceDataset(start=2, stop=10)
+    assert konfig.resolve(konfig.ConfigDict.from_json(cfg.to_json())) == chosen
+
+
+@pytest.mark.parametrize(
+    "args, kwargs",
+    [((1, 2), {"stop": 3}), ((1, 2), {"start": 3}), ((1, 2, 3), {"step": 1})],
+)
+def test_a_slice_with_a_part_given_twice_is_refused(args, kwargs):
+    with pytest.raises(TypeError, match=rf"{next(iter(kwargs))} twice"):
+        kd.data.py.SliceDataset(*args, **kwargs)
+
+
 def test_two_slices_follow_each_other():
     slices = [kd.data.py.SliceDataset(1, None), kd.data.py.SliceDataset(0, None, 2)]
     assert values(make_ds(slices)) == [1, 3, 5]

@@ -208,6 +208,16 @@ def test_evaluation(spec, expected):
     assert type(result) is tuple and all(type(size) is int for size in result)
 
 
+def test_negative_powers_of_one():
+    @kt.typechecked
+    def f(a: Float["a b c"]) -> Float["2*a+b**-c"]:
+        assert kt.shape("2*a+b**-c") == (3,)
+        assert kt.shape("(0-b)**-1 (0-b)**-2") == (-1, 1)
+        return np.ones(3)
+
+    f(np.ones((1, 1, 1)))
+
+
 @pytest.mark.parametrize(
     "spec, words",
     {
@@ -219,6 +229,7 @@ def test_evaluation(spec, expected):
         "h//0": "not an integer",
         "h%0": "not an integer",
         "h**-1": "not an integer",
+        "(h-h)**-1": "not an integer",
         "#h": "broadcastable",
         "#3": "broadcastable",
         "_": "anonymous",

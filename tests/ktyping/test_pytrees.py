@@ -218,6 +218,30 @@ def test_builtin_isinstance_checks_each_leaf_by_itself():
         assert "n" not in kt.dim
 
 
+@pytest.mark.parametrize(
+    "value, leaf_type, expected",
+    [
+        (1, float, False),
+        (2.3, float, True),
+        (1, int | float, True),
+        (1.0, complex, False),
+        (bytearray(b"a"), bytes, False),
+        ([1], list[float], False),
+        (True, int, True),
+    ],
+)
+def test_builtin_isinstance_takes_classes_as_the_builtin_does(
+    value, leaf_type, expected
+):
+    assert isinstance({"a": value, "b": value}, PyTree[leaf_type]) is expected
+
+
+def test_an_int_is_a_float_for_annotations_but_not_for_the_builtin():
+    tree = {"a": 1, "b": 2.3}
+    assert not isinstance(tree, PyTree[float])
+    assert kt.isinstance(tree, PyTree[float])
+
+
 def test_leaf_that_is_a_checked_dataclass():
     @kt.typechecked
     @dataclasses.dataclass

@@ -470,6 +470,27 @@ def test_hook_is_in_place_whatever_is_imported_first():
     )
 
 
+@pytest.mark.parametrize("name", ["modules", "nn"])
+@pytest.mark.parametrize("first", ["ours", "flax"])
+def test_hook_is_in_place_without_kd(name, first):
+    imports = [f"from kauldron import {name} as knn", "import flax.linen as nn"]
+    _run_script(
+        "\n".join(imports if first == "ours" else reversed(imports))
+        + """
+import sys
+assert "kauldron.kd" not in sys.modules
+
+class Net(nn.Module):
+    is_training = knn.train_property()
+
+    def __call__(self):
+        return self.is_training
+
+assert Net().apply({}, is_training_property=True) is True
+"""
+    )
+
+
 def test_touching_dropout_loads_no_foreign_library():
     _run_script(
         """

@@ -36,8 +36,8 @@ class SourceNode(StreamNode):
         *,
         name: str,
         selection: range,
-        seed_bits: int = 0,
-        seed_depth: int = 0,
+        seed_bits: int,
+        seed_depth: int,
         skipped: SkippedRecords | None = None,
         as_records: bool = False,
     ):
@@ -119,15 +119,25 @@ def is_columnar(source: Any) -> bool:
 def _best_reader(source: Any, name: str) -> _Reader:
     if is_columnar(source):
         return lambda indices, is_fresh: _read_columns(source, name, indices)
-    if callable(getattr(source, "__getitems__", None)):
+    if _gives_many(source):
         return lambda indices, is_fresh: _read_many(source, name, indices, is_fresh)
-    get_item = source.__getitem__
 
     def read_each(indices: np.ndarray, is_fresh: bool) -> Chunk:
-        records = [get_item(index) for index in indices.tolist()]
+        records = [source[index] for index in indices.tolist()]
         return Chunk(len(records)).with_records(records, is_fresh=is_fresh)
 
     return read_each
+
+
+def _gives_many(source: Any) -> bool:
+    """Whether the source has a working `__getitems__`.
+
+    Python looks up such methods on the class. `tfds.testing.mock_data()` puts one that
+    expects `self` on the object that its sources read from, where it cannot be called.
+    """
+    parts = (source, getattr(source, "data_source", None))
+    on_object = any("__getitems__" in getattr(p, "__dict__", ()) for p in parts)
+    return callable(getattr(source, "__getitems__", None)) and not on_object
 
 
 def _read_columns(source: Any, name: str, indices: np.ndarray) -> Chunk:

@@ -30,6 +30,11 @@ def prng_key(seed: int) -> Key:
     return Key(0, seed & _MASK)
 
 
+def root_key(seed: int) -> Key:
+    """The key of the pipeline that has this seed and is not part of another."""
+    return fold_in_str(prng_key(seed), "kmix")
+
+
 def fold_in(key: Key, data: int) -> Key:
     """As `jax.random.fold_in(key, data)`."""
     return Key(*_threefry_2x32(key, 0, data & _MASK))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ class ImageFolder(DataSourceBase):
     """Images `root/<class>/<file>`, classes and files in sorted order.
 
     A record is `{"image": uint8[h, w, c], "label": int, "path": str}`. Images are
-    decoded by OpenCV where it is installed, else by Pillow.
+    decoded by Pillow.
 
     Attributes:
       root: The folder of class folders.
@@ -119,36 +118,18 @@ class ImageFiles:
 
 
 def _image_reader(mode: str) -> Callable[[str], np.ndarray]:
-    # Imported here, before any background thread reads.
-    if mode in ("RGB", "L") and importlib.util.find_spec("cv2") is not None:
-        importlib.import_module("cv2")
-        return functools.partial(_read_with_opencv, mode=mode)
+    # One decoder, whatever else is installed: others round their grey values and JPEGs
+    # differently. Imported here, before any background thread reads.
     try:
         importlib.import_module("PIL.Image")
     except ImportError as error:
         raise ImportError(
-            'kd.data.py.ImageFolder needs an image decoder: pip install "kauldron[images]"'
+            'kd.data.py.ImageFolder needs Pillow: pip install "kauldron[images]"'
         ) from error
-    return functools.partial(_read_with_pillow, mode=mode)
+    return functools.partial(_read_image, mode=mode)
 
 
-def _read_with_opencv(path: str, *, mode: str) -> np.ndarray:
-    import cv2
-
-    flag = cv2.IMREAD_COLOR if mode == "RGB" else cv2.IMREAD_GRAYSCALE
-    # Pillow does not turn images as their metadata says; do the same here.
-    content = np.fromfile(path, np.uint8)
-    image = None
-    if content.size:
-        image = cv2.imdecode(content, flag | cv2.IMREAD_IGNORE_ORIENTATION)
-    if image is None:
-        raise ValueError("OpenCV does not know its format, or it is damaged")
-    if mode == "L":
-        return image[..., None]
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-
-
-def _read_with_pillow(path: str, *, mode: str) -> np.ndarray:
+def _read_image(path: str, *, mode: str) -> np.ndarray:
     import PIL.Image
 
     with PIL.Image.open(path) as image:

@@ -173,7 +173,6 @@ class PyGrainPipeline(StreamPipeline):
         return parse_entries(self.transforms)
 
     def _all_entries(self) -> Iterator[Entry]:
-        """The entries of the pipeline and of its parts."""
         yield from self._entries
 
     @property
@@ -183,6 +182,10 @@ class PyGrainPipeline(StreamPipeline):
             _is_overridden(type(self), name)
             for name in ("ds_for_current_process", "ds_with_transforms")
         )
+
+    @property
+    def gives_single_records(self) -> bool:
+        return super().gives_single_records and not self._is_foreign
 
     @property
     def _max_skipped(self) -> int:
@@ -202,9 +205,7 @@ class PyGrainPipeline(StreamPipeline):
             owner = share
         else:
             options = StreamOptions(not self.batch_size, skipped)
-            root_key = threefry.fold_in_str(
-                threefry.prng_key(self.effective_seed), "kmix"
-            )
+            root_key = threefry.root_key(self.effective_seed)
             node = self._stream_with_transforms(root_key, options)
             if self.batch_size:
                 build_stream.stack_early(node)

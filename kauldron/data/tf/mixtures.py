@@ -40,8 +40,8 @@ class SampleFromDatasets(TFDataPipeline):
             object.__setattr__(self, "weights", weights)
 
     @property
-    def _can_checkpoint_symbolically(self) -> bool:
-        return all(ds._can_checkpoint_symbolically for ds in self.datasets)
+    def _children(self) -> Sequence[TFDataPipeline]:
+        return self.datasets
 
     def ds_for_current_process(self, rng: Any) -> Any:
         weights = self.weights and [w / sum(self.weights) for w in self.weights]
@@ -77,8 +77,8 @@ class ZipDatasets(TFDataPipeline):
         check_children(self, self.datasets)
 
     @property
-    def _can_checkpoint_symbolically(self) -> bool:
-        return all(ds._can_checkpoint_symbolically for ds in self.datasets.values())
+    def _children(self) -> Sequence[TFDataPipeline]:
+        return tuple(self.datasets.values())
 
     def ds_for_current_process(self, rng: Any) -> Any:
         parts = {

@@ -86,6 +86,10 @@ class TFDataPipeline(Pipeline):
     # What consumers ask
     # ------------------------------------------------------------------------
 
+    @property
+    def gives_single_records(self) -> bool:
+        return self.batch_size == 0 and not any(ds.batch_size for ds in self._children)
+
     def __iter__(self) -> Iterator:
         iterator = iter(self._root_ds)
         if self._is_checkpointed:
@@ -121,6 +125,11 @@ class TFDataPipeline(Pipeline):
         return ds.with_options(self._options())
 
     @property
+    def _children(self) -> Sequence[TFDataPipeline]:
+        """The pipelines that a mixture is made of."""
+        return ()
+
+    @property
     def _is_checkpointed(self) -> bool:
         if self.checkpoint is None:
             return self._can_checkpoint_symbolically
@@ -128,6 +137,8 @@ class TFDataPipeline(Pipeline):
 
     @property
     def _can_checkpoint_symbolically(self) -> bool:
+        if self._children:
+            return all(ds._can_checkpoint_symbolically for ds in self._children)
         return self._supports_symbolic_checkpoint
 
     def _options(self) -> Any:

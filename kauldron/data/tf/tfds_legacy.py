@@ -21,7 +21,8 @@ class TfdsLegacy(WithShuffleBuffer):
       split: Such as "train" or "train[:90%]".
       data_dir: Where it was prepared; by default `~/tensorflow_datasets`.
       decoders: Instructions how to decode features; see TensorFlow Datasets.
-      read_config: A `tfds.ReadConfig`.
+      read_config: A `tfds.ReadConfig`. Where it has no `shuffle_seed`, files are
+        shuffled by the seed of the pipeline.
     """
 
     name: str = dataclasses.field(kw_only=False)
@@ -38,9 +39,15 @@ class TfdsLegacy(WithShuffleBuffer):
                 "kd.data.tf.TfdsLegacy needs TensorFlow Datasets: pip install"
                 ' "kauldron[tfds]"'
             ) from error
-        read_config = self.read_config or tfds.ReadConfig(
-            shuffle_seed=rng.fold_in("files").as_seed() % 2**31
-        )
+        read_config = self.read_config or tfds.ReadConfig()
+        if self.shuffle:
+            seed = read_config.shuffle_seed
+            if seed is None:
+                seed = rng.fold_in("files").as_seed() % 2**31
+            # Ordered data may be shuffled too: the user asked for it.
+            read_config = dataclasses.replace(
+                read_config, shuffle_seed=seed, enable_ordering_guard=False
+            )
         share = current_share()
         split = tfds.even_splits(self.split, share.count, drop_remainder=True)
         try:

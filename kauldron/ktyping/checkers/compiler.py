@@ -102,7 +102,8 @@ class Compiler:
             return self.compile_dataclass(cls)
         if getattr(cls, "_is_protocol", False) and cls.__module__ != "typing":
             return classes.ProtocolChecker(cls)
-        return c.ClassChecker(cls, _WIDER.get(cls, (cls,)))
+        wider = {} if self.rules.exact_classes else _WIDER
+        return c.ClassChecker(cls, wider.get(cls, (cls,)))
 
     def _checks_fields_of(self, cls: type) -> bool:
         if is_checked_dataclass(cls):

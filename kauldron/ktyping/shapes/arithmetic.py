@@ -179,16 +179,18 @@ def apply(op: str, left: Size, right: Size) -> Size | None:
         quotient = apply("//", left, right)
         exact = quotient is not None and compatible(quotient * right, left)
         return quotient if exact else None
-    if op == "**" and isinstance(right, int) and _is_no_size(left, right):
-        return None
+    if op == "**" and isinstance(left, int) and isinstance(right, int):
+        return _power(left, right)
     return _attempt(_OPERATIONS[op], left, right)
 
 
-def _is_no_size(base: Size, exponent: int) -> bool:
-    """Whether a power is a fraction, or larger than any axis."""
-    if exponent < 0 or not isinstance(base, int):
-        return exponent < 0
-    return abs(base) > 1 and exponent * base.bit_length() > _MAX_BITS
+def _power(base: int, exponent: int) -> int | None:
+    """`base**exponent`, `None` if it is a fraction or larger than any axis."""
+    if abs(base) == 1:
+        return base ** abs(exponent)
+    if exponent < 0 or exponent * base.bit_length() > _MAX_BITS:
+        return None
+    return base**exponent
 
 
 def _extreme(function: str, left: Size, right: Size) -> Size:
@@ -350,7 +352,7 @@ def _factors(size: Size, known: Size) -> Iterator[Any]:
 def _roots(size: int, exponent: int) -> Iterator[Any]:
     if exponent == 0 and size == 1:
         yield _ANYTHING
-    elif size in (0, 1) and exponent > 0:
+    elif size == 1 or (size == 0 and exponent > 0):
         yield size
     elif 0 < exponent <= _MAX_BITS and 0 < size.bit_length() <= _MAX_BITS:
         root = round(size ** (1 / exponent))

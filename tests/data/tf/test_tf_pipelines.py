@@ -437,3 +437,28 @@ def test_pipelines_pickle_without_their_data_set():
     ds = kd.data.tf.ZipDatasets({"a": Range(batch_size=2)})
     list(ds)
     assert pickle.loads(pickle.dumps(ds)) == ds
+
+
+def test_batch_size_0_gives_single_records_unless_the_parts_are_batched():
+    def mix(*sizes):
+        parts = [Range(batch_size=size) for size in sizes]
+        return kd.data.tf.SampleFromDatasets(parts, batch_size=0)
+
+    assert Range(batch_size=0).gives_single_records
+    assert mix(None, 0).gives_single_records
+    assert not mix(2, 2).gives_single_records
+    assert not kd.data.tf.ZipDatasets(
+        {"a": Range(batch_size=2)}, batch_size=0
+    ).gives_single_records
+
+
+@pytest.mark.parametrize("consumed", [0, 3])
+def test_what_prefetch_read_ahead_is_not_lost_on_restoring(consumed):
+    ds = Range(batch_size=2, size=20)
+    iterator = iter(ds.prefetch(4))
+    for _ in range(consumed):
+        next(iterator)
+    again = iter(ds.prefetch(4))
+    again.set_state(iterator.get_state())
+    assert values(again) == [[i, i + 1] for i in range(2 * consumed, 20, 2)]
+    iterator.close()

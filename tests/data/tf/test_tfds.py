@@ -1,5 +1,6 @@
 """TensorFlow Datasets through `tf.data`."""
 
+import flax.linen as nn
 import numpy as np
 import pytest
 
@@ -8,7 +9,7 @@ pytest.importorskip("tensorflow_datasets", reason="needs the extra kauldron[tfds
 
 import tensorflow_datasets as tfds
 
-from kauldron import kd
+from kauldron import kd, kontext
 from kauldron.data import processes
 from kauldron.data.engine.plans import Share
 
@@ -173,6 +174,38 @@ def test_position_is_saved_and_restored(data_dir):
         assert next(iterator)["label"].tolist() == next(other)["label"].tolist()
 
 
+def test_a_trainer_knows_the_shapes_of_its_state(data_dir):
+    ds = kd.data.tf.Tfds(
+        "squares",
+        split="train",
+        data_dir=data_dir,
+        shuffle=True,
+        transforms=[kd.data.Elements(keep=["box"])],
+        batch_size=8,
+    )
+    trainer = kd.train.Trainer(seed=0, train_ds=ds, model=Scale())
+    assert trainer.state_specs.params["scale"].shape == (2,)
+    assert ds.element_spec == trainer.train_ds.element_spec
+
+
+class Scale(nn.Module):
+    """Needs the shape of the batch."""
+
+    size: kontext.Key = "batch.box.size"
+
+    @nn.compact
+    def __call__(self, size):
+        return size * self.param("scale", nn.initializers.ones, size.shape[-1:])
+
+
+@pytest.mark.parametrize("make", [kd.data.py.Tfds, kd.data.tf.Tfds])
+def test_mocked_data(make):
+    with tfds.testing.mock_data(num_examples=5):
+        ds = make("mnist", split="train", shuffle=True, batch_size=2, num_epochs=1)
+        shapes = [batch["image"].shape for batch in ds]
+    assert shapes == [(2, 28, 28, 1)] * 2
+
+
 def test_legacy_reads_tfrecord(legacy_dir):
     ds = kd.data.tf.TfdsLegacy(
         "squares",
@@ -184,6 +217,82 @@ def test_legacy_reads_tfrecord(legacy_dir):
     )
     stream = labels(ds)
     assert sorted(stream[:11]) == sorted(stream[11:]) == list(range(NUM_RECORDS))
+
+
+class OrderedSquares(Squares):
+    """The same images, in an order that is to be kept."""
+
+    def _info(self):
+        features = {"label": tfds.features.ClassLabel(num_classes=20)}
+        return tfds.core.DatasetInfo(
+            builder=self,
+            features=tfds.features.FeaturesDict(features),
+            disable_shuffling=True,
+        )
+
+    def _generate_examples(self):
+        for i in range(NUM_RECORDS):
+            yield i, {"label": i}
+
+
+@pytest.fixture(scope="module")
+def ordered_dir(tmp_path_factory):
+    """Ordered data, in several files."""
+    path = tmp_path_factory.mktemp("ordered")
+    builder = OrderedSquares(data_dir=path, file_format="tfrecord")
+    config = tfds.download.DownloadConfig(num_shards=5)
+    builder.download_and_prepare(download_config=config)
+    return path
+
+
+@pytest.mark.parametrize("read_config", [None, tfds.ReadConfig(try_autocache=False)])
+def test_legacy_shuffles_ordered_data(ordered_dir, read_config):
+    def read(seed, config=read_config):
+        ds = kd.data.tf.TfdsLegacy(
+            "ordered_squares",
+            split="train",
+            data_dir=ordered_dir,
+            num_epochs=1,
+            seed=seed,
+            shuffle_buffer_size=1,  # the order is that of the files
+            read_config=config,
+        )
+        return labels(ds)
+
+    streams = [read(seed) for seed in range(4)]
+    for stream in streams:
+        assert sorted(stream) == list(range(NUM_RECORDS))
+    assert streams == [read(seed) for seed in range(4)]
+    assert len({tuple(stream) for stream in streams}) > 1
+    if read_config is not None:
+        assert read_config.shuffle_seed is None and read_config.enable_ordering_guard
+
+
+def test_legacy_keeps_the_seed_of_a_read_config(ordered_dir):
+    def read(seed):
+        ds = kd.data.tf.TfdsLegacy(
+            "ordered_squares",
+            split="train",
+            data_dir=ordered_dir,
+            num_epochs=1,
+            seed=seed,
+            shuffle_buffer_size=1,
+            read_config=tfds.ReadConfig(shuffle_seed=3),
+        )
+        return labels(ds)
+
+    assert len({tuple(read(seed)) for seed in range(4)}) == 1
+
+
+def test_legacy_without_shuffling_keeps_the_order(ordered_dir):
+    ds = kd.data.tf.TfdsLegacy(
+        "ordered_squares",
+        split="train",
+        data_dir=ordered_dir,
+        num_epochs=1,
+        shuffle=False,
+    )
+    assert labels(ds) == list(range(NUM_RECORDS))
 
 
 def test_legacy_processes_share_the_records(legacy_dir):
