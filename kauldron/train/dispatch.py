@@ -118,21 +118,26 @@ class Dispatcher:
 
     def _measured_at(self, step: int) -> _Measured:
         if self.host_steps.logs_summaries(step):
-            return _Measured(True, True, True)
-        logs = self.host_steps.logs_metrics(step)
-        return _METRICS if logs else self._measured_between_logs
+            return _ALL
+        if self.host_steps.logs_metrics(step):  # perhaps the last step alone
+            return _METRICS if self._logs_metrics_alone else _ALL
+        return self._measured_between_logs
 
     @functools.cached_property
     def _measured_between_logs(self) -> _Measured:
         """Nothing, unless that would be one more program to compile."""
-        metrics_every = self.trainer.log_metrics_every
-        summaries_every = self.host_steps.summaries_every
-        logs_metrics_alone = metrics_every and (
-            not summaries_every or metrics_every % summaries_every
-        )
-        saves_a_program = self.size > 1 or summaries_every
-        shares = logs_metrics_alone and saves_a_program and not self.calls_step
+        saves_a_program = self.size > 1 or self.host_steps.summaries_every
+        shares = self._logs_metrics_alone and saves_a_program and not self.calls_step
         return _METRICS if shares else _Measured()
+
+    @functools.cached_property
+    def _logs_metrics_alone(self) -> bool:
+        """Whether metrics are logged at other steps than summaries."""
+        every, summaries = (
+            self.trainer.log_metrics_every,
+            self.host_steps.summaries_every,
+        )
+        return bool(every) and not (summaries and every % summaries == 0)
 
     def _guard(self, feed: Feed, measured: _Measured | None) -> Any:
         """Forbid hidden transfers, which make the device wait, in compiled programs."""
@@ -171,6 +176,7 @@ class Dispatcher:
 
 
 _METRICS = _Measured(return_losses=True, return_metrics=True)
+_ALL = _METRICS._replace(return_summaries=True)
 
 
 @jax.jit
