@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
 
 
-def follow_params(opt_state: Any, params: Any, shardings: ShardingTree) -> ShardingTree:
+def follow_params(
+    opt_state: Any, params: Any, shardings: ShardingTree, *, default: Any
+) -> ShardingTree:
     """The sharding tree of an optimizer state whose moments live with their parameters.
 
     Initial moments are constants, which XLA would put on every device as a whole; and a
@@ -22,9 +23,10 @@ def follow_params(opt_state: Any, params: Any, shardings: ShardingTree) -> Shard
         the optimizer puts around it, belongs to that parameter.
       params: The parameters.
       shardings: The sharding tree of the parameters.
+      default: The sharding of what belongs to no parameter, such as a count of steps.
 
     Returns:
-      A sharding for each array; what belongs to no parameter is replicated.
+      A sharding for each array.
     """
     of_param = {
         (_names(leaf.path), np.shape(leaf.value)): leaf.sharding
@@ -35,7 +37,7 @@ def follow_params(opt_state: Any, params: Any, shardings: ShardingTree) -> Shard
         names, shape = _names(path), np.shape(value)
         suffixes = (names[start:] for start in range(len(names)))
         owners = (of_param[s, shape] for s in suffixes if (s, shape) in of_param)
-        return next(owners, device_mesh.REPLICATED)
+        return next(owners, default)
 
     return jax.tree_util.tree_map_with_path(find, opt_state)
 

@@ -180,14 +180,18 @@ class TrainStep(config_util.UpdateFromRootCfg):
         """A sharding for each array of the state: none is left for XLA to choose.
 
         What it chose would be known only after compiling, and might change from one
-        step to the next, which compiles the step again.
+        step to the next, which compiles the step again. So what the strategy does not
+        tell lives where the step number does: on all devices.
         """
         shardings = self.sharding.state
+        default: Any = shardings.step
         if shardings.opt_state is None and state.opt_state is not None:
-            opt_state = follow_params(state.opt_state, state.params, shardings.params)
+            opt_state = follow_params(
+                state.opt_state, state.params, shardings.params, default=default
+            )
             shardings = shardings.replace(opt_state=opt_state)
         return [
-            kd_sharding.REPLICATED if leaf.sharding is None else leaf.sharding
+            default if leaf.sharding is None else leaf.sharding
             for leaf in flatten_with_shardings(state, shardings)
         ]
 

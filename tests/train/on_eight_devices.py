@@ -1,8 +1,11 @@
 """Trainers on eight devices; run by `test_several_devices.py` in a process of its own."""
 
 import dataclasses
+import logging
+import re
 import shutil
 
+import flax.linen as nn
 import jax
 import numpy as np
 import optax
@@ -11,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from kauldron import kd
+from kauldron.train import init_programs
 from tests.train.toy import Linear, make_ds, make_trainer
 
 NUM_STEPS = 9
@@ -201,22 +205,74 @@ def test_batch_that_cannot_be_divided_names_the_batch_size(tmp_path):
         trainer.train()
 
 
-def test_nothing_is_compiled_to_learn_the_shardings(tmp_path):
-    compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, seconds, **kwargs: (
-            compiled.append(event)
-            if event == "/jax/core/compile/backend_compile_duration"
-            else None
-        )
+@pytest.fixture
+def compiled():
+    """Names of the programs that are compiled."""
+    names = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            found = re.search(r"XLA compilation of jit\((\w+)\)", record.getMessage())
+            if found:
+                names.append(found[1])
+
+    logger, handler = logging.getLogger("jax"), Handler()
+    logger.addHandler(handler)
+    with jax.log_compiles():
+        yield names
+    logger.removeHandler(handler)
+
+
+class Normalized(Linear):
+    """Has batch statistics, which no sharding is given for."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.BatchNorm(use_running_average=False)(nn.Dense(16, name="inner")(x))
+        return {"y": nn.Dense(self.size, name="dense")(x)}
+
+
+@pytest.mark.parametrize("optimizer", [optax.adam(1e-2), optax.adafactor(1e-2)])
+def test_what_no_sharding_is_given_for_is_replicated_from_the_start(
+    tmp_path, compiled, optimizer
+):
+    trainer = _make(
+        tmp_path,
+        "fsdp",
+        model=Normalized(x="batch.x", size=16),
+        optimizer=optimizer,
+        log_metrics_every=1,
     )
-    try:
-        strategy = dataclasses.replace(
-            STRATEGIES["data parallel"](),
-            collections=kd.sharding.REPLICATED,
-        )
-        specs = _make(tmp_path, "data parallel", sharding=strategy).state_specs
-    finally:
-        jax.monitoring.clear_event_listeners()
+    specs = trainer.state_specs
     assert compiled == []
-    assert specs.params["dense"]["kernel"].sharding == kd.sharding.REPLICATED
+    assert {leaf.sharding for leaf in jax.tree.leaves(specs.collections)} == {
+        kd.sharding.REPLICATED
+    }
+    state, _ = trainer.train()
+    assert compiled.count("_run_step") == 1
+    for spec, leaf in zip(jax.tree.leaves(specs), jax.tree.leaves(state)):
+        assert leaf.sharding.is_equivalent_to(spec.sharding, leaf.ndim)
+
+
+def test_no_device_ever_holds_a_sharded_parameter_as_a_whole(tmp_path, monkeypatch):
+    sizes = []
+    compile_ = init_programs._compile
+
+    def compile_and_look(program):
+        jitted = compile_(program)
+
+        def run(*raw):
+            memory = jitted.lower(*raw).compile().memory_analysis()
+            sizes.append(memory.temp_size_in_bytes + memory.output_size_in_bytes)
+            return jitted(*raw)
+
+        return run
+
+    compile_and_look.__wrapped__ = compile_.__wrapped__
+    monkeypatch.setattr(init_programs, "_compile", compile_and_look)
+    ds = make_ds(size=4096)
+    trainer = _make(tmp_path, "fsdp", model=Linear(x="batch.x", size=4096), train_ds=ds)
+    kernel = trainer.init_state().params["dense"]["kernel"]
+    assert kernel.sharding.spec == P(None, "devices")
+    assert sizes
+    assert max(sizes) < kernel.nbytes

@@ -5,6 +5,7 @@ import errno
 import shutil
 import threading
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +13,12 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kauldron import kd, writers
+from kauldron.data.iters.iterator import as_iterator
 from kauldron.train import closing
-from tests.train.toy import make_ds, make_trainer
+from kauldron.train.dispatch import make_dispatcher
+from kauldron.train.feeds import read_feeds
+from kauldron.train.host_steps import HostSteps
+from tests.train.toy import Linear, make_ds, make_trainer
 
 
 def _steps(folder, key="losses/l2"):
@@ -183,20 +188,64 @@ def test_loop_does_not_wait_for_the_writer(tmp_path):
 
 
 class Peeking(kd.train.TrainStep):
-    """Sends a number to the device behind the back of the loop."""
+    """Computes with numbers of the host in each step, and while it is traced."""
 
     def step(self, state, batch, **kwargs):
-        jnp.sin(np.ones(3))
+        assert jnp.sin(np.zeros(3)).sum() == 0
         return super().step(state, batch, **kwargs)
 
 
-def test_hidden_transfers_are_refused_with_the_way_out(tmp_path):
-    trainer = make_trainer(
-        tmp_path, trainstep=Peeking(), checkpointer=None, writer=None
-    )
-    with pytest.raises(RuntimeError, match="Disallowed host-to-device") as error:
-        trainer.train()
-    assert any("transfer_guard('allow')" in note for note in error.value.__notes__)
+class Folding(Linear):
+    """Computes a constant while it is traced."""
+
+    @nn.compact
+    def __call__(self, x):
+        with jax.ensure_compile_time_eval():
+            scale = float(jnp.exp(np.zeros(3)).max())
+        return {"y": nn.Dense(self.size, name="dense")(scale * x)}
+
+
+class JnpWriter(kd.train.NoopWriter):
+    def write_scalars(self, step, scalars):
+        assert jnp.isfinite(jnp.asarray(list(scalars.values()))).all()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JnpStrategy(kd.evals.RunStrategy):
+    def should_eval_in_train(self, step):
+        return bool(jnp.asarray(step) % 4 == 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class JnpCheckpointer(kd.ckpts.Checkpointer):
+    def should_save(self, step):
+        return bool(jnp.asarray(step) % 4 == 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trainstep": Peeking()},
+        {"model": Folding(x="batch.x")},
+        {"writer": JnpWriter()},
+        {"evals": {"e": Probe(run=JnpStrategy(), action=lambda: jnp.ones(2).sum())}},
+        {"checkpointer": JnpCheckpointer(save_interval_steps=4)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_users_code_may_move_data_between_host_and_device(tmp_path, changes):
+    state, _ = make_trainer(tmp_path, **changes).train()
+    assert int(state.step) == 10
+
+
+def test_compiled_steps_move_no_data_behind_the_back(tmp_path):
+    trainer = make_trainer(tmp_path, checkpointer=None)
+    dispatcher = make_dispatcher(trainer, HostSteps(trainer, 10))
+    feeds = read_feeds(as_iterator(trainer.train_ds), dispatcher, 0)
+    state, *_ = dispatcher.run(trainer.init_state(), next(feeds), 1)
+    state, *_ = dispatcher.run(state, next(feeds), 2)
+    with pytest.raises(RuntimeError, match="Disallowed host-to-device"):
+        dispatcher.run(jax.device_get(state), next(feeds), 3)
 
 
 @pytest.mark.slow

@@ -1,0 +1,147 @@
+"""Initial values are computed by few programs, and are those of one program."""
+
+import re
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kauldron import kd
+from kauldron.train.init_programs import compute_in_parts
+
+REPLICATED = kd.sharding.REPLICATED
+
+
+def _compute(fn):
+    return compute_in_parts(
+        fn, lambda specs: [REPLICATED] * len(jax.tree.leaves(specs))
+    )
+
+
+def _compiled(caplog, fn):
+    caplog.clear()
+    with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
+        result = fn()
+    return result, re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text)
+
+
+class Block(nn.Module):
+    width: int
+
+    @nn.compact
+    def __call__(self, x):
+        x = x + nn.MultiHeadDotProductAttention(2)(nn.LayerNorm()(x))
+        return x + nn.Dense(self.width)(nn.gelu(nn.Dense(4 * self.width)(x)))
+
+
+class Tower(nn.Module):
+    depth: int
+    block: type[nn.Module] = Block
+    width: int = 12
+
+    @nn.compact
+    def __call__(self, x):
+        for _ in range(self.depth):
+            x = self.block(self.width)(x)
+        return nn.Dense(3)(x)
+
+
+def _init(model, key=None):
+    return lambda: model.init(
+        jax.random.PRNGKey(0) if key is None else key(), jnp.ones((2, 5, 12))
+    )
+
+
+def test_layers_that_are_alike_share_their_programs(caplog):
+    _, few = _compiled(caplog, lambda: _compute(_init(Tower(2, width=12))))
+    _, more = _compiled(caplog, lambda: _compute(_init(Tower(9, width=12))))
+    assert few
+    assert more == []
+
+
+class Scanned(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        def step(block, x, _):
+            return block(x), None
+
+        layers = nn.scan(
+            step, variable_axes={"params": 0}, split_rngs={"params": True}, length=3
+        )
+        return layers(Block(12), x, None)[0]
+
+
+class DataDependent(nn.Module):
+    """Initialises from what it sees, through an earlier layer."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Dense(4)(x)
+        mean = self.variable("stats", "mean", lambda: x.mean(axis=0))
+        scale = self.param("scale", lambda key: x.std() + jax.random.uniform(key, (4,)))
+        return (x - mean.value) * scale
+
+
+class Tables(nn.Module):
+    """Two parameters whose initialisers differ in an array alone."""
+
+    @nn.compact
+    def __call__(self, x):
+        for index in range(2):
+            table = jnp.arange(12.0) * (index + 1)
+            make = jax.jit(lambda table=table: jax.nn.softplus(table))
+            x = x + self.param(f"table{index}", lambda key, make=make: make())
+        return x
+
+
+class Printing(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        y = nn.Dense(2)(x)
+        jax.debug.callback(lambda y: None, y)
+        return y
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Dense(7),
+        Tower(3),
+        Tower(2, block=nn.remat(Block)),
+        Scanned(),
+        DataDependent(),
+        Tables(),
+        Printing(),
+        nn.BatchNorm(use_running_average=False),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_values_are_those_of_one_program(model):
+    fn = _init(model)
+    expected = jax.jit(fn)()
+    jax.tree.map(np.testing.assert_array_equal, _compute(fn), expected)
+
+
+def test_new_style_keys():
+    fn = _init(Tower(2), key=lambda: jax.random.key(3, impl="rbg"))
+    jax.tree.map(np.testing.assert_array_equal, _compute(fn), jax.jit(fn)())
+
+
+def test_results_that_are_numbers_keys_or_the_same():
+    def fn():
+        key = jax.random.key(1)
+        x = jax.random.normal(key, (3,))
+        return {"a": x, "b": x, "key": key, "two": 2, "int": jnp.int32(4) + 1}
+
+    found, expected = _compute(fn), jax.jit(fn)()
+    assert found["key"] == expected["key"]
+    assert found["key"].dtype == expected["key"].dtype
+    for name in ("a", "b", "two", "int"):
+        np.testing.assert_array_equal(found[name], expected[name])
+        assert isinstance(found[name], jax.Array)
+
+
+def test_models_without_parameters():
+    assert _compute(dict) == {}
