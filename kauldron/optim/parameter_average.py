@@ -68,7 +68,7 @@ def ema_params(
         kept = jnp.minimum(decay, (1 + count) / (10 + count)) if debias else decay
 
         def mix(average: Any, param: Any, update: Any) -> Any:
-            if update.dtype == jax.dtypes.float0:  # an integer parameter
+            if not jnp.issubdtype(param.dtype, jnp.inexact):
                 return param
             new_param = optax.apply_updates(param, update)
             mixed = kept * average + (1 - kept) * jnp.asarray(new_param, average.dtype)
