@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from kauldron import ckpts, data, evals, kd, kontext, train
+from kauldron import ckpts, data, evals, kd, kontext, train, writers
 
 
 def _pipeline():
@@ -233,6 +233,55 @@ def test_integer_parameters_stay_as_they_are(name, tmp_path):
     ]
     assert dtypes[0] == dtypes[1]
     assert float(aux.compute().metric_values["metrics/norm/table"]) == 0.0
+
+
+# --------------------------------------------------------------------------------------
+# Schedules
+# --------------------------------------------------------------------------------------
+
+RATE = optax.linear_schedule(0.0, 0.1, 10)
+WEIGHT = optax.linear_schedule(1.0, 2.0, 10)
+SCHEDULED = {
+    "plain": (lambda: optax.sgd(RATE), [0, 1, 2, 3, 4, 5]),
+    "multi-steps": (
+        lambda: optax.MultiSteps(optax.adamw(RATE), 3),
+        [0, 0, 0, 1, 1, 1],
+    ),
+    "injected": (
+        lambda: optax.MultiSteps(
+            optax.inject_hyperparams(optax.sgd)(learning_rate=RATE), 3
+        ),
+        [0, 0, 0, 1, 1, 1],
+    ),
+    "counts that differ": (
+        lambda: optax.multi_transform(
+            {"a": optax.MultiSteps(optax.sgd(RATE), 3), "b": optax.sgd(RATE)},
+            {"encoder": "a", "head": "b"},
+        ),
+        [0, 1, 2, 3, 4, 5],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_schedules_are_written_at_the_count_of_their_user(name, tmp_path):
+    make, counts = SCHEDULED[name]
+    loss = kd.losses.L2(preds="preds", targets="batch.y", weight=WEIGHT)
+    trainer = make_trainer(
+        workdir=tmp_path,
+        optimizer=make(),
+        train_losses={"l2": loss},
+        schedules={"nested": {"rate": RATE}, "weight": WEIGHT},
+        num_train_steps=6,
+        log_metrics_every=1,
+    )
+    trainer.train()
+    lines = [line["values"] for line in writers.read_scalars(tmp_path / "train")]
+    lines = [line for line in lines if "schedules/weight" in line]
+    rates = [line["schedules/nested/rate"] for line in lines]
+    np.testing.assert_allclose(rates, [RATE(n) for n in counts], rtol=1e-5)
+    weights = [line["schedules/weight"] for line in lines]
+    np.testing.assert_allclose(weights, [WEIGHT(n) for n in range(6)], rtol=1e-5)
 
 
 # --------------------------------------------------------------------------------------
