@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from kauldron.optim.recording import record
+
 
 class EmaParamsState(NamedTuple):
     """State of `ema_params`.
@@ -64,6 +66,7 @@ def ema_params(
                 "ema_params needs the current parameters: call "
                 "`update(grads, state, params)`."
             )
+        record("averaged", updates)
         count = optax.safe_increment(state.count)
         kept = jnp.minimum(decay, (1 + count) / (10 + count)) if debias else decay
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
+from kauldron.train.wrong_labels import describe_wrong_labels
 from kauldron.utils import status
 from kauldron.writers.writer import FlushedTimer, ScheduleAt
 
@@ -90,11 +91,15 @@ class DeferredLog:
         }
         if bad and self._trainer.on_nonfinite == "raise":
             listed = ", ".join(f"{key}={value}" for key, value in bad.items())
-            raise FloatingPointError(f"Loss not finite at step {step}: {listed}.")
+            raise FloatingPointError(
+                f"Loss not finite at step {step}: {listed}."
+                + describe_wrong_labels(self._trainer)
+            )
         if bad and self._was_finite:
             status.log_warning(
                 f"Loss not finite at step {step}: {', '.join(bad)}. Training goes on; "
                 "`cfg.on_nonfinite='raise'` stops it."
+                + describe_wrong_labels(self._trainer)
             )
         elif not bad and not self._was_finite:
             status.log_warning(f"All losses are finite again at step {step}.")

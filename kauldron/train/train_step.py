@@ -19,7 +19,7 @@ from kauldron.sharding.tree import flatten_with_shardings
 from kauldron.train import auxiliaries
 from kauldron.train.batch_checks import check_arrays, check_divisible
 from kauldron.train.context import Context
-from kauldron.train.forward import forward_with_loss
+from kauldron.train.forward import forward_with_loss, warn_if_constant
 from kauldron.train.init_programs import compute_in_parts, is_tracing
 from kauldron.train.jit_method import jit_method
 from kauldron.train.model_hints import model_hints
@@ -264,10 +264,16 @@ class TrainStep(config_util.UpdateFromRootCfg):
         Returns:
           The state after the update, and the context that keys look into.
         """
-        context = Context.from_state_and_batch(state=state, batch=batch)
-        start = context
+        start = Context.from_state_and_batch(state=state, batch=batch)
+
+        def loss_of_params(params: Any, context: Context) -> tuple[jax.Array, Context]:
+            total, context = self._loss_of_params(params, context)
+            if self.aux.losses:
+                warn_if_constant(total, params, "The loss")
+            return total, context
+
         (loss, context), grads = jax.value_and_grad(
-            self._loss_of_params, has_aux=True, allow_int=True
+            loss_of_params, has_aux=True, allow_int=True
         )(state.params, start)
         grads = step_update.with_zeros(grads, state.params)
         updates, opt_state = self._optimizer_update(

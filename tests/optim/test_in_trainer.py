@@ -219,7 +219,9 @@ def test_integer_parameters_stay_as_they_are(name, tmp_path):
         steps_per_dispatch=2,
         log_metrics_every=3,
         train_metrics={
-            "norm": kd.metrics.TreeMap(metric=kd.metrics.Norm(tensor="grads", axis=None))
+            "norm": kd.metrics.TreeMap(
+                metric=kd.metrics.Norm(tensor="grads", axis=None)
+            )
         },
         num_train_steps=4,
     )

@@ -542,6 +542,56 @@ def test_training_without_losses_is_warned_about(tmp_path):
         trainer.train()
 
 
+def _numbered(wrong_label, **loss):
+    """Labels of two classes, and one in each batch that is neither."""
+    column = np.resize(np.array([0, 1, wrong_label, 1], np.int16), (64, 1))
+    is_right = (column >= 0) & (column < 2)
+    loss = kd.losses.SoftmaxCrossEntropyWithIntLabels(
+        logits="preds.y", labels="batch.label", **loss
+    )
+    ds = arrays(x=X, label=column, is_right=is_right)
+    return {"train_ds": ds, "train_losses": {"ce": loss}}
+
+
+@pytest.mark.parametrize("wrong_label", [2, 300, -1])
+def test_label_outside_of_the_classes_is_named(tmp_path, wrong_label):
+    trainer = make_trainer(
+        tmp_path, on_nonfinite="raise", writer=None, **_numbered(wrong_label)
+    )
+    with pytest.raises(FloatingPointError) as error:
+        trainer.train()
+    words = [
+        "Loss not finite at step 0",
+        f"'ce' are wrong: 'batch.label' holds {wrong_label}, but 'preds.y' has",
+        "the classes 0 to 1.",
+    ]
+    _assert_said(words, error.value)
+
+
+def test_label_outside_of_the_classes_is_warned_about(tmp_path, caplog):
+    with caplog.at_level("WARNING", logger="kauldron"):
+        make_trainer(tmp_path, writer=None, **_numbered(2)).train()
+    (said,) = (text for text in caplog.messages if "not finite" in text)
+    assert "'batch.label' holds 2" in said
+
+
+def test_label_that_is_masked_out_may_be_anything(tmp_path):
+    changes = _numbered(-1, mask="batch.is_right")
+    trainer = make_trainer(tmp_path, on_nonfinite="raise", writer=None, **changes)
+    state, _ = trainer.train()
+    assert np.isfinite(state.params["dense"]["kernel"]).all()
+
+
+def test_loss_that_diverges_is_not_blamed_on_the_labels(tmp_path):
+    changes = _numbered(1) | {"optimizer": optax.sgd(np.inf)}
+    trainer = make_trainer(
+        tmp_path, on_nonfinite="raise", writer=None, log_metrics_every=1, **changes
+    )
+    with pytest.raises(FloatingPointError) as error:
+        trainer.train()
+    assert "Labels" not in str(error.value)
+
+
 def _assert_said(words, error):
     text = "\n".join([str(error), *getattr(error, "__notes__", ())])
     missing = [word for word in words if word not in text]

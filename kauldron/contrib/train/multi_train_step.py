@@ -14,7 +14,7 @@ from kauldron.contrib.train.loss_optimizers import MultiGradientTransformation
 from kauldron.losses import compute_losses
 from kauldron.optim import step_update
 from kauldron.train.context import Context
-from kauldron.train.forward import forward
+from kauldron.train.forward import forward, warn_if_constant
 from kauldron.train.train_state import TrainState
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
@@ -132,6 +132,8 @@ class MultiTrainStep(TrainStep):
 
         def losses_of(params: Any) -> tuple[dict[str, jax.Array], MultiContext]:
             totals, ctx = self._with_losses(self._forward(params, context))
+            for name in names:
+                warn_if_constant(totals[name], params, f"The loss {name!r}")
             return {name: totals[name] for name in names}, ctx
 
         totals, pull_back, new_context = jax.vjp(
