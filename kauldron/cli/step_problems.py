@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from kauldron import konfig, train
 from kauldron.cli.problems import Problems
+from kauldron.optim import step_update
 from kauldron.testing import assert_step_specs
 
 
@@ -86,7 +87,14 @@ def _check_optimizer(trainer: train.Trainer, context: train.Context) -> None:
         return
     if type(trainer.trainstep) is train.TrainStep:
         jax.eval_shape(
-            trainer.optimizer.update, context.grads, opt_state, context.params
+            lambda *args: step_update.update(
+                trainer.optimizer,
+                *args,
+                value=jnp.zeros(()),
+                grad=args[0],
+                value_fn=lambda params: jnp.zeros(()),
+            ),
+            *(context.grads, opt_state, context.params),
         )
 
 

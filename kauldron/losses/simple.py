@@ -166,7 +166,8 @@ class SoftmaxCrossEntropyWithIntLabels(Loss):
 
     Attributes:
       logits: Scores of shape `*a n`.
-      labels: Right classes, integers of shape `*a 1`.
+      labels: Right classes, integers of shape `*a 1`. The loss of a label outside of
+        the classes is NaN, unless it is masked out.
     """
 
     logits: kontext.Key = kontext.REQUIRED
@@ -175,7 +176,10 @@ class SoftmaxCrossEntropyWithIntLabels(Loss):
     @typechecked
     def get_values(self, logits: Float["*a n"], labels: Int["*a 1"]) -> Float["*a 1"]:
         log_probs = jax.nn.log_softmax(as_real(logits), axis=-1)
-        return -jnp.take_along_axis(log_probs, jnp.asarray(labels), axis=-1)
+        # Indexing would count negative labels from the end.
+        indices = jnp.asarray(labels, jnp.int32)
+        indices = jnp.where(indices < 0, log_probs.shape[-1], indices)
+        return -jnp.take_along_axis(log_probs, indices, axis=-1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

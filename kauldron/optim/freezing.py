@@ -62,7 +62,9 @@ def partial_updates(
         return jax.tree.map(lambda m: "train" if _as_bool(m) else "freeze", tree)
 
     transform = optax.multi_transform(
-        {"train": optimizer, "freeze": _set_to_zero()}, labels
+        {"train": optimizer, "freeze": _set_to_zero()},
+        labels,
+        mask_compatible_extra_args=True,
     )
 
     def init(params: Any) -> optax.OptState:
@@ -70,10 +72,29 @@ def partial_updates(
             warnings.warn(_nothing_selected_message(mask, params), stacklevel=2)
         return transform.init(params)
 
-    return PartialUpdates(init, transform.update, mask)
+    def update(
+        updates: Any, state: Any, params: Any = None, **extra_args: Any
+    ) -> tuple[Any, Any]:
+        value_fn = extra_args.get("value_fn")
+        if value_fn is not None:
+            extra_args["value_fn"] = lambda selected: value_fn(
+                _fill_in(selected, params)
+            )
+        return transform.update(updates, state, params, **extra_args)
+
+    return PartialUpdates(init, update, mask)
 
 
 partial_update = partial_updates
+
+
+def _fill_in(selected: Any, params: Any) -> Any:
+    """All parameters: those that a line search tries, and the frozen ones."""
+    return jax.tree.map(
+        lambda new, old: old if isinstance(new, optax.MaskedNode) else new,
+        *(selected, params),
+        is_leaf=lambda node: isinstance(node, optax.MaskedNode),
+    )
 
 
 def _set_to_zero() -> optax.GradientTransformation:

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from kauldron.optim.recording import record
+
 
 class EmaParamsState(NamedTuple):
     """State of `ema_params`.
@@ -64,11 +66,12 @@ def ema_params(
                 "ema_params needs the current parameters: call "
                 "`update(grads, state, params)`."
             )
+        record("averaged", updates)
         count = optax.safe_increment(state.count)
         kept = jnp.minimum(decay, (1 + count) / (10 + count)) if debias else decay
 
         def mix(average: Any, param: Any, update: Any) -> Any:
-            if update.dtype == jax.dtypes.float0:  # an integer parameter
+            if not jnp.issubdtype(param.dtype, jnp.inexact):
                 return param
             new_param = optax.apply_updates(param, update)
             mixed = kept * average + (1 - kept) * jnp.asarray(new_param, average.dtype)

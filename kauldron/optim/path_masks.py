@@ -11,6 +11,8 @@ from typing import Any
 import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
+from kauldron.optim.recording import record
+
 _REGEX_SIGNS = frozenset(r"()[]?+*^$|\\")
 
 
@@ -71,6 +73,7 @@ class PathMask:
         _compiled(self.patterns)  # complain early
 
     def __call__(self, tree: Any) -> Any:
+        record("mask", self)
         expression = _compiled(self.patterns)
         return _map_with_path(
             lambda path: bool(expression.search(path)) != self.negated, tree, ()

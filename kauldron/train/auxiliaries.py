@@ -87,23 +87,26 @@ def _as_dict(tree: Any) -> Any:
 class AuxiliariesState(flax.struct.PyTreeNode, items.StandardCheckpointItem):
     """States of losses, metrics and summaries, mergeable over batches.
 
-    Can be saved and restored by a checkpointer, all but the error.
+    Can be saved and restored by a checkpointer, all but the error and the counts.
 
     Attributes:
       loss_states: States of the losses by name, or `None`.
       metric_states: States of the metrics.
       summary_states: States of the summaries.
       error: What checkify found, if it is on.
+      schedule_counts: Of a train step: the counts at which the optimizer evaluated its
+        schedules.
     """
 
     loss_states: Tree | None = dataclasses.field(default_factory=dict)
     metric_states: Tree | None = dataclasses.field(default_factory=dict)
     summary_states: Tree | None = dataclasses.field(default_factory=dict)
     error: Any = None
+    schedule_counts: Any = None
 
     def __kd_ocp_save_args__(self) -> Any:
         return items.StandardCheckpointItem.__kd_ocp_save_args__(
-            self.replace(error=None)
+            self.replace(error=None, schedule_counts=None)
         )
 
     def merge(self, other: AuxiliariesState | None) -> AuxiliariesState:

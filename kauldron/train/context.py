@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import flax.struct
 
 from kauldron import kontext
+from kauldron.optim.schedule_counts import schedule_counts
 from kauldron.train import auxiliaries
 
 if TYPE_CHECKING:
@@ -89,8 +90,14 @@ class Context(flax.struct.PyTreeNode):
         return_summaries: bool = False,
     ) -> auxiliaries.AuxiliariesState:
         """The states that were asked for; the others are `None`."""
+        is_logged = return_losses or return_metrics or return_summaries
         return auxiliaries.AuxiliariesState(
             loss_states=self.loss_states if return_losses else None,
             metric_states=self.metric_states if return_metrics else None,
             summary_states=self.summary_states if return_summaries else None,
+            schedule_counts=(
+                schedule_counts(self.opt_state)
+                if is_logged and self.updates is not None
+                else None
+            ),
         )

@@ -10,8 +10,9 @@ import jax
 import numpy as np
 
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
+from kauldron.train.wrong_labels import describe_wrong_labels
 from kauldron.utils import status
-from kauldron.writers.writer import FlushedTimer
+from kauldron.writers.writer import FlushedTimer, ScheduleAt
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
@@ -66,7 +67,9 @@ class DeferredLog:
         self._trainer.writer.write_step_metrics(
             step=pending.step,
             aux=values,
-            schedules=self._trainer.schedules,
+            schedules=_schedules_at(
+                self._trainer, pending.step, pending.aux.schedule_counts
+            ),
             log_summaries=pending.log_summaries,
             timer=FlushedTimer(perf_stats),
             flush=False,
@@ -83,15 +86,36 @@ class DeferredLog:
         }
         if bad and self._trainer.on_nonfinite == "raise":
             listed = ", ".join(f"{key}={value}" for key, value in bad.items())
-            raise FloatingPointError(f"Loss not finite at step {step}: {listed}.")
+            raise FloatingPointError(
+                f"Loss not finite at step {step}: {listed}."
+                + describe_wrong_labels(self._trainer)
+            )
         if bad and self._was_finite:
             status.log_warning(
                 f"Loss not finite at step {step}: {', '.join(bad)}. Training goes on; "
                 "`cfg.on_nonfinite='raise'` stops it."
+                + describe_wrong_labels(self._trainer)
             )
         elif not bad and not self._was_finite:
             status.log_warning(f"All losses are finite again at step {step}.")
         self._was_finite = not bad
+
+
+def _schedules_at(trainer: Trainer, step: int, counts: Any) -> Any:
+    """The schedules, held at the optimizer's count where that is not the step."""
+    with jax.transfer_guard("allow"):
+        found = {int(count) for count in counts or ()}
+    if len(found) != 1 or found == {step}:
+        return trainer.schedules
+    (count,) = found
+    losses = jax.tree.leaves(trainer.train_losses)
+    weights = [getattr(loss, "weight", None) for loss in losses]  # go by the step
+
+    def hold(schedule: Any) -> Any:
+        is_weight = any(schedule is weight for weight in weights)
+        return schedule if is_weight else ScheduleAt(schedule, count)
+
+    return jax.tree.map(hold, trainer.schedules, is_leaf=callable)
 
 
 def _is_number(value: Any) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
+
 from kauldron import losses as kd_losses
 from kauldron.data import utils as data_utils
 from kauldron.train.model_hints import model_hints
+from kauldron.utils import status
 
 if TYPE_CHECKING:
     import flax.linen as nn
-    import jax
 
     from kauldron.train.context import Context
 
@@ -88,3 +91,21 @@ def forward_with_loss(
     context = forward(context, model=model, rngs=rngs, is_training=is_training)
     total, states = kd_losses.compute_losses(losses, context)
     return total, context.replace(loss_states=states, loss_total=total)
+
+
+def warn_if_constant(total: jax.Array, params: Any, name: str) -> None:
+    """Warn about a loss of which `jax.grad` has lost track.
+
+    Called while `jax.grad` traces the loss. Then parameters are tracers of one type, and
+    so is all that is computed of them and will be differentiated.
+    """
+    tracers = {
+        type(leaf)
+        for leaf in jax.tree.leaves(params)
+        if isinstance(leaf, jax.core.Tracer) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+    }
+    if tracers and type(total) not in tracers:
+        status.warn(
+            f"{name} does not depend on any parameter, so its gradients are zero and it "
+            "trains nothing. Is there a `stop_gradient` around the predictions?"
+        )

@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from kauldron.optim.mistakes import find_mistakes
+from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
 
 if TYPE_CHECKING:
@@ -59,8 +61,28 @@ def _datasets(trainer: Trainer) -> Iterator[tuple[str, Any]]:
                 yield f"evals.{name}.{field.name}", dataset
 
 
-CHECKS: list[Callable[[Trainer], Iterator[Problem]]] = [check_batch_sizes]
-STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterator[Problem]]] = []
+def _optimizer_problems(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
+    """Optimizers that would do something else than was meant."""
+    # One for each loss: `kd.contrib.train.multi_optimizer`.
+    several = getattr(trainer.optimizer, "loss_to_optimizer", None)
+    if several is None:
+        if trainer.optimizer is None or type(trainer.trainstep)._step is not _STEP:
+            return  # it may do with updates what it likes
+        several = {"": trainer.optimizer}
+    for name, optimizer in several.items():
+        path = f"optimizer.{name}" if name else "optimizer"
+        for mistake in find_mistakes(optimizer, state.params):
+            yield Problem(path, mistake.message, is_error=mistake.is_error)
+
+
+_STEP = TrainStep._step
+
+CHECKS: list[Callable[[Trainer], Iterator[Problem]]] = [
+    check_batch_sizes,
+]
+STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterator[Problem]]] = [
+    _optimizer_problems,
+]
 
 
 def find(trainer: Trainer) -> list[Problem]:

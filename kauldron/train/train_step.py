@@ -14,11 +14,12 @@ from jax.sharding import Sharding
 from kauldron import sharding as kd_sharding
 from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import utils as data_utils
+from kauldron.optim import step_update
 from kauldron.sharding.tree import flatten_with_shardings
 from kauldron.train import auxiliaries
 from kauldron.train.batch_checks import check_arrays, check_divisible
 from kauldron.train.context import Context
-from kauldron.train.forward import forward_with_loss
+from kauldron.train.forward import forward_with_loss, warn_if_constant
 from kauldron.train.init_programs import compute_in_parts, is_tracing
 from kauldron.train.jit_method import jit_method
 from kauldron.train.model_hints import model_hints
@@ -267,11 +268,25 @@ class TrainStep(config_util.UpdateFromRootCfg):
         Returns:
           The state after the update, and the context that keys look into.
         """
-        context = Context.from_state_and_batch(state=state, batch=batch)
-        (_, context), grads = jax.value_and_grad(
-            self._loss_of_params, has_aux=True, allow_int=True
-        )(state.params, context)
-        updates, opt_state = self._optimizer_update(grads, state)
+        start = Context.from_state_and_batch(state=state, batch=batch)
+
+        def loss_of_params(params: Any, context: Context) -> tuple[jax.Array, Context]:
+            total, context = self._loss_of_params(params, context)
+            if self.aux.losses:
+                warn_if_constant(total, params, "The loss")
+            return total, context
+
+        (loss, context), grads = jax.value_and_grad(
+            loss_of_params, has_aux=True, allow_int=True
+        )(state.params, start)
+        grads = step_update.with_zeros(grads, state.params)
+        updates, opt_state = self._optimizer_update(
+            grads,
+            state,
+            value=loss,
+            grad=grads,
+            value_fn=lambda params: self._loss_of_params(params, start)[0],
+        )
         next_state = state.replace(
             step=state.step + 1,
             params=optax.apply_updates(state.params, updates),
@@ -296,13 +311,17 @@ class TrainStep(config_util.UpdateFromRootCfg):
         # Keys read the parameters of this step, not a differentiation tracer.
         return total, new_context.replace(params=context.params)
 
-    def _optimizer_update(self, grads: Any, state: TrainState) -> tuple[Any, Any]:
+    def _optimizer_update(
+        self, grads: Any, state: TrainState, **extra_args: Any
+    ) -> tuple[Any, Any]:
         if self.optimizer is None:
             raise ValueError(
                 "`trainer.optimizer` is not set; set `cfg.optimizer = ...`."
             )
         with error_prefix("The update of `trainer.optimizer` failed: "):
-            return self.optimizer.update(grads, state.opt_state, state.params)
+            return step_update.update(
+                self.optimizer, grads, state.opt_state, state.params, **extra_args
+            )
 
     @property
     def model_with_aux(self) -> ModelWithAux:

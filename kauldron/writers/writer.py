@@ -262,6 +262,18 @@ class FlushedTimer:
         return self.stats
 
 
+@dataclasses.dataclass
+class ScheduleAt:
+    """A schedule whose user has a count of its own, whatever the step."""
+
+    schedule: Any
+    count: int
+
+    def __call__(self, step: int) -> float:
+        del step
+        return _value_at(self.schedule, self.count)
+
+
 def schedule_values(schedules: Mapping[str, Any], step: int) -> dict[str, float]:
     """Value of each schedule at `step`, computed on the host."""
     if not schedules:

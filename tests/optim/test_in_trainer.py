@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from kauldron import ckpts, data, evals, kd, kontext, train
+from kauldron import ckpts, data, evals, kd, kontext, train, writers
 
 
 def _pipeline():
@@ -112,6 +112,178 @@ def test_evaluating_with_the_average_changes_only_the_evaluation(tmp_path):
     assert values["plain"] != values["average"]
     _, without_evals = final()
     assert _equal(state.params, without_evals.params)
+
+
+# --------------------------------------------------------------------------------------
+# Optimizers that need more than gradients
+# --------------------------------------------------------------------------------------
+
+
+def _plateau(**kwargs):
+    """Halves its steps whenever the loss is not a tenth of the best one."""
+    plateau = optax.contrib.reduce_on_plateau(
+        factor=0.5, patience=1, rtol=0.9, accumulation_size=1, **kwargs
+    )
+    return optax.chain(optax.sgd(0.01), plateau)
+
+
+PLATEAUS = {
+    "alone": (_plateau, 1),
+    "named chain": (lambda: kd.optim.named_chain(all=_plateau()), 1),
+    "part": (
+        lambda: kd.optim.partial_updates(_plateau(), kd.optim.select("head")),
+        1,
+    ),
+    "masked": (lambda: optax.masked(_plateau(), lambda p: True), 1),
+    "multi-steps": (lambda: optax.MultiSteps(_plateau(), 2), 2),
+    "multi-steps as a transformation": (
+        lambda: optax.MultiSteps(_plateau(), 2).gradient_transformation(),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLATEAUS)
+def test_optimizer_sees_the_loss(name):
+    make, steps_per_update = PLATEAUS[name]
+    state, _ = run_steps(make_trainer(optimizer=make()), num_steps=4 * steps_per_update)
+    (scale,) = (
+        leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state.opt_state)
+        if getattr(path[-1], "name", None) == "scale"
+    )
+    assert float(scale) == 0.5**3  # the first loss is the best so far
+
+
+def test_reduce_on_plateau_trains_a_whole_run(tmp_path):
+    trainer = make_trainer(
+        workdir=tmp_path, optimizer=_plateau(), num_train_steps=4, writer=None
+    )
+    state, _ = trainer.train()
+    assert float(state.opt_state[1].scale) == 0.5**3
+
+
+LINE_SEARCHES = {
+    "all": lambda: optax.lbfgs(memory_size=3),
+    "part": lambda: kd.optim.partial_updates(
+        optax.lbfgs(memory_size=3), kd.optim.exclude("encoder.bias")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINE_SEARCHES)
+def test_lbfgs_solves_a_linear_problem(name, tmp_path):
+    trainer = make_trainer(
+        workdir=tmp_path,
+        optimizer=LINE_SEARCHES[name](),
+        train_ds=dataclasses.replace(_pipeline(), batch_size=16),
+        num_train_steps=15,
+        writer=None,
+    )
+    state, aux = trainer.train()
+    assert float(aux.compute().loss_values["losses/l2"]) < 1e-6
+    if name == "part":
+        np.testing.assert_array_equal(state.params["encoder"]["bias"], 0.0)
+
+
+class WithTable(nn.Module):
+    """Has a table of integers that no gradient reaches."""
+
+    x: kontext.Key = "batch.x"
+
+    @nn.compact
+    def __call__(self, x):
+        table = self.param("table", lambda key: jnp.array([2**24 + 1, 7]))
+        return nn.Dense(1, name="head")(x) + 0.0 * table[1]
+
+
+INTEGER_OPTIMIZERS = {
+    "adamw": lambda: optax.adamw(0.1, weight_decay=0.5),
+    "momentum": lambda: optax.chain(
+        optax.clip_by_global_norm(1.0), optax.sgd(0.1, momentum=0.9)
+    ),
+    "average": lambda: kd.optim.named_chain(
+        adam=optax.adam(0.1), ema=kd.optim.ema_params(decay=0.9)
+    ),
+    "multi-steps": lambda: optax.MultiSteps(optax.adam(0.1), 2),
+    "part": lambda: kd.optim.partial_updates(optax.adam(0.1), kd.optim.select("head")),
+}
+
+
+@pytest.mark.parametrize("name", INTEGER_OPTIMIZERS)
+def test_integer_parameters_stay_as_they_are(name, tmp_path):
+    trainer = make_trainer(
+        workdir=tmp_path,
+        model=WithTable(),
+        optimizer=INTEGER_OPTIMIZERS[name](),
+        steps_per_dispatch=2,
+        log_metrics_every=3,
+        train_metrics={
+            "norm": kd.metrics.TreeMap(
+                metric=kd.metrics.Norm(tensor="grads", axis=None)
+            )
+        },
+        num_train_steps=4,
+    )
+    before = trainer.init_state()
+    after, aux = trainer.train()
+    assert after.params["table"].tolist() == [2**24 + 1, 7]
+    assert not _equal(before.params["head"], after.params["head"])
+    dtypes = [
+        jax.tree.map(lambda leaf: leaf.dtype, state.opt_state)
+        for state in (before, after)
+    ]
+    assert dtypes[0] == dtypes[1]
+    assert float(aux.compute().metric_values["metrics/norm/table"]) == 0.0
+
+
+# --------------------------------------------------------------------------------------
+# Schedules
+# --------------------------------------------------------------------------------------
+
+RATE = optax.linear_schedule(0.0, 0.1, 10)
+WEIGHT = optax.linear_schedule(1.0, 2.0, 10)
+SCHEDULED = {
+    "plain": (lambda: optax.sgd(RATE), [0, 1, 2, 3, 4, 5]),
+    "multi-steps": (
+        lambda: optax.MultiSteps(optax.adamw(RATE), 3),
+        [0, 0, 0, 1, 1, 1],
+    ),
+    "injected": (
+        lambda: optax.MultiSteps(
+            optax.inject_hyperparams(optax.sgd)(learning_rate=RATE), 3
+        ),
+        [0, 0, 0, 1, 1, 1],
+    ),
+    "counts that differ": (
+        lambda: optax.multi_transform(
+            {"a": optax.MultiSteps(optax.sgd(RATE), 3), "b": optax.sgd(RATE)},
+            {"encoder": "a", "head": "b"},
+        ),
+        [0, 1, 2, 3, 4, 5],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_schedules_are_written_at_the_count_of_their_user(name, tmp_path):
+    make, counts = SCHEDULED[name]
+    loss = kd.losses.L2(preds="preds", targets="batch.y", weight=WEIGHT)
+    trainer = make_trainer(
+        workdir=tmp_path,
+        optimizer=make(),
+        train_losses={"l2": loss},
+        schedules={"nested": {"rate": RATE}, "weight": WEIGHT},
+        num_train_steps=6,
+        log_metrics_every=1,
+    )
+    trainer.train()
+    lines = [line["values"] for line in writers.read_scalars(tmp_path / "train")]
+    lines = [line for line in lines if "schedules/weight" in line]
+    rates = [line["schedules/nested/rate"] for line in lines]
+    np.testing.assert_allclose(rates, [RATE(n) for n in counts], rtol=1e-5)
+    weights = [line["schedules/weight"] for line in lines]
+    np.testing.assert_allclose(weights, [WEIGHT(n) for n in range(6)], rtol=1e-5)
 
 
 # --------------------------------------------------------------------------------------
@@ -226,7 +398,19 @@ def test_loss_without_optimizer_is_measured_and_warned_about():
 def test_optimizer_without_loss_names_the_losses():
     optimizer = kd.contrib.train.multi_optimizer(nope=optax.sgd(0.1))
     with pytest.raises(ValueError, match=r"nope.*discriminator, generator"):
-        run_steps(gan_trainer(optimizer))
+        gan_trainer(optimizer)
+
+
+def test_each_optimizer_sees_its_own_loss():
+    optimizer = kd.contrib.train.multi_optimizer(
+        discriminator=_plateau(), generator=optax.lbfgs()
+    )
+    state, aux = run_steps(gan_trainer(optimizer), num_steps=1, return_losses=True)
+    plateau, search = state.opt_state["discriminator"][1], state.opt_state["generator"]
+    losses = aux.compute().loss_values
+    assert float(plateau.best_value) == losses["losses/discriminator"]
+    # The line search found a better point for the generator alone.
+    assert float(search[-1].value) < losses["losses/generator"]
 
 
 def test_default_step_refuses_a_multi_optimizer():

@@ -130,6 +130,10 @@ WHEN_BUILT = {
         lambda: {"optimizer": 1e-3},
         ["`trainer.optimizer`", "`optax.adam(1e-3)`", "got float: 0.001"],
     ),
+    "optimizer of a loss that does not exist": (
+        lambda: multi(generator=optax.sgd(1.0)),
+        ["multi_optimizer names generator", "Losses: l2"],
+    ),
     "optimizer is not called": (
         lambda: {"optimizer": optax.adam},
         ["`trainer.optimizer` must be an optax", "got the function adam"],
@@ -389,9 +393,13 @@ BY_SHAPES = {
         lambda: {"model": Forgetful(x="batch.x")},
         ["preds = 'preds.y'", "if the model returns something"],
     ),
-    "optimizer that needs more than gradients": (
-        lambda: {"optimizer": optax.lbfgs()},
-        ["The update of `trainer.optimizer` failed: ", "value_fn"],
+    "optimizer that needs what no step has": (
+        lambda: {
+            "optimizer": optax.contrib.sam(
+                optax.sgd(0.1), optax.sgd(0.1), opaque_mode=True
+            )
+        },
+        ["The update of `trainer.optimizer` failed: ", "grad_fn"],
     ),
     "data has no records": (
         lambda: {"train_ds": arrays(x=X[:0], y=Y[:0])},
@@ -408,10 +416,6 @@ BY_SHAPES = {
     "several optimizers with the ordinary step": (
         lambda: {"optimizer": kd.contrib.train.multi_optimizer(l2=optax.sgd(1.0))},
         ["multi_optimizer", "cfg.trainstep = kd.contrib.train.MultiTrainStep()"],
-    ),
-    "optimizer of a loss that does not exist": (
-        lambda: multi(generator=optax.sgd(1.0)),
-        ["multi_optimizer names generator", "Losses: l2"],
     ),
     "step that forgets the context": (
         lambda: {"trainstep": Undefined()},
@@ -536,6 +540,56 @@ def test_training_without_losses_is_warned_about(tmp_path):
     )
     with pytest.warns(UserWarning, match="`trainer.train_losses` is empty"):
         trainer.train()
+
+
+def _numbered(wrong_label, **loss):
+    """Labels of two classes, and one in each batch that is neither."""
+    column = np.resize(np.array([0, 1, wrong_label, 1], np.int16), (64, 1))
+    is_right = (column >= 0) & (column < 2)
+    loss = kd.losses.SoftmaxCrossEntropyWithIntLabels(
+        logits="preds.y", labels="batch.label", **loss
+    )
+    ds = arrays(x=X, label=column, is_right=is_right)
+    return {"train_ds": ds, "train_losses": {"ce": loss}}
+
+
+@pytest.mark.parametrize("wrong_label", [2, 300, -1])
+def test_label_outside_of_the_classes_is_named(tmp_path, wrong_label):
+    trainer = make_trainer(
+        tmp_path, on_nonfinite="raise", writer=None, **_numbered(wrong_label)
+    )
+    with pytest.raises(FloatingPointError) as error:
+        trainer.train()
+    words = [
+        "Loss not finite at step 0",
+        f"'ce' are wrong: 'batch.label' holds {wrong_label}, but 'preds.y' has",
+        "the classes 0 to 1.",
+    ]
+    _assert_said(words, error.value)
+
+
+def test_label_outside_of_the_classes_is_warned_about(tmp_path, caplog):
+    with caplog.at_level("WARNING", logger="kauldron"):
+        make_trainer(tmp_path, writer=None, **_numbered(2)).train()
+    (said,) = (text for text in caplog.messages if "not finite" in text)
+    assert "'batch.label' holds 2" in said
+
+
+def test_label_that_is_masked_out_may_be_anything(tmp_path):
+    changes = _numbered(-1, mask="batch.is_right")
+    trainer = make_trainer(tmp_path, on_nonfinite="raise", writer=None, **changes)
+    state, _ = trainer.train()
+    assert np.isfinite(state.params["dense"]["kernel"]).all()
+
+
+def test_loss_that_diverges_is_not_blamed_on_the_labels(tmp_path):
+    changes = _numbered(1) | {"optimizer": optax.sgd(np.inf)}
+    trainer = make_trainer(
+        tmp_path, on_nonfinite="raise", writer=None, log_metrics_every=1, **changes
+    )
+    with pytest.raises(FloatingPointError) as error:
+        trainer.train()
+    assert "Labels" not in str(error.value)
 
 
 def _assert_said(words, error):

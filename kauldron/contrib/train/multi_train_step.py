@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import jax
 import optax
@@ -12,8 +12,9 @@ import optax
 from kauldron import kontext
 from kauldron.contrib.train.loss_optimizers import MultiGradientTransformation
 from kauldron.losses import compute_losses
+from kauldron.optim import step_update
 from kauldron.train.context import Context
-from kauldron.train.forward import forward
+from kauldron.train.forward import forward, warn_if_constant
 from kauldron.train.train_state import TrainState
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
@@ -40,17 +41,36 @@ class MultiTrainStep(TrainStep):
     before it under `"subgrads.<loss>"`.
     """
 
+    def update_from_root_cfg(self, root: Any) -> Self:
+        """A copy for this trainer; refuses optimizers whose loss it does not have."""
+        updated = super().update_from_root_cfg(root)
+        if isinstance(updated.optimizer, MultiGradientTransformation):
+            updated._optimizers()
+        return updated
+
     def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, Context]:
         optimizers = self._optimizers()
-        context = MultiContext.from_state_and_batch(state=state, batch=batch)
+        idle = [name for name in self.aux.losses if name not in optimizers]
+        if idle:
+            status.warn(
+                f"No optimizer for the losses {', '.join(idle)}: nothing is trained by them."
+            )
+        start = MultiContext.from_state_and_batch(state=state, batch=batch)
         if any(_reads_subgrads(loss) for loss in self.aux.losses.values()):
-            context, subgrads = self._nested_gradients(context, list(optimizers))
+            context, values, subgrads = self._nested_gradients(start, list(optimizers))
         else:
-            context, subgrads = self._shared_gradients(context, list(optimizers))
+            context, values, subgrads = self._shared_gradients(start, list(optimizers))
         subupdates, opt_state = {}, {}
         for name, optimizer in optimizers.items():
-            subupdates[name], opt_state[name] = optimizer.update(
-                subgrads[name], state.opt_state[name], state.params
+            subgrads[name] = step_update.with_zeros(subgrads[name], state.params)
+            subupdates[name], opt_state[name] = step_update.update(
+                optimizer,
+                subgrads[name],
+                state.opt_state[name],
+                state.params,
+                value=values[name],
+                grad=subgrads[name],
+                value_fn=lambda params, name=name: self._loss_at(params, name, start),
             )
         updates = _add_up(subupdates)
         next_state = state.replace(
@@ -80,13 +100,9 @@ class MultiTrainStep(TrainStep):
         unknown = [name for name in optimizers if name not in self.aux.losses]
         if unknown:
             raise ValueError(
-                f"multi_optimizer names {', '.join(unknown)}, which no loss is called. "
-                f"Losses: {', '.join(self.aux.losses)}."
-            )
-        idle = [name for name in self.aux.losses if name not in optimizers]
-        if idle:
-            status.warn(
-                f"No optimizer for the losses {', '.join(idle)}: nothing is trained by them."
+                f"`trainer.optimizer`: multi_optimizer names {', '.join(unknown)}, which "
+                "is not the name of a loss. "
+                f"Losses: {', '.join(self.aux.losses) or 'none'}."
             )
         return optimizers
 
@@ -98,18 +114,26 @@ class MultiTrainStep(TrainStep):
             is_training=True,
         )
 
+    def _with_losses(
+        self, context: MultiContext
+    ) -> tuple[dict[str, jax.Array], MultiContext]:
+        totals, states = {}, {}
+        for name, loss in self.aux.losses.items():
+            totals[name], state = compute_losses({name: loss}, context)
+            states |= state
+        return totals, context.replace(
+            loss_states=states, loss_total=sum(totals.values())
+        )
+
     def _shared_gradients(
         self, context: MultiContext, names: list[str]
-    ) -> tuple[MultiContext, dict[str, Any]]:
+    ) -> tuple[MultiContext, dict[str, jax.Array], dict[str, Any]]:
         """One forward pass, and one backward pass per loss."""
 
         def losses_of(params: Any) -> tuple[dict[str, jax.Array], MultiContext]:
-            ctx = self._forward(params, context)
-            totals, states = {}, {}
-            for name, loss in self.aux.losses.items():
-                totals[name], state = compute_losses({name: loss}, ctx)
-                states |= state
-            ctx = ctx.replace(loss_states=states, loss_total=sum(totals.values()))
+            totals, ctx = self._with_losses(self._forward(params, context))
+            for name in names:
+                warn_if_constant(totals[name], params, f"The loss {name!r}")
             return {name: totals[name] for name in names}, ctx
 
         totals, pull_back, new_context = jax.vjp(
@@ -120,34 +144,31 @@ class MultiTrainStep(TrainStep):
             name: pull_back({**zeros, name: jax.numpy.ones_like(totals[name])})[0]
             for name in names
         }
-        return new_context, subgrads
+        return new_context, totals, subgrads
 
     def _nested_gradients(
         self, context: MultiContext, names: list[str]
-    ) -> tuple[MultiContext, dict[str, Any]]:
+    ) -> tuple[MultiContext, dict[str, jax.Array], dict[str, Any]]:
         """Losses that read earlier gradients: differentiate through those."""
-
-        def gradients_until(params: Any, count: int) -> dict[str, Any]:
-            subgrads: dict[str, Any] = {}
-            for index in range(count):
-                subgrads[names[index]] = jax.grad(
-                    lambda p, index=index: loss_at(p, index)
-                )(params)
-            return subgrads
-
-        def loss_at(params: Any, index: int) -> jax.Array:
-            ctx = self._forward(params, context)
-            if _reads_subgrads(self.aux.losses[names[index]]):
-                ctx = ctx.replace(subgrads=gradients_until(params, index))
-            total, _ = compute_losses(
-                {names[index]: self.aux.losses[names[index]]}, ctx
-            )
-            return total
-
-        subgrads = gradients_until(context.params, len(names))
+        subgrads = self._gradients(context.params, names, context)
         context = self._forward(context.params, context).replace(subgrads=subgrads)
-        total, states = compute_losses(self.aux.losses, context)
-        return context.replace(loss_states=states, loss_total=total), subgrads
+        totals, context = self._with_losses(context)
+        return context, totals, subgrads
+
+    def _gradients(
+        self, params: Any, names: list[str], context: MultiContext
+    ) -> dict[str, Any]:
+        grad = jax.grad(self._loss_at, allow_int=True)
+        return {name: grad(params, name, context) for name in names}
+
+    def _loss_at(self, params: Any, name: str, context: MultiContext) -> jax.Array:
+        """One loss at other parameters."""
+        ctx = self._forward(params, context)
+        if _reads_subgrads(self.aux.losses[name]):
+            names = list(self._optimizers())
+            earlier = names[: names.index(name)]
+            ctx = ctx.replace(subgrads=self._gradients(params, earlier, context))
+        return compute_losses({name: self.aux.losses[name]}, ctx)[0]
 
 
 def _reads_subgrads(loss: Any) -> bool:

@@ -1,0 +1,66 @@
+"""One call of an optimizer, whatever it asks for and whatever the parameters are."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def update(
+    optimizer: optax.GradientTransformation,
+    grads: Any,
+    opt_state: Any,
+    params: Any,
+    **extra_args: Any,
+) -> tuple[Any, Any]:
+    """Call `optimizer.update`. Integer parameters get an update of exactly zero.
+
+    Args:
+      optimizer: The optimizer.
+      grads: The gradients, those of integer parameters as `with_zeros` gives them.
+      opt_state: The optimizer's state.
+      params: The parameters.
+      **extra_args: What some optimizers ask for: `value`, `grad`, `value_fn`. Others
+        do not get them.
+
+    Returns:
+      The updates and the new state.
+    """
+    updates, new_state = optimizer.update(
+        grads, opt_state, params, **_accepted(optimizer.update, extra_args)
+    )
+    if not any(map(_is_integer, jax.tree.leaves(params))):
+        return updates, new_state
+    # Weight decay, for example, does not ask what it decays; and moments made for
+    # integers must stay integers from step to step.
+    updates = jax.tree.map(
+        lambda u, p: jnp.zeros_like(p) if _is_integer(p) else u, updates, params
+    )
+    return updates, jax.tree.map(
+        lambda new, old: jnp.asarray(new, old.dtype), new_state, opt_state
+    )
+
+
+def with_zeros(grads: Any, params: Any) -> Any:
+    """The gradients, with zeros for integer parameters, where JAX has none to give."""
+    return jax.tree.map(
+        lambda g, p: jnp.zeros(p.shape) if g.dtype == jax.dtypes.float0 else g,
+        *(grads, params),
+    )
+
+
+def _is_integer(param: Any) -> bool:
+    return not jnp.issubdtype(param.dtype, jnp.inexact)
+
+
+def _accepted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    # Asked of the signature, since not all that take them are
+    # `GradientTransformationExtraArgs`: `optax.MultiSteps` is not.
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in parameters}
