@@ -1,0 +1,62 @@
+"""What a run held is given back when it is over."""
+
+import gc
+import weakref
+
+import jax
+import pytest
+
+from kauldron import kd
+from tests.train.toy import make_ds, make_trainer
+
+
+@pytest.mark.parametrize("steps_per_dispatch", [1, 4])
+def test_nothing_is_left_of_a_run(tmp_path, steps_per_dispatch):
+    gc.collect()
+    arrays = len(jax.live_arrays())
+    remains = []
+    for index in range(3):
+        trainer = make_trainer(
+            tmp_path / str(index),
+            train_ds=make_ds(device_resident=True),
+            eval_ds=make_ds(num_epochs=1, shuffle=False),
+            evals={"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4))},
+            steps_per_dispatch=steps_per_dispatch,
+        )
+        parts = [trainer, trainer.train_ds, trainer.trainstep, trainer.evals["eval"]]
+        remains += [weakref.ref(part) for part in parts]
+        trainer.train()
+        del trainer, parts
+    gc.collect()
+    assert [ref() for ref in remains if ref() is not None] == []
+    assert len(jax.live_arrays()) == arrays
+
+
+def test_records_on_the_device_are_given_back_while_the_trainer_lives(tmp_path):
+    trainer = make_trainer(tmp_path, train_ds=make_ds(device_resident=True))
+    columns = []
+    of = kd.data.DeviceRecords.of
+
+    def remember(pipeline):
+        records = of(pipeline)
+        columns.extend(weakref.ref(leaf) for leaf in jax.tree.leaves(records.columns))
+        return records
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kd.data.DeviceRecords, "of", remember)
+        trainer.train()
+    gc.collect()
+    assert columns
+    assert all(ref() is None for ref in columns)
+    assert trainer.init_state() is not None
+
+
+def test_a_copied_step_has_programs_of_its_own(tmp_path):
+    trainer = make_trainer(tmp_path)
+    batch = next(iter(trainer.train_ds.device_put(trainer.sharding.batch)))
+    trainer.trainstep.step(trainer.init_state(), batch)
+    other = trainer.replace(
+        train_losses={"l1": kd.losses.L1(preds="preds.y", targets="batch.y")}
+    )
+    _, aux = other.trainstep.step(other.init_state(), batch, return_losses=True)
+    assert set(aux.loss_states) == {"l1"}
