@@ -59,6 +59,16 @@ def test_overrides_reach_the_config_of_the_run(kauldron, folder):
     assert cfg.optimizer.__qualname__ == "optax:sgd"
 
 
+def test_positional_arguments_of_a_config_are_overridden_by_name(kauldron, folder):
+    flags = ("--cfg.optimizer.learning_rate=0.5", "--cfg.evals.test.run.n=3")
+    code, _, err = kauldron("train", *TOY, *flags)
+    assert code == 0, err
+    cfg = konfig.ConfigDict.from_json((folder / "run/config.json").read_text())
+    assert cfg.optimizer.to_dict() == {"__qualname__": "optax:adam", "0": 0.5}
+    assert [key for key in cfg.evals.test.run if key != "__qualname__"] == ["0"]
+    assert cfg.evals.test.run[0] == 3
+
+
 @pytest.mark.parametrize("how, code", [("SIGTERM", 143), ("SIGUSR1", 0)])
 def test_run_that_is_asked_to_stop_saves_first(kauldron, folder, how, code):
     with pytest.raises(SystemExit) as stopped:
@@ -122,9 +132,9 @@ MISTAKES = {
             "cfg.schedules.lr: `trainer.schedules['lr']` must be a function of the step",
         ],
     ),
-    "argument by position and by name": (
-        (*TOY, "--cfg.optimizer.learning_rate=1e-3"),
-        ["cfg.optimizer.learning_rate", "by position and by name. Set [0] instead."],
+    "no such parameter": (
+        (*TOY, "--cfg.optimizer.learning_rat=1e-3"),
+        ["'learning_rat'", "Did you mean 'learning_rate'?", "learning_rate, b1, b2"],
     ),
     "unknown evaluator": ((*TOY, "--eval_names=tset"), ["'tset'", "test, alone"]),
     "neither true nor false": ((*TOY, "--distributed=maybe"), ["--distributed"]),
