@@ -127,19 +127,16 @@ def make_importable(*folders: str) -> None:
     It stays so: what the config names is imported when it is resolved. The folders come
     last, so that they hide no installed module.
     """
-    for folder in folders:
-        if folder not in sys.path:
-            sys.path.append(folder)
-        if folder not in _importable:
-            _importable.append(folder)
+    _importable.update(folders)
+    sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
 
 
 def importable_folders() -> list[str]:
     """The folders that were made importable, for whoever resolves the config later."""
-    return list(_importable)
+    return [folder for folder in sys.path if folder in _importable]
 
 
-_importable: list[str] = []
+_importable: set[str] = set()
 
 
 def recorded_folders(run_info: Any) -> list[str]:
