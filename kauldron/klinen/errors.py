@@ -18,6 +18,12 @@ class _OwnText(Exception):
         Exception.__init__(self, message)
 
 
+class ReadableKeyError(KeyError):
+    """Shows its text as it is; `KeyError` would show the repr of it."""
+
+    __str__ = Exception.__str__
+
+
 class UnboundModelError(_OwnText, flax.errors.CallCompactUnboundModuleError):
     """A module was called that has no parameters yet."""
 
