@@ -9,6 +9,7 @@ Everything here reads data only, and writes nothing:
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,11 @@ from etils import epath
 
 from kauldron import konfig, train
 from kauldron.evals import stored_state
+from kauldron.konfig import config_files
 from kauldron.konfig.error_prefix import error_prefix
+from kauldron.konfig.errors import key_error
 from kauldron.konfig.set_events import recording
+from kauldron.train import workdir_files
 from kauldron.utils import constants
 
 if TYPE_CHECKING:
@@ -118,6 +122,7 @@ def get_resolved(
       The object.
     """
     cfg = get_cfg(workdir)
+    _make_importable(workdir, allow)
     where = f"{epath.Path(workdir) / constants.CONFIG_FILENAME}: "
     if path is None:
         with error_prefix(where):
@@ -126,7 +131,7 @@ def get_resolved(
     if found is _Missing.RAISE:
         if default is not _Missing.RAISE:
             return default
-        raise KeyError(f"{where}there is no {path!r}. It has {', '.join(cfg)}.")
+        raise key_error(f"{where}there is no {path!r}. It has {', '.join(cfg)}.")
     with error_prefix(f"{where}{name}: "):
         value = konfig.resolve(found, allow=allow)
     return {"loss": value} if name == "train_loss" else value
@@ -153,6 +158,7 @@ def get_trainer(
       allow: Packages that the config may name; see `konfig.resolve`.
     """
     cfg = get_cfg(workdir)
+    _make_importable(workdir, allow)
     cfg.workdir = str(workdir)
     with error_prefix(f"{epath.Path(workdir) / constants.CONFIG_FILENAME}: "):
         trainer = konfig.resolve(cfg, allow=allow)
@@ -190,6 +196,16 @@ def get_state(
         trainer, get_element_spec(workdir), with_optimizer=optimizer
     )
     return stored_state.load_state(specs, workdir=workdir, step=step)
+
+
+def _make_importable(workdir: epath.PathLike, allow: Iterable[str] | None) -> None:
+    """Let the modules of the run's project be found, where the run found them.
+
+    A folder that only the run itself names is not trusted more than the run is.
+    """
+    run_info = epath.Path(workdir) / workdir_files.RUN_INFO_FILENAME
+    recorded = config_files.recorded_folders(run_info) if allow is None else []
+    config_files.make_importable(*recorded, os.getcwd())
 
 
 def _find(cfg: ConfigDict, path: str) -> tuple[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pathlib
 from collections.abc import Iterator, Sequence
 
 from kauldron import konfig
 from kauldron.cli.error_descriptions import describe
 from kauldron.cli.usage_errors import UsageError
-from kauldron.konfig.config_files import split_argument
+from kauldron.konfig import config_files
 from kauldron.konfig.config_sources import ConfigSource, take_overrides
 
 # Configs may name launchers that are not installed where they are inspected or trained.
@@ -55,7 +57,13 @@ def load_config(source: ConfigSource, *, import_nothing: bool) -> konfig.ConfigD
     """
     lazy = ("*",) if import_nothing else LAZY_MODULES
     with bad_input(source), konfig.set_lazy_imported_modules(lazy):
-        return source.build()
+        cfg = source.build(import_nothing=import_nothing)
+    file = config_files.split_argument(source.file or "")[0]
+    if config_files.is_saved_config(file) and not import_nothing:
+        folder = pathlib.Path(file if os.path.isdir(file) else os.path.dirname(file))
+        recorded = config_files.recorded_folders(folder / "run_info.json")
+        config_files.make_importable(*recorded)
+    return cfg
 
 
 @contextlib.contextmanager
@@ -71,5 +79,5 @@ def bad_input(source: ConfigSource) -> Iterator[None]:
     except UsageError:
         raise
     except Exception as error:
-        file = split_argument(source.file)[0] if source.file else None
+        file = config_files.split_argument(source.file)[0] if source.file else None
         raise UsageError(describe(error, file)) from error

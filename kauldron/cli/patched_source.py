@@ -29,9 +29,10 @@ class PatchedSource(ConfigSource):
     patch_flags: tuple[str, ...] = ()
     changes: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
-    def build(self) -> konfig.ConfigDict:
+    def build(self, *, import_nothing: bool = False) -> konfig.ConfigDict:
         keep = [override.path for override in self.overrides]
-        cfg, changes = self.patch(super().build(), keep=keep)
+        cfg = super().build(import_nothing=import_nothing)
+        cfg, changes = self.patch(cfg, keep=keep)
         self.changes.clear()
         self.changes.update(changes)
         return cfg

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from kauldron.klinen import errors
 from kauldron.klinen.definitions import Path
 from kauldron.klinen.intermediate_fields import UNSET, intermediate_fields
 from kauldron.klinen.structures import iterate_structure, map_structure
@@ -93,14 +94,16 @@ class Intermediates:
 
     def __getitem__(self, name: str) -> Any:
         if not self._captured.is_complete:
-            raise KeyError(_too_early(name))
+            raise errors.ReadableKeyError(_too_early(name))
         values = self._values()
         path = (*self._path, name)
         is_value = name in intermediate_fields(self._outline().cls)
         if path in self._captured.outlines:
             return _view(self._captured, path)
         if name not in values:
-            raise KeyError(f"{name!r}: the call stored {self._item_names()} here.")
+            raise errors.ReadableKeyError(
+                f"{name!r}: the call stored {self._item_names()} here."
+            )
         if isinstance(values[name], Mapping) and not is_value:
             return _view(self._captured, path)
         return values[name]

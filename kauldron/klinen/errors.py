@@ -18,6 +18,12 @@ class _OwnText(Exception):
         Exception.__init__(self, message)
 
 
+class ReadableKeyError(KeyError):
+    """Shows its text as it is; `KeyError` would show the repr of it."""
+
+    __str__ = Exception.__str__
+
+
 class UnboundModelError(_OwnText, flax.errors.CallCompactUnboundModuleError):
     """A module was called that has no parameters yet."""
 
@@ -148,3 +154,14 @@ def _where(error: BaseException) -> str:
     path = module.path if scope is None else scope.path
     place = repr("/".join(path)) if path else "the root of the model"
     return f"{type(module).__name__} at {place}"
+
+
+def not_a_key_of_programs(model: nn.Module) -> TypeError:
+    """A model was given to JAX as a function or as a static argument."""
+    return TypeError(
+        f"JAX cannot tell `{type(model).__name__}` models apart when they are functions "
+        "or static arguments: models are equal if their definitions are, whatever their "
+        "arrays and mode. Pass the model as an argument, "
+        "`jax.jit(lambda model, x: model(x))(model, x)`, or in a function, "
+        "`jax.jit(lambda x: model(x))`."
+    )

@@ -54,14 +54,6 @@ class Root:
         """What is neither an array nor part of the definition."""
         return self.training, self.streams, self.params_only
 
-    def is_same(self, other: Root) -> bool:
-        """Whether both have the same arrays, the same mode and equal definitions."""
-        mine, theirs = (
-            (id(r.params), id(r.collections), id(r.rngs), *r.settings)
-            for r in (self, other)
-        )
-        return mine == theirs and self.blueprint == other.blueprint
-
     def __reduce__(self) -> tuple[Any, ...]:
         fields = [field.name for field in dataclasses.fields(self) if field.init]
         return _restore_root, ({name: getattr(self, name) for name in fields},)

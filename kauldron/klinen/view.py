@@ -171,10 +171,6 @@ class View:
     # As a value, as a pytree, as text
     # ------------------------------------------------------------------------------
 
-    def is_same(self, other: View) -> bool:
-        """Whether both are the same place in models that compute the same."""
-        return self.path == other.path and self.root.is_same(other.root)
-
     def flatten(self) -> tuple[tuple[Any, ...], Any]:
         return pytree_nodes.flatten(self)
 

@@ -15,8 +15,10 @@ from kauldron.konfig.node import (
     CONST_KEY,
     QUALNAME_KEY,
     Node,
+    expression,
     is_call,
     is_const,
+    node_path,
     path_part,
     positional_count,
     raw_fields,
@@ -35,7 +37,7 @@ class Problem:
     """Something in a config that `resolve` would fail on.
 
     Attributes:
-      path: Where it is; empty for the config itself.
+      path: Where it is, from the outermost config; empty for that one itself.
       message: What is wrong.
       suggestion: How to mend it, or an empty text.
       location: The flag or `file:line` that wrote it, or None if that is not known.
@@ -47,10 +49,10 @@ class Problem:
     location: str | None = None
 
     def __str__(self) -> str:
-        words = [f"cfg.{self.path}:" if self.path else "cfg:", self.message]
+        words = [f"{expression(path_grammar.parse(self.path))}:", self.message]
         words += [self.suggestion] if self.suggestion else []
         words += [f"(set by {self.location})"] if self.location else []
-        return " ".join(words).replace("cfg.[", "cfg[", 1)
+        return " ".join(words)
 
 
 def check(cfg: Any, *, raise_error: bool = False) -> list[Problem]:
@@ -95,7 +97,7 @@ class _Checker:
         self.symbols: dict[str, Any] = {}
 
     def run(self, cfg: Node) -> list[Problem]:
-        self.visit(cfg, (), cfg, None)
+        self.visit(cfg, node_path(cfg), cfg, None)
         return self.problems
 
     def report(
@@ -117,8 +119,7 @@ class _Checker:
     def visit(self, value: Any, at: Parts, owner: Node, key: Any) -> None:
         """Checks a value that `owner` holds (maybe inside of lists) under `key`."""
         if id(value) in self.open:
-            outer = path_grammar.format_path(self.open[id(value)])
-            where = f"cfg.{outer}" if outer else "cfg"
+            where = expression(self.open[id(value)])
             self.report(
                 at, f"The config contains itself: this is {where}.", node=owner, key=key
             )
@@ -152,14 +153,7 @@ class _Checker:
             if key in (QUALNAME_KEY, CONST_KEY) or key in excluded:
                 continue
             if is_unset_required(raw):
-                flag = f"--cfg.{path_grammar.format_path(place)}=..."
-                self.report(
-                    place,
-                    "is required but not set.",
-                    f"Set it: {flag}",
-                    node=node,
-                    key=key,
-                )
+                self.report_unset(place, node, key)
                 continue
             try:
                 value = self.reader.field(node, key)
@@ -171,9 +165,15 @@ class _Checker:
     def report_unreadable(
         self, error: Exception, raw: Any, at: Parts, node: Node, key: Any
     ) -> None:
-        if isinstance(error, RequiredValueError) and not is_unset_required(raw):
-            return  # reported where the value is missing
-        self.report(at, str(error), node=node, key=key)
+        if not isinstance(error, RequiredValueError):
+            self.report(at, str(error), node=node, key=key)
+        elif is_unset_required(raw) or not error.paths:
+            self.report_unset(at, node, key)
+        # Else it is reported where the value is missing.
+
+    def report_unset(self, at: Parts, node: Node, key: Any) -> None:
+        flag = f"Set it: --{expression(at)}=..."
+        self.report(at, "is required but not set.", flag, node=node, key=key)
 
     def check_leaf(self, value: Any, at: Parts, owner: Node, key: Any) -> None:
         try:

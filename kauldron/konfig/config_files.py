@@ -70,8 +70,7 @@ def load_module(file: str, module_name: str) -> ModuleType:
       file: A path that ends in `.py`, relative to the working directory, or a dotted
         module name.
       module_name: Under which the module of a path is put into `sys.modules`, so that
-        classes defined in it can be found by `resolve`. The folder of the file is put
-        at the end of `sys.path`.
+        classes defined in it can be found by `resolve`.
 
     Raises:
       OSError: There is no such file.
@@ -99,7 +98,6 @@ def _load_file(file: str, module_name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    make_importable(os.path.dirname(path))
     before = sys.modules.get(module_name)
     sys.modules[module_name] = module
     try:
@@ -116,14 +114,42 @@ def _load_file(file: str, module_name: str) -> ModuleType:
     return module
 
 
-def make_importable(folder: str) -> None:
-    """Lets a config import what lies in a folder, as a script can import what is beside it.
+def folders_around(file: str) -> list[str]:
+    """Where a config finds modules: beside it, beside its folder, where we are."""
+    folder = os.path.dirname(os.path.abspath(file))
+    beside = [folder, os.path.dirname(folder)] if file.endswith(".py") else []
+    return [*beside, os.getcwd()]
 
-    It stays so: what the config names is imported when it is resolved. The folder comes
-    last, so that it hides no installed module.
+
+def make_importable(*folders: str) -> None:
+    """Lets a config import what lies in some folders, as a script what is beside it.
+
+    It stays so: what the config names is imported when it is resolved. The folders come
+    last, so that they hide no installed module.
     """
-    if folder not in sys.path:
-        sys.path.append(folder)
+    _importable.update(folders)
+    sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
+
+
+def importable_folders() -> list[str]:
+    """The folders that were made importable, for whoever resolves the config later."""
+    return [folder for folder in sys.path if folder in _importable]
+
+
+_importable: set[str] = set()
+
+
+def recorded_folders(run_info: Any) -> list[str]:
+    """The folders that a run found its modules in, as far as they are still there.
+
+    Args:
+      run_info: The path of its `run_info.json`, on whatever file system.
+    """
+    try:
+        folders = json.loads(run_info.read_text())["import_folders"]
+        return [folder for folder in folders if os.path.isdir(folder)]
+    except (OSError, ValueError, KeyError, TypeError):  # not there, or of another age
+        return []
 
 
 def _missing_file_message(file: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,11 +32,16 @@ class ConfigSource:
     file: str | None = None
     overrides: tuple[Override, ...] = ()
 
-    def build(self) -> ConfigDict:
+    def build(self, *, import_nothing: bool = False) -> ConfigDict:
         """Loads the file, calls its `get_config` and applies the overrides.
 
-        For a module and for a saved config the working directory becomes importable, as
-        `python -m` makes it; for a file, the file's folder.
+        The working directory becomes importable, as `python -m` makes it; for a file
+        also its folder and the one around that, so that `configs/` may lie beside the
+        code.
+
+        Args:
+          import_nothing: Do not import what a saved config names, even if an override
+            names one of its positional arguments.
 
         Raises:
           OSError: There is no such file.
@@ -48,8 +52,7 @@ class ConfigSource:
         if self.file is None:
             raise ValueError(f"No config was given: --{self.name}=path/to/config.py")
         file, argument = config_files.split_argument(self.file)
-        if not file.endswith(".py"):
-            config_files.make_importable(os.getcwd())
+        config_files.make_importable(*config_files.folders_around(file))
         if not config_files.is_saved_config(file):
             module = config_files.load_module(file, f"{self.name}_config")
             return build_config(module, argument, self.overrides)
@@ -57,7 +60,7 @@ class ConfigSource:
         for override in self.overrides:
             if override.parts[0] == ARGS_KEY:
                 raise ValueError(f"{override.flag}: a saved config takes no arguments.")
-        apply_in_order(cfg, self.overrides)
+        apply_in_order(cfg, self.overrides, may_import=not import_nothing)
         return cfg
 
     def override_values(self) -> dict[str, Any]:

@@ -17,7 +17,13 @@ from kauldron.konfig import (
 from kauldron.konfig.errors import RequiredValueError, key_error, raise_reworded
 from kauldron.konfig.field_types import check_overwrite, convert
 from kauldron.konfig.filling import Filling
-from kauldron.konfig.keys import argument_key, call_items, delete_field, plain_key
+from kauldron.konfig.keys import (
+    argument_key,
+    call_items,
+    delete_field,
+    key_of_parameter,
+    plain_key,
+)
 from kauldron.konfig.mapping_methods import MappingMethods
 from kauldron.konfig.merging import is_mapping, merges_into, stored_items
 from kauldron.konfig.node import (
@@ -27,6 +33,7 @@ from kauldron.konfig.node import (
     Node,
     field_expression,
     raw_fields,
+    remember_parent,
 )
 from kauldron.konfig.normalizing import (
     LEAF_TYPES,
@@ -109,10 +116,15 @@ class ConfigDict(MappingMethods):
     # --------------------------------------------------------------------------------
 
     def _konfig_key(self, key: Key, *, append: bool = False) -> Key:
-        """The key under which a field is stored: arguments by index, decoded keys."""
+        """The key under which a field is stored: arguments by index, decoded keys.
+
+        The name of a parameter is the key of its argument, given by name or position.
+        """
         key = plain_key(key)
         if type(key) is int and QUALNAME_KEY in self._fields:
             return argument_key(self, key, append=append)
+        if type(key) is str and key not in self._fields:
+            return key_of_parameter(self, key) or key
         return key
 
     def __getitem__(self, key: Key) -> Any:
@@ -121,6 +133,8 @@ class ConfigDict(MappingMethods):
             value = self._fields[key]
         except KeyError:
             raise key_error(node_messages.missing_field(self, key)) from None
+        if type(value) is list:  # what was appended to it learns where it hangs
+            remember_parent(value, self)
         return self._konfig_evaluated(key, value) if is_reference(value) else value
 
     def _konfig_evaluated(self, key: Key, reference: Any) -> Any:
@@ -137,16 +151,17 @@ class ConfigDict(MappingMethods):
                 raise  # the field that is read in the first place will be named
             raise_reworded(error, f"Cannot read {place}: {error}")
         if isinstance(reference, Operation) or not isinstance(reference, Reference):
-            return self._konfig_normalized(key, value)
+            return self._konfig_normalized(value, key)
         return value
 
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__.get("_fields")
         if fields is None or (name not in fields and name[:2] == "__"):
             raise AttributeError(name)
-        if name not in fields:
+        key = self._konfig_key(name)
+        if key not in fields:
             raise AttributeError(node_messages.missing_field(self, name), name=name)
-        return self[name]
+        return self[key]
 
     def __contains__(self, key: Any) -> bool:
         try:
@@ -180,7 +195,7 @@ class ConfigDict(MappingMethods):
         fields = self._fields
         if self._locked and key not in fields:
             raise key_error(node_messages.locked_field(self, key))
-        value = self._konfig_normalized(key, value)
+        value = self._konfig_normalized(value, key)
         if key in (QUALNAME_KEY, CONST_KEY):
             value = _symbol_name(value)
         old = fields.get(key, _MISSING)
@@ -207,18 +222,21 @@ class ConfigDict(MappingMethods):
             text = node_messages.wrong_type(self, key, new, error)
             raise TypeError(text) from None
 
-    def _konfig_normalized(self, key: Key, value: Any) -> Any:
+    def _konfig_normalized(self, value: Any, *parts: Key) -> Any:
+        """A value as it is stored here, under a key or at an index of a list there."""
         if type(value) in LEAF_TYPES:
             return value
         try:
-            return normalize(value, self, key, Filling(ConfigDict, origin()))
+            return normalize(value, self, Filling(ConfigDict, origin()))
         except Unconfigurable as error:
-            parts = (key, *reversed(error.parts))
+            parts = (*parts, *reversed(error.parts))
             place = field_expression(self, *parts)
             raise ValueError(unconfigurable_message(error, place)) from None
 
     def __delitem__(self, key: Key) -> None:
-        stored = self._konfig_key(key)
+        stored = plain_key(key)
+        if type(stored) is int:  # by index only: the arguments after it move up
+            stored = self._konfig_key(stored)
         if stored not in self._fields:
             raise key_error(node_messages.missing_field(self, key))
         if self._locked:
@@ -257,7 +275,7 @@ class ConfigDict(MappingMethods):
         if QUALNAME_KEY in self._fields:
             items = call_items(items)
         for key, value in items:
-            key = plain_key(key)
+            key = plain_key(key) if kind == "init" else self._konfig_key(key)
             old = self._fields.get(key)
             if old is value and old is not None:
                 continue
@@ -368,4 +386,4 @@ def as_stored(value: Any) -> Any:
     are not filled in.
     """
     filling = Filling(ConfigDict, None, with_defaults=False, strict=False)
-    return normalize(value, None, None, filling)
+    return normalize(value, None, filling)

@@ -6,8 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from kauldron.konfig.node import Key, Node, nodes_below, raw_fields, remember_parent
-from kauldron.konfig.placeholders import Variable, remember_holder
+from kauldron.konfig.node import Node, nodes_below, raw_fields, remember_parent
 from kauldron.konfig.rerooting import root_was_copied
 from kauldron.konfig.set_events import field_events, node_origin
 
@@ -31,23 +30,12 @@ def _new_like(node: N) -> N:
     return new
 
 
-def _place(value: Any, node: Node, key: Key) -> None:
-    """Notes for the nodes and placeholders in `value` where they hang."""
-    if isinstance(value, Node):
-        remember_parent(value, node, key)
-    elif isinstance(value, Variable):
-        if value._konfig_holder is None:
-            remember_holder(value, node, key)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _place(item, node, key)
-
-
 def shallow_copy(node: N) -> N:
     """A new node with the same children; its lists are copied."""
     new = _new_like(node)
     for key, value in raw_fields(node).items():
         new._fields[key] = list(value) if type(value) is list else value
+        remember_parent(value, new)
     return new
 
 
@@ -63,7 +51,7 @@ def _fill_with_copies(new: Node, node: Node, memo: dict[int, Any]) -> None:
     for key, value in raw_fields(node).items():
         copied = copy.deepcopy(value, memo)
         new._fields[key] = copied
-        _place(copied, new, key)
+        remember_parent(copied, new)
 
 
 def start_from_defaults(node: Node, default: Node) -> None:
@@ -102,5 +90,4 @@ def restore_state(node: Node, state: Mapping[str, Any]) -> None:
         _locked=state["_locked"],
         _type_safe=state["_type_safe"],
     )
-    for key, value in state["_fields"].items():
-        _place(value, node, key)
+    remember_parent(list(state["_fields"].values()), node)

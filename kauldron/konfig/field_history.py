@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kauldron.konfig.errors import key_error
-from kauldron.konfig.node import Key, Node, expression, raw_fields
+from kauldron.konfig.node import Key, Node
+from kauldron.konfig.pathing import (
+    Parts,
+    child,
+    has_child,
+    key_of,
+    path_parts,
+    raise_not_found,
+)
 from kauldron.konfig.set_events import SetEvent, field_events
-from kauldron.path_grammar import parse
 
 
 def history(cfg: Node, path: str) -> tuple[SetEvent, ...]:
@@ -22,7 +28,8 @@ def history(cfg: Node, path: str) -> tuple[SetEvent, ...]:
       itself has the events of the list.
 
     Raises:
-      KeyError: There is no such field, and never was.
+      KeyError: There is no such field, and never was. An index that is out of range is
+        an `IndexError` as well.
 
     Example:
       >>> from kauldron import konfig
@@ -31,39 +38,29 @@ def history(cfg: Node, path: str) -> tuple[SetEvent, ...]:
       >>> [event.value_repr for event in konfig.history(cfg, "lr")]
       ['0.1', '0.2']
     """
-    parts = parse(path)
+    parts = path_parts(path)
     if not parts:
         raise ValueError("A history is that of a field: the path is empty.")
-    return _events(cfg, list(parts), path)
+    node, key, inside = _last_field(cfg, parts)
+    events = field_events(node, (key, *inside)) if inside else ()
+    return events or field_events(node, key)
 
 
-def _events(value: Any, parts: list[Any], path: str) -> tuple[SetEvent, ...]:
-    node, key, inside = _last_field(value, parts, path)
-    if inside:
-        events = field_events(node, (key, *inside))
-        if events:
-            return events
-    return field_events(node, key)
-
-
-def _last_field(
-    value: Any, parts: list[Any], path: str
-) -> tuple[Node, Key, tuple[Any, ...]]:
+def _last_field(cfg: Node, parts: Parts) -> tuple[Node, Key, tuple[Any, ...]]:
     """The node and key of the last field of a path, and the indexes inside of it."""
-    found: tuple[Node, Key, tuple[Any, ...]] | None = None
-    for done, part in enumerate(parts):
+    value: Any = cfg
+    node, key, inside = cfg, None, ()
+    part: Any
+    for depth, part in enumerate(parts):
+        is_last = depth == len(parts) - 1
         if isinstance(value, Node):
-            key = value._konfig_key(part)  # pyright: ignore[reportAttributeAccessIssue]
-            recorded = value.__dict__["_konfig_history"] or ()
-            if key not in raw_fields(value) and key not in recorded:
-                raise key_error(f"There is no field {expression(parts[: done + 1])}.")
-            found = (value, key, ())
-            is_last = done == len(parts) - 1
-            value = None if is_last else value[key]
-        elif isinstance(value, (list, tuple)) and found is not None:
-            found = (found[0], found[1], (*found[2], part))
-            value = value[part]
-        else:
-            raise key_error(f"There is no field {expression(parts[: done + 1])}.")
-    assert found is not None
-    return found
+            node, key, inside = value, key_of(value, part), ()
+            if is_last and key in (node.__dict__["_konfig_history"] or ()):
+                break  # it may be deleted
+        if not has_child(value, part):
+            raise_not_found(parts, depth, value)
+        if not isinstance(value, Node):
+            inside = (*inside, range(len(value))[part])  # counted from the start
+        if not is_last:
+            value = child(value, part)
+    return node, key, inside

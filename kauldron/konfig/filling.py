@@ -89,7 +89,7 @@ class Filling:
             key = plain_key(key)
             if type(value) not in LEAF_TYPES:
                 try:
-                    value = normalize(value, node, key, self)
+                    value = normalize(value, node, self)
                 except Unconfigurable as error:
                     error.parts.append(key)
                     raise

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import contextlib
+import contextvars
+import functools
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kauldron.konfig.aliases import display_name
+from kauldron.konfig.argument_hints import signature_of
 from kauldron.konfig.node import (
     QUALNAME_KEY,
     Key,
@@ -15,6 +21,7 @@ from kauldron.konfig.node import (
     positional_count,
     raw_fields,
 )
+from kauldron.konfig.qualnames import import_qualname, split_qualname
 
 RAW_PREFIX = "__raw__="
 
@@ -86,6 +93,51 @@ def argument_key(node: Node, index: int, *, append: bool = False) -> str:
     )
 
 
+def key_of_parameter(node: Node, name: str) -> str | None:
+    """The key of the positional argument that a call gives to a parameter.
+
+    None if there is no such argument or parameter, or if what is called is not loaded;
+    inside `importing_symbols` it is imported.
+    """
+    fields = raw_fields(node)
+    if name[:1] == "_" or "0" not in fields or QUALNAME_KEY not in fields:
+        return None
+    signature = signature_of_call(node)
+    parameters = signature.parameters.values() if signature is not None else ()
+    for index, parameter in enumerate(parameters):
+        if parameter.name == name and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            return str(index) if str(index) in fields else None
+    return None
+
+
+def signature_of_call(node: Node) -> inspect.Signature | None:
+    """The signature of what a node calls; None if it is not loaded or has none."""
+    try:
+        return signature_of(_symbol(raw_fields(node)[QUALNAME_KEY]))
+    except Exception:  # whoever checks or resolves it will say so
+        return None
+
+
+def _symbol(qualname: str) -> Any:
+    if _imports_symbols.get():
+        return import_qualname(qualname)
+    module, attributes = split_qualname(qualname)
+    return functools.reduce(getattr, (attributes or "").split("."), sys.modules[module])
+
+
+_imports_symbols = contextvars.ContextVar("imports_symbols", default=False)
+
+
+@contextlib.contextmanager
+def importing_symbols(enabled: bool = True) -> Iterator[None]:
+    """Inside the block, what is called may be imported to know its parameters."""
+    token = _imports_symbols.set(enabled)
+    try:
+        yield
+    finally:
+        _imports_symbols.reset(token)
+
+
 def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
     """The items of a call in order: its symbol, positional arguments, the others.
 
@@ -123,3 +175,21 @@ def delete_field(node: Node, key: Key) -> None:
     for index in range(int(key), last):
         fields[str(index)] = fields[str(index + 1)]
     del fields[str(last)]
+    _move_history(node, int(key), last)
+
+
+def _move_history(node: Node, removed: int, last: int) -> None:
+    """Lets the events of positional arguments move up with them.
+
+    Those of the removed one are kept under the index that there is no longer.
+    """
+    table = node.__dict__["_konfig_history"] or {}
+    places = {str(index): str(index - 1) for index in range(removed + 1, last + 1)}
+    places[str(removed)] = str(last)
+
+    def moved(key: Any) -> Any:
+        if isinstance(key, tuple):  # of an item of a list
+            return (places.get(key[0], key[0]), *key[1:])
+        return places.get(key, key)
+
+    node.__dict__["_konfig_history"] = {moved(k): v for k, v in table.items()} or None

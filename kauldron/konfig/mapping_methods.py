@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kauldron.konfig.errors import key_error
 from kauldron.konfig.ml_collections_api import MlCollectionsApi
 from kauldron.konfig.node import Key
 
@@ -61,7 +62,7 @@ class MappingMethods(MlCollectionsApi):
     def popitem(self) -> tuple[Key, Any]:
         """Removes the last field and returns its key and value."""
         if not self._fields:
-            raise KeyError("The config is empty.")
+            raise key_error("The config is empty.")
         key = next(reversed(self._fields))
         return key, self.pop(key)
 

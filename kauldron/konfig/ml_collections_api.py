@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import ml_collections
 
-from kauldron.konfig.node import Key, Node, nodes_below, raw_fields
-from kauldron.konfig.placeholders import Variable, is_shared, remember_holder
+from kauldron.konfig.node import Key, Node, nodes_below, raw_fields, remember_parent
+from kauldron.konfig.placeholders import Variable, is_shared
 from kauldron.konfig.references import PathReference, is_reference
 
 
@@ -39,6 +39,21 @@ class MlCollectionsApi(Node):
         for node in nodes_below(self):
             node.__dict__["_locked"] = False
         return self
+
+    @contextlib.contextmanager
+    def unlocked(self) -> Iterator[Self]:
+        """Inside the block, fields may be added here and below.
+
+        What is locked stays so afterwards; new nodes are locked if this one is.
+        """
+        nodes = list(nodes_below(self))
+        before = {id(node): node.is_locked for node in nodes}
+        try:
+            yield self.unlock()
+        finally:
+            for node in nodes_below(self):
+                is_locked = before.get(id(node), before[id(self)])
+                node.__dict__["_locked"] = is_locked
 
     @contextlib.contextmanager
     def ignore_type(self) -> Iterator[Self]:
@@ -77,7 +92,7 @@ class MlCollectionsApi(Node):
         declared = object if value is None or is_reference(raw) else type(value)
         declared = Node if isinstance(value, Node) else declared
         shared = Variable(raw, declared)
-        remember_holder(shared, self, key)
+        remember_parent(shared, self)
         raw_fields(self)[key] = shared
         return shared
 

@@ -37,8 +37,8 @@ class Node(ml_collections.ConfigDict):
     _konfig_origin: Any
     # From key (or (key, index, ...) for list items) to the events of its writes.
     _konfig_history: dict[Any, tuple[Any, ...]] | None
-    # A weak reference to one node that holds this one, and the key it is held under.
-    _konfig_parent: tuple[weakref.ref[Node], Key] | None
+    # Weak references to the nodes that were given this one, the first one first.
+    _konfig_parents: tuple[weakref.ref[Node], ...]
     _fields: dict[Key, Any]
     _locked: bool
     _type_safe: bool
@@ -48,7 +48,7 @@ class Node(ml_collections.ConfigDict):
         state = self.__dict__
         state["_konfig_origin"] = None
         state["_konfig_history"] = None
-        state["_konfig_parent"] = None
+        state["_konfig_parents"] = ()
 
 
 def raw_fields(node: Node) -> dict[Key, Any]:
@@ -87,62 +87,63 @@ def path_part(node: Node, key: Key) -> Key:
 # ------------------------------------------------------------------------------------
 
 
-def remember_parent(child: Node, parent: Node, key: Key) -> None:
-    """Notes that `parent` holds `child` under `key` (directly, or inside lists)."""
-    if not _still_seems_held(child):
-        child.__dict__["_konfig_parent"] = (weakref.ref(parent), key)
+def remember_parent(value: Any, parent: Node) -> None:
+    """Notes that `parent` holds the nodes and placeholders in `value`, also in lists."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            remember_parent(item, parent)
+        return
+    known = getattr(value, "__dict__", {}).get("_konfig_parents")
+    if known is None or any(reference() is parent for reference in known):
+        return
+    alive = (reference for reference in known if reference() is not None)
+    value.__dict__["_konfig_parents"] = (*alive, weakref.ref(parent))
 
 
-def _still_seems_held(child: Node) -> bool:
-    """Whether the known parent may still hold a node; does not search its lists."""
-    hint = child.__dict__.get("_konfig_parent")
-    known = None if hint is None else hint[0]()
-    if hint is None or known is None:
-        return False
-    held = raw_fields(known).get(hint[1])
-    return held is child or isinstance(held, (list, tuple))
+def node_path(child: Any) -> Parts:
+    """The parts that lead from the outermost known holder to a node or placeholder.
 
-
-def node_path(node: Node) -> Parts:
-    """The parts that lead from the outermost known holder to `node`.
-
-    A node may hang in several places; this is the first one that it still hangs in.
-    Empty for a node that nothing is known to hold.
+    It may hang in several places; this is the first one that it still hangs in. Empty
+    for what nothing is known to hold.
     """
     parts: list[Key] = []
-    seen = {id(node)}
-    while True:
-        step = _step_from_parent(node)
-        if step is None:
-            return tuple(reversed(parts))
+    start, seen = child, {id(child)}
+    while (step := _step_from_parent(child)) is not None:
         parent, below = step
+        if parent is start:  # it holds itself: nothing is around it
+            return ()
         if id(parent) in seen:
-            return tuple(reversed(parts))
+            break
         seen.add(id(parent))
         parts.extend(reversed(below))
-        node = parent
+        child = parent
+    return tuple(reversed(parts))
 
 
-def _step_from_parent(node: Node) -> tuple[Node, Parts] | None:
-    hint = node.__dict__.get("_konfig_parent")
-    if hint is None:
-        return None
-    parent, key = hint[0](), hint[1]
-    if parent is None or key not in raw_fields(parent):
-        return None
-    below = find_inside(raw_fields(parent)[key], node)
-    return None if below is None else (parent, (path_part(parent, key), *below))
+def _step_from_parent(child: Any) -> tuple[Node, Parts] | None:
+    for reference in child.__dict__["_konfig_parents"]:
+        parent = reference()
+        if parent is None:
+            continue
+        for key, value in raw_fields(parent).items():
+            below = _find_inside(value, child)
+            if below is not None:
+                return parent, (path_part(parent, key), *below)
+    return None
 
 
-def find_inside(value: Any, wanted: Any, around: Parts = ()) -> Parts | None:
+def _find_inside(value: Any, wanted: Any, around: Parts = ()) -> Parts | None:
     """The indexes that lead from a stored value to something in its lists."""
     if value is wanted:
         return ()
     if isinstance(value, (list, tuple)) and id(value) not in around:
         for index, item in enumerate(value):
-            below = find_inside(item, wanted, (*around, id(value)))
+            below = _find_inside(item, wanted, (*around, id(value)))
             if below is not None:
                 return (index, *below)
+    elif isinstance(value, ml_collections.FieldReference):  # held by a placeholder
+        held = value.__dict__.get("_konfig_value")
+        return None if held is None else _find_inside(held, wanted, around)
     return None
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import ml_collections
 
 from kauldron.konfig.node import CONST_KEY, QUALNAME_KEY, Key, Node, remember_parent
-from kauldron.konfig.placeholders import Variable, remember_holder
+from kauldron.konfig.placeholders import Variable
 from kauldron.konfig.set_events import short_repr
 
 # Stored as they are, and nothing to be found inside of them.
@@ -47,13 +47,12 @@ class Session(Protocol):
         ...
 
 
-def normalize(value: Any, owner: Node | None, key: Key, session: Session) -> Any:
-    """The form in which `owner` stores `value` under `key`.
+def normalize(value: Any, owner: Node | None, session: Session) -> Any:
+    """The form in which `owner` stores `value`.
 
     Args:
       value: Anything.
       owner: The node that it will be stored in; `None` if in none.
-      key: The key that it will be stored under.
       session: Makes the nodes for plain dicts.
 
     Returns:
@@ -67,32 +66,30 @@ def normalize(value: Any, owner: Node | None, key: Key, session: Session) -> Any
         return value
     if isinstance(value, Node):
         if owner is not None:
-            remember_parent(value, owner, key)
+            remember_parent(value, owner)
         return value
     if kind is list or kind is tuple:
-        return kind(_normalize_items(value, owner, key, session))
+        return kind(_normalize_items(value, owner, session))
     if isinstance(value, ml_collections.FieldReference):
         if isinstance(value, Variable):
-            _normalize_variable(value, owner, key, session)
+            _normalize_variable(value, owner, session)
         return value
     if isinstance(value, (Mapping, ml_collections.ConfigDict)):
         node = session.make_node(value)
         if owner is not None:
-            remember_parent(node, owner, key)
+            remember_parent(node, owner)
         return node
     if kind is set or kind is frozenset:
-        return kind(_normalize_set_item(item, owner, key, session) for item in value)
-    return _normalize_other(value, owner, key, session)
+        return kind(_normalize_set_item(item, owner, session) for item in value)
+    return _normalize_other(value, owner, session)
 
 
-def _normalize_items(
-    value: Any, owner: Node | None, key: Key, session: Session
-) -> list[Any]:
+def _normalize_items(value: Any, owner: Node | None, session: Session) -> list[Any]:
     items = []
     for index, item in enumerate(value):
         if type(item) not in LEAF_TYPES:
             try:
-                item = normalize(item, owner, key, session)
+                item = normalize(item, owner, session)
             except Unconfigurable as error:
                 error.parts.append(index)
                 raise
@@ -100,37 +97,32 @@ def _normalize_items(
     return items
 
 
-def _normalize_set_item(
-    item: Any, owner: Node | None, key: Key, session: Session
-) -> Any:
+def _normalize_set_item(item: Any, owner: Node | None, session: Session) -> Any:
     if hasattr(type(item), "__konfig_symbol__") or (
         isinstance(item, enum.Enum) and enum_const(item)
     ):
         return item  # nodes are not hashable, the symbol itself is
-    return normalize(item, owner, key, session)
+    return normalize(item, owner, session)
 
 
-def _normalize_variable(
-    value: Variable, owner: Node | None, key: Key, session: Session
-) -> None:
+def _normalize_variable(value: Variable, owner: Node | None, session: Session) -> None:
     held = value._konfig_value
     if type(held) not in LEAF_TYPES:
-        value.set(normalize(held, owner, key, session), type_safe=False)
-    held_by = value._konfig_holder
-    if owner is not None and (held_by is None or held_by[0]() is None):
-        remember_holder(value, owner, key)
+        value.set(normalize(held, owner, session), type_safe=False)
+    if owner is not None:
+        remember_parent(value, owner)
 
 
-def _normalize_other(value: Any, owner: Node | None, key: Key, session: Session) -> Any:
+def _normalize_other(value: Any, owner: Node | None, session: Session) -> Any:
     """Everything that is rare."""
     as_konfig = getattr(type(value), "__as_konfig__", None)
     if as_konfig is not None:
         plain = as_konfig(value)
-        return plain if plain is value else normalize(plain, owner, key, session)
+        return plain if plain is value else normalize(plain, owner, session)
     for accepts, convert in _CONVERSIONS:
         if accepts(value):
             plain = convert(value)
-            return plain if plain is value else normalize(plain, owner, key, session)
+            return plain if plain is value else normalize(plain, owner, session)
     if session.strict:
         raise Unconfigurable(value)
     return value

@@ -138,7 +138,7 @@ def _needs_py(value: Any) -> bool:
         return any(map(_needs_py, value.values()))
     if isinstance(value, (list, tuple, set, frozenset)):
         return isinstance(value, frozenset) or any(map(_needs_py, value))
-    return isinstance(value, slice) or value == set()
+    return isinstance(value, slice)
 
 
 def _expression(value: Any) -> str:
@@ -171,7 +171,7 @@ def _set_expression(value: set[Any] | frozenset[Any]) -> str:
     items = ", ".join(sorted(map(_expression, value)))
     if isinstance(value, frozenset):
         return f"builtins:frozenset([{items}])"
-    return f"{{{items}}}" if value else "builtins:set()"
+    return f"{{{items}}}" if value else "set()"
 
 
 def _mapping_expression(value: Mapping[Any, Any]) -> str:

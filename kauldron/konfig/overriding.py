@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from kauldron import path_grammar
 from kauldron.konfig import path_setting, pathing
 from kauldron.konfig.error_prefix import error_prefix
+from kauldron.konfig.keys import importing_symbols
 from kauldron.konfig.node import Node, is_call, is_const
 from kauldron.konfig.override_values import format_value, parse_literal, parse_value
 from kauldron.konfig.py_expressions import PREFIX, parse_py
@@ -154,9 +155,20 @@ def _from_item(path: str, value: Any) -> Override:
 
 
 def apply_in_order(
-    cfg: Node, overrides: Sequence[Override], *, kind: Kind = "cli"
+    cfg: Node,
+    overrides: Sequence[Override],
+    *,
+    kind: Kind = "cli",
+    may_import: bool = True,
 ) -> list[str]:
     """Applies overrides one after the other; of two with the same path the last.
+
+    Args:
+      cfg: The config to change.
+      overrides: As given.
+      kind: Of the events in the history.
+      may_import: Whether what a call names is imported where an override names one of
+        its positional arguments.
 
     Raises:
       FlagOrderError: An override would undo an earlier one below it.
@@ -166,7 +178,8 @@ def apply_in_order(
     _check_order(overrides)
     paths: list[str] = []
     for override in overrides:
-        with error_prefix(f"{override.flag}: "), recording(kind, override.flag):
+        told = error_prefix(f"{override.flag}: ")
+        with told, recording(kind, override.flag), importing_symbols(may_import):
             paths += _apply(cfg, override)
     return paths
 

@@ -6,9 +6,8 @@ import copy
 from typing import Any
 
 from kauldron import path_grammar
-from kauldron.konfig.configdict import ConfigDict
 from kauldron.konfig.errors import key_error
-from kauldron.konfig.node import Node, expression, is_call, positional_count, raw_fields
+from kauldron.konfig.node import Node, expression, is_call, positional_count
 from kauldron.konfig.pathing import (
     Parts,
     Path,
@@ -99,14 +98,15 @@ def assign(cfg: Any, parts: Parts, value: Any) -> None:
         parent[key_of(parent, last)] = value
     elif isinstance(parent, list):
         node, keys = _holder(cfg, parts)
+        value = node._konfig_normalized(value, *keys)
         record(node, keys, value)
-        parent[last] = raw_fields(ConfigDict({last: value}))[last]
+        parent[last] = value
     else:
         index = last % len(parent)
         assign(cfg, parts[:-1], (*parent[:index], value, *parent[index + 1 :]))
 
 
-def _holder(cfg: Any, parts: Parts) -> tuple[Node, tuple[Any, ...]]:
+def _holder(cfg: Any, parts: Parts) -> tuple[Any, tuple[Any, ...]]:
     """The innermost node above a place, and the keys that lead from it to the place."""
     value, node, keys = cfg, cfg, ()
     part: Any

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from kauldron import path_grammar
+from kauldron.konfig.argument_hints import accepted_names
 from kauldron.konfig.errors import key_error
+from kauldron.konfig.keys import key_of_parameter, signature_of_call
 from kauldron.konfig.node import (
     QUALNAME_KEY,
     Node,
@@ -74,6 +76,8 @@ def key_of(node: Node, part: Part) -> Any:
             return str(part + positional_count(node) if part < 0 else part)
         if part not in raw_fields(node) and str(part) in raw_fields(node):
             return str(part)
+    elif type(part) is str and part not in raw_fields(node):
+        return key_of_parameter(node, part) or part
     return part
 
 
@@ -233,7 +237,10 @@ def raise_not_found(parts: Parts, depth: int, container: Any) -> NoReturn:
         count = positional_count(container)
         message += f" has {count} positional arguments"
         raise ConfigIndexError(message + _valid_range(count, count))
+    signature = signature_of_call(container) if is_call(container) else None
     names = [str(key) for key in raw_fields(container)]
+    if signature is not None:
+        names += [name for name in accepted_names(signature) if name not in names]
     message += f" has no {text}.{did_you_mean(str(part), names)}"
     raise key_error(f"{message} Available: {', '.join(names) or 'nothing'}.")
 

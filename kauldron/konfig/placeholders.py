@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from ml_collections import config_dict
 
 from kauldron.konfig.errors import RequiredValueError
 from kauldron.konfig.field_types import convert, type_name
-from kauldron.konfig.node import (
-    Key,
-    Node,
-    field_expression,
-    find_inside,
-    raw_fields,
+from kauldron.konfig.node import Node, expression, node_path
+from kauldron.konfig.references import (
+    Reference,
+    are_required_values_enforced,
+    is_reference,
 )
-from kauldron.konfig.references import Reference, is_reference
 
 # When an unset value is an error: never, when it is read, or when it is resolved.
 Required = Literal["never", "read", "resolve"]
-
-
-class _Strictness(threading.local):
-    """Whether unset required values may not be read at all in this thread."""
-
-    on = False
-
-
-_strictness = _Strictness()
-
-
-@contextlib.contextmanager
-def required_values_enforced() -> Iterator[None]:
-    """Inside the block, reading an unset `required` raises."""
-    before, _strictness.on = _strictness.on, True
-    try:
-        yield
-    finally:
-        _strictness.on = before
 
 
 class Variable(Reference):
@@ -52,7 +29,7 @@ class Variable(Reference):
     _konfig_type: Any
     _konfig_required: Required
     _konfig_tags: tuple[str, ...]
-    _konfig_holder: tuple[weakref.ref[Node], Key] | None
+    _konfig_parents: tuple[weakref.ref[Node], ...]
 
     def __init__(
         self,
@@ -66,7 +43,7 @@ class Variable(Reference):
             _konfig_type=field_type,
             _konfig_required=required,
             _konfig_tags=tuple(tags),
-            _konfig_holder=None,
+            _konfig_parents=(),
         )
         self.set(value)
 
@@ -90,22 +67,22 @@ class Variable(Reference):
         value = self._konfig_value
         if value is None and (
             self._konfig_required == "read"
-            or (self._konfig_required == "resolve" and _strictness.on)
+            or (self._konfig_required == "resolve" and are_required_values_enforced())
         ):
-            path = self._konfig_text()
-            raise RequiredValueError(f"{path} is required but not set.", [path])
+            paths = [self._konfig_text()] if node_path(self) else []
+            name = paths[0] if paths else f"A {self._konfig_description()}"
+            raise RequiredValueError(f"{name} is required but not set.", paths)
         return value
 
     def _konfig_text(self) -> str:
-        reference, key = self._konfig_holder or (lambda: None, None)
-        holder = reference()
-        if holder is None or key not in raw_fields(holder):
-            return f"<placeholder of {type_name(self._konfig_type)}>"
-        inside = find_inside(raw_fields(holder)[key], self) or ()
-        return field_expression(holder, key, *inside)
+        parts = node_path(self)
+        return expression(parts) if parts else f"<{self._konfig_description()}>"
+
+    def _konfig_description(self) -> str:
+        return f"placeholder of {type_name(self._konfig_type)}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_konfig_holder": None}
+        return {**self.__dict__, "_konfig_parents": ()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
         copied = Variable(
@@ -114,11 +91,6 @@ class Variable(Reference):
         memo[id(self)] = copied
         copied.__dict__["_konfig_value"] = copy.deepcopy(self._konfig_value, memo)
         return copied
-
-
-def remember_holder(variable: Variable, node: Node, key: Key) -> None:
-    """Notes one field that holds the variable, for messages."""
-    variable.__dict__["_konfig_holder"] = (weakref.ref(node), key)
 
 
 def is_shared(value: Any) -> bool:

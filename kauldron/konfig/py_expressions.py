@@ -96,6 +96,8 @@ class _Reader:
                 return self._signed(sign, operand)
             case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right):
                 return self._complex(node, left, right)
+            case ast.Call(func=ast.Name(id="set"), args=[], keywords=[]):
+                return set()  # as Python writes the empty set
             case ast.Call():
                 return self._call(node)
             case ast.Name() | ast.Attribute():

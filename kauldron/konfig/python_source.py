@@ -8,8 +8,10 @@ import os
 import re
 from typing import Any
 
+from kauldron.konfig.default_values import default_values_of
 from kauldron.konfig.errors import CycleError
 from kauldron.konfig.flattening import as_config
+from kauldron.konfig.merging import merges_into
 from kauldron.konfig.node import (
     CONST_KEY,
     QUALNAME_KEY,
@@ -17,6 +19,7 @@ from kauldron.konfig.node import (
     expression,
     is_call,
     is_const,
+    path_part,
     positional_count,
     raw_fields,
 )
@@ -145,6 +148,7 @@ class _Source:
         name = None if symbol is None or odd else self.imports.name_of(symbol)
         if name is not None and is_const(node):
             return name
+        self.delete_defaults(node, default_values_of(symbol), at)
         texts = {
             key: self.child(node, part, item, at)
             for key, (part, item) in zip(fields, children(node))
@@ -156,6 +160,19 @@ class _Source:
         if symbol is not None:
             opening, closing = "konfig.ConfigDict({", "})"
         return block(opening, pairs, closing)
+
+    def delete_defaults(self, node: Node, default: Node | None, at: Parts) -> None:
+        """Takes out again what the call is filled with and the config does not have."""
+        if default is None or id(node) in self.variables:
+            return
+        fields = raw_fields(node)
+        for key, value in raw_fields(default).items():
+            place = (*at, path_part(node, key))
+            if key not in fields:
+                line = f"del {expression(place)}"
+                self.after += [] if line in self.after else [line]
+            elif isinstance(value, Node) and merges_into(value, fields[key]):
+                self.delete_defaults(fields[key], value, place)
 
     def call(self, name: str, node: Node, texts: dict[Any, str]) -> str:
         positions = [str(i) for i in range(positional_count(node))]

@@ -50,6 +50,6 @@ class Reader:
         if place not in self._seen:
             value = raw.get() if is_reference(raw) else raw
             with contextlib.suppress(ValueError):  # real objects stay what they are
-                value = owner._konfig_normalized(index, value)  # pyright: ignore
+                value = owner._konfig_normalized(value, index)  # pyright: ignore
             self._seen[place] = (holder, value)
         return self._seen[place][1]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kauldron.konfig.configdict import ConfigDict
-from kauldron.konfig.node import Node, raw_fields
+from kauldron.konfig.node import (
+    CONST_KEY,
+    QUALNAME_KEY,
+    Node,
+    nodes_below,
+    raw_fields,
+    remember_parent,
+)
+from kauldron.konfig.normalizing import LEAF_TYPES
 from kauldron.konfig.references import Operation, PathReference
 
 T = TypeVar("T")
@@ -78,9 +87,51 @@ def _followed(node: Node, done: dict[int, Node]) -> Node:
         return done[id(node)]
     copied = done[id(node)] = ConfigDict()
     for key, value in raw_fields(node).items():
-        if isinstance(value, Node):
-            value = _followed(value, done)
-        elif key not in ("__qualname__", "__const__"):
-            value = PathReference(node)[key]
+        if key not in (QUALNAME_KEY, CONST_KEY):
+            value = _followed_value(value, _Followed(node)[key], done)
         copied._fields[key] = value
+        remember_parent(value, copied)
     return copied
+
+
+def _followed_value(value: Any, reference: Any, done: dict[int, Node]) -> Any:
+    """What follows a stored value: copies of nodes, references to everything else."""
+    if isinstance(value, Node):
+        return _followed(value, done)
+    if type(value) in (list, tuple) and any(True for _ in nodes_below(value)):
+        items = enumerate(value)
+        return type(value)(_followed_value(v, reference[i], done) for i, v in items)
+    return reference
+
+
+class _Followed(PathReference):
+    """A value of the source: what is read is a copy, which may be changed in place."""
+
+    _konfig_copies: tuple[Any, Any]  # what was given out, and what it was then
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.__dict__["_konfig_copies"] = (None, None)
+
+    def __getitem__(self, key: Any) -> Any:
+        return _Followed(self, ((False, key),))
+
+    def _konfig_evaluate(self) -> Any:
+        given, then = self._konfig_copies
+        if given != then:
+            return given  # it was changed: overwritten, so to speak
+        value = super()._konfig_evaluate()
+        if type(value) in LEAF_TYPES:
+            return value
+        if value != then:
+            given, then = copy.deepcopy(value), copy.deepcopy(value)
+            self.__dict__["_konfig_copies"] = (given, then)
+        return given
+
+    def _konfig_pure_path(self, root: Node) -> None:
+        return None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PathReference:
+        copied = super().__deepcopy__(memo)
+        copied.__dict__["_konfig_copies"] = copy.deepcopy(self._konfig_copies, memo)
+        return copied

@@ -34,10 +34,13 @@ _UNARY_SIGNS = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
 
 
 def operation_text(
-    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    method: str = "_konfig_text",
 ) -> str:
     """`cfg.ref.a + 1` for `operator.add` of those, `f(x, y=1)` for functions."""
-    texts = [_operand_text(arg) for arg in args]
+    texts = [_operand_text(arg, method) for arg in args]
     if fn in _SIGNS:
         return f"({texts[0]} {_SIGNS[fn]} {texts[1]})"
     if fn in _UNARY_SIGNS:
@@ -46,12 +49,12 @@ def operation_text(
         name, *texts = texts
     else:
         name = getattr(fn, "__name__", None) or type(fn).__name__
-    texts += [f"{key}={_operand_text(arg)}" for key, arg in kwargs.items()]
+    texts += [f"{key}={_operand_text(arg, method)}" for key, arg in kwargs.items()]
     return f"{name}({', '.join(texts)})"
 
 
-def _operand_text(value: Any) -> str:
+def _operand_text(value: Any, method: str) -> str:
     if isinstance(value, ml_collections.FieldReference):
-        text = getattr(type(value), "_konfig_text", None)
+        text = getattr(type(value), method, None)
         return "<reference>" if text is None else text(value)
     return short_repr(value, 40)

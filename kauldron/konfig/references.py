@@ -9,15 +9,21 @@ it in that field. What is written through is a `Variable` (see `placeholders.py`
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import operator
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import ml_collections
 
-from kauldron.konfig.errors import CycleError, key_error, raise_reworded
+from kauldron.konfig.errors import (
+    CycleError,
+    RequiredValueError,
+    key_error,
+    raise_reworded,
+)
 from kauldron.konfig.node import Node, field_expression
 from kauldron.konfig.reference_steps import Missing, take_step
 from kauldron.konfig.reference_text import operation_text
@@ -43,6 +49,30 @@ _evaluation = _Evaluation()
 def is_evaluating() -> bool:
     """Whether a field is read because another reference needs it."""
     return bool(_evaluation.stack)
+
+
+class _Strictness(threading.local):
+    """Whether unset required values may not be read at all in this thread."""
+
+    on = False
+
+
+_strictness = _Strictness()
+
+
+@contextlib.contextmanager
+def required_values_enforced() -> Iterator[None]:
+    """Inside the block, reading an unset `required` raises."""
+    before, _strictness.on = _strictness.on, True
+    try:
+        yield
+    finally:
+        _strictness.on = before
+
+
+def are_required_values_enforced() -> bool:
+    """Whether this thread is inside such a block."""
+    return _strictness.on
 
 
 def _forward(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,6 +102,10 @@ class Reference(ml_collections.FieldReference):
 
     def _konfig_text(self) -> str:
         raise NotImplementedError
+
+    def _konfig_target(self) -> str:
+        """What it stands for: the place in the config, if it is a path."""
+        return self._konfig_text()
 
     # --------------------------------------------------------------------------------
     # The methods of ml_collections' references
@@ -277,20 +311,28 @@ class PathReference(Reference):
     def _konfig_dangling(
         self, error: Missing, done: int, is_attribute: bool, key: Any
     ) -> NoReturn:
-        holder = PathReference(self._konfig_base, self._konfig_steps[:done])
-        place = holder._konfig_text().removesuffix(".ref").replace(".ref", "", 1)
-        message = f"The reference {self._konfig_text()} leads nowhere: {place} {error.args[0]}"
+        place = PathReference(self._konfig_base, self._konfig_steps[:done])
+        message = (
+            f"The reference {self._konfig_text()} leads nowhere: "
+            f"{place._konfig_target()} {error.args[0]}"
+        )
         if is_attribute:
             raise AttributeError(message, name=key) from None
         kind = IndexError if error.is_index else key_error
         raise kind(message) from None
 
     def _konfig_text(self) -> str:
+        return self._konfig_steps_after(".ref")
+
+    def _konfig_target(self) -> str:
+        return self._konfig_steps_after("")
+
+    def _konfig_steps_after(self, entry: str) -> str:
         base = self._konfig_base
         if isinstance(base, Node):
-            text = field_expression(base) + ".ref"
+            text = field_expression(base) + entry
         else:
-            text = base._konfig_text()
+            text = base._konfig_text() if entry else base._konfig_target()
         for is_attribute, key in self._konfig_steps:
             if is_reference(key):
                 text += f"[{key._konfig_text()}]"
@@ -311,8 +353,8 @@ class PathReference(Reference):
         )
         base = self._konfig_base
         if not isinstance(base, Node):
-            return PathReference(copy.deepcopy(base, memo), steps)
-        copied = PathReference(base, steps)
+            return type(self)(copy.deepcopy(base, memo), steps)
+        copied = type(self)(base, steps)
         reroot_when_copied(copied, base, memo)
         return copied
 
@@ -345,9 +387,11 @@ class Operation(Reference):
         try:
             return self._konfig_fn(*args, **kwargs)
         except Exception as error:
+            operands = [*self._konfig_args, *self._konfig_kwargs.values()]
+            _raise_if_required(operands)
             unset = [
                 f"{raw._konfig_text()} is not set (None)"
-                for raw, value in zip(self._konfig_args, args)
+                for raw, value in zip(operands, [*args, *kwargs.values()])
                 if value is None and isinstance(raw, Reference)
             ]
             why = f" ({'; '.join(unset)})" if unset else ""
@@ -357,12 +401,26 @@ class Operation(Reference):
     def _konfig_text(self) -> str:
         return operation_text(self._konfig_fn, self._konfig_args, self._konfig_kwargs)
 
+    def _konfig_target(self) -> str:
+        return operation_text(
+            self._konfig_fn, self._konfig_args, self._konfig_kwargs, "_konfig_target"
+        )
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Operation:
         return Operation(
             self._konfig_fn,
             tuple(copy.deepcopy(arg, memo) for arg in self._konfig_args),
             {k: copy.deepcopy(v, memo) for k, v in self._konfig_kwargs.items()},
         )
+
+
+def _raise_if_required(operands: list[Any]) -> None:
+    """Raises if the operands are not what they should be because a value is required."""
+    try:
+        with required_values_enforced():
+            evaluate_nested(operands)
+    except RequiredValueError as error:
+        raise error from None
 
 
 def evaluate_nested(value: Any) -> Any:

@@ -158,5 +158,5 @@ def _leaf_text(value: Any) -> str:
 
 
 def _broken_text(reference: Any) -> str:
-    text = reference._konfig_text() if isinstance(reference, Reference) else "?"
-    return f"<unresolved ref: {text.replace('.ref', '', 1)}>"
+    target = reference._konfig_target() if isinstance(reference, Reference) else "?"
+    return f"<unresolved ref: {target}>"

@@ -18,9 +18,8 @@ from kauldron.konfig.node import (
     raw_fields,
 )
 from kauldron.konfig.normalizing import LEAF_TYPES
-from kauldron.konfig.placeholders import required_values_enforced
 from kauldron.konfig.reading import Reader
-from kauldron.konfig.references import is_reference
+from kauldron.konfig.references import is_reference, required_values_enforced
 
 _Chain = tuple[tuple[Node, Key], ...]  # the calls around a place, and the argument
 

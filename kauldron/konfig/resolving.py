@@ -84,7 +84,7 @@ class _Resolver:
         self.symbols: dict[str, Any] = {}
         self.excluded: dict[str, frozenset[str]] = {}
         self.hooks: dict[type, Any] = {}
-        self.built: dict[int, Any] = {}  # by id of the node
+        self.built: dict[int, Any] = {}  # by id of the node, list or tuple
         self.open: dict[int, int] = {}  # from id of what is being built to path length
         self.alive: list[Any] = []  # an id must not be used twice
         self.parts: list[Key] = []
@@ -106,8 +106,11 @@ class _Resolver:
         if isinstance(value, Node):
             return self.build_node(value)
         if kind is list or kind is tuple:
-            items = self.build_items(value, owner)
-            return tuple(items) if self.freeze or kind is tuple else items
+            if id(value) not in self.built:
+                items = self.build_items(value, owner)
+                as_tuple = self.freeze or kind is tuple
+                self.built[id(value)] = tuple(items) if as_tuple else items
+            return self.built[id(value)]
         if kind is set or kind is frozenset:
             result = {self.build(item, owner) for item in value}
             return frozenset(result) if self.freeze else kind(result)
@@ -150,11 +153,10 @@ class _Resolver:
         fields = raw_fields(node)
         if QUALNAME_KEY in fields or CONST_KEY in fields:
             result = self.build_symbol_node(node, fields)
-            self.built[id(node)] = result
         else:
             result = {key: self.field(node, key) for key in self.keys(node)}
-            if self.freeze:
-                result = self.built[id(node)] = ImmutableDict(result)
+            result = ImmutableDict(result) if self.freeze else result
+        self.built[id(node)] = result
         del self.open[id(node)]
         return result
 

@@ -151,6 +151,16 @@ def record(node: Node, key: Key, value: Any, kind: Kind = "set") -> None:
     if table is None:
         table = node.__dict__["_konfig_history"] = {}
     table[key] = (*events, event)
+    _forget_items(table, key if isinstance(key, tuple) else (key,))
+
+
+def _forget_items(table: dict[Any, Any], place: tuple[Any, ...]) -> None:
+    """A list that is replaced takes the events of its items with it."""
+    size = len(place)
+    gone = [k for k in table if type(k) is tuple and len(k) > size]
+    for key in gone:
+        if key[:size] == place:
+            del table[key]
 
 
 # ------------------------------------------------------------------------------------

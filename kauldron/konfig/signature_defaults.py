@@ -42,10 +42,11 @@ def materialize_defaults(cfg: Any) -> ConfigDict:
       ['__qualname__', 'numerator', 'denominator']
     """
     filled = _copied(cfg)
-    for node in list(nodes_below(filled)):
-        for name, default in _defaults(node):
-            if name not in raw_fields(node):
-                node[name] = default
+    with filled.unlocked():
+        for node in list(nodes_below(filled)):
+            for name, default in _defaults(node):
+                if name not in raw_fields(node):
+                    node[name] = default
     return filled
 
 
@@ -61,11 +62,12 @@ def trim_defaults(cfg: Any) -> ConfigDict:
       The copy.
     """
     trimmed = _copied(cfg)
-    for node in list(nodes_below(trimmed)):
-        for name, default in _defaults(node):
-            stored = raw_fields(node).get(name, _MISSING)
-            if type(stored) is type(default) and stored == default:
-                del node[name]
+    with trimmed.unlocked():
+        for node in list(nodes_below(trimmed)):
+            for name, default in _defaults(node):
+                stored = raw_fields(node).get(name, _MISSING)
+                if type(stored) is type(default) and stored == default:
+                    del node[name]
     return trimmed
 
 

@@ -12,6 +12,7 @@ import collections.abc
 import enum
 import os
 import pathlib
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -171,7 +172,7 @@ def _annotation_name(annotation: Any) -> str:
         return "None"
     if isinstance(annotation, type) and not typing.get_args(annotation):
         return annotation.__name__
-    return str(annotation).replace("typing.", "").replace("collections.abc.", "")
+    return re.sub(r"(?<![\w.])(typing|collections\.abc)\.", "", str(annotation))
 
 
 def _shown(value: Any) -> str:

@@ -14,6 +14,7 @@ from etils import epath
 
 import kauldron
 from kauldron import konfig
+from kauldron.konfig.config_files import importable_folders
 from kauldron.utils import constants, status
 from kauldron.utils.whole_files import write_atomically
 
@@ -91,6 +92,7 @@ def write_run_info(trainer: Trainer, *, step: int) -> None:
         "device_count": len(devices),
         "process_count": jax.process_count(),
         "command": sys.argv,
+        "import_folders": importable_folders(),
         "tags": list(trainer.setup.tags),
         "note": _note(trainer),
         "starts": [*starts, {"time": time.time(), "step": step}],

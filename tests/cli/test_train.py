@@ -1,6 +1,7 @@
 """`kauldron train`: exit codes, the closing table, what stops a run."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -57,6 +58,16 @@ def test_overrides_reach_the_config_of_the_run(kauldron, folder):
     cfg = konfig.ConfigDict.from_json((folder / "run/config.json").read_text())
     assert cfg.seed == 7
     assert cfg.optimizer.__qualname__ == "optax:sgd"
+
+
+def test_positional_arguments_of_a_config_are_overridden_by_name(kauldron, folder):
+    flags = ("--cfg.optimizer.learning_rate=0.5", "--cfg.evals.test.run.n=3")
+    code, _, err = kauldron("train", *TOY, *flags)
+    assert code == 0, err
+    cfg = konfig.ConfigDict.from_json((folder / "run/config.json").read_text())
+    assert cfg.optimizer.to_dict() == {"__qualname__": "optax:adam", "0": 0.5}
+    assert [key for key in cfg.evals.test.run if key != "__qualname__"] == ["0"]
+    assert cfg.evals.test.run[0] == 3
 
 
 @pytest.mark.parametrize("how, code", [("SIGTERM", 143), ("SIGUSR1", 0)])
@@ -122,9 +133,9 @@ MISTAKES = {
             "cfg.schedules.lr: `trainer.schedules['lr']` must be a function of the step",
         ],
     ),
-    "argument by position and by name": (
-        (*TOY, "--cfg.optimizer.learning_rate=1e-3"),
-        ["cfg.optimizer.learning_rate", "by position and by name. Set [0] instead."],
+    "no such parameter": (
+        (*TOY, "--cfg.optimizer.learning_rat=1e-3"),
+        ["'learning_rat'", "Did you mean 'learning_rate'?", "learning_rate, b1, b2"],
     ),
     "unknown evaluator": ((*TOY, "--eval_names=tset"), ["'tset'", "test, alone"]),
     "neither true nor false": ((*TOY, "--distributed=maybe"), ["--distributed"]),
@@ -213,7 +224,8 @@ def test_config_file_imports_what_lies_beside_it(kauldron, project):
     code, out, err = kauldron("config", "resolve", f"--cfg={project}/config.py")
     assert (code, err) == (0, "")
     assert "'made': [5]" in out
-    assert sys.path[-1] == str(project)
+    # Last, so that they hide nothing; the folder around it is where we are.
+    assert sys.path[-2:] == [str(project), os.getcwd()]
     kauldron("config", "resolve", f"--cfg={project}/config.py")
     assert sys.path.count(str(project)) == 1
 
@@ -224,6 +236,76 @@ def test_sibling_hides_no_installed_module(project, kauldron):
         "import json\nSIZE = json.loads('5')\ndef make(n): return n\n"
     )
     assert kauldron("config", "resolve", f"--cfg={project}/config.py")[0] == 0
+
+
+@pytest.fixture
+def layout(folder, monkeypatch):
+    """A project with `configs/`, and a folder elsewhere to start in."""
+    (folder / "project/configs").mkdir(parents=True)
+    (folder / "start").mkdir()
+    source = (folder / "toy.py").read_text().replace("cfg_config", "kauldron_parts")
+    (folder / "project/configs/exp.py").write_text(source)
+    monkeypatch.chdir(folder / "start")
+    yield folder
+    sys.modules.pop("kauldron_parts", None)
+
+
+PARTS = """
+import numpy
+def arrays():
+    x = numpy.ones((64, 4), "float32")
+    return {"x": x, "y": x[:, :2]}
+"""
+
+
+EVAL = ("-m", "kauldron.main", "eval", "--workdir=run")
+RESUME = ("-m", "kauldron.main", "--cfg=run", "--cfg.num_train_steps=5")
+RESOLVE = ("-c", "from kauldron import kd; kd.from_workdir.get_trainer('run')")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "where, later",
+    [
+        ("project", EVAL),
+        ("project/configs", EVAL),
+        ("project/configs", RESOLVE),
+        ("start", RESUME),
+    ],
+)
+def test_modules_of_the_project_are_found_then_and_later(layout, where, later):
+    (layout / where / "kauldron_parts.py").write_text(PARTS)
+    config = layout / "project/configs/exp.py"
+    assert main(["train", f"--cfg={config}", "--cfg.workdir=run"]) == 0
+    # -P: as for a console command, where we are is not on the path by itself.
+    command = [sys.executable, "-P", *later]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+
+
+def test_modules_around_a_config_are_not_looked_at_before_installed_ones(layout):
+    (layout / "start/kauldron_parts.py").write_text(PARTS)
+    for folder in ("project", "project/configs", "start"):
+        (layout / folder / "optax.py").write_text("raise ImportError('not this one')")
+    config = layout / "project/configs/exp.py"
+    assert main(["config", "resolve", f"--cfg={config}"]) == 0
+    nearest_first = [str(config.parent), str(config.parent.parent), os.getcwd()]
+    assert sys.path[-3:] == nearest_first
+
+
+def test_folders_that_a_run_names_are_not_used_for_configs_that_are_not_trusted(
+    layout,
+):
+    from kauldron import kd
+
+    (layout / "project/kauldron_parts.py").write_text(PARTS)
+    cfg = konfig.ConfigDict({"model": {"__qualname__": "kauldron_parts:arrays"}})
+    (layout / "config.json").write_text(cfg.to_json())
+    folders = {"import_folders": [str(layout / "project"), str(layout / "gone")]}
+    (layout / "run_info.json").write_text(json.dumps(folders))
+    with pytest.raises(ModuleNotFoundError):
+        kd.from_workdir.get_resolved(layout, "model", allow=["kauldron_parts"])
+    assert len(kd.from_workdir.get_resolved(layout, "model")) == 2
 
 
 #

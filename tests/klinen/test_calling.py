@@ -326,36 +326,36 @@ def test_equality_hash_and_repr_are_those_of_the_definition():
     assert "Array" not in text
 
 
-def test_models_are_equal_only_if_they_compute_the_same():
+def test_models_are_equal_if_their_definitions_are():
     model = auto_encoder()
-    assert model == model.train() and model == model.eval().train()
-    others = (
+    same = (
         model.eval(),
         model.with_rng(0),
         auto_encoder(),
-        model.encoder,
-        model.with_params(model.params),
+        model.with_params(jax.tree.map(jnp.zeros_like, model.params)),
     )
-    assert all(model != other for other in others)
-    assert model.encoder == model.encoder.train()
-    assert model.encoder != model.decoder
+    assert all(model == other and other == model for other in same)
+    assert {model, *same, model.unbind()[0]} == {model}
+    assert model.encoder == model.encoder.eval() and model.encoder != model.decoder
     assert isinstance(hash(knn.Sequential([nn.Dense(8)]).init_bind(0, X)), int)
 
 
-def test_a_jitted_model_is_never_taken_for_another_one():
+def test_programs_of_equal_models_are_never_mixed_up():
     first, second = knn.Dense(8).init_bind(0, X), knn.Dense(8).init_bind(1, X)
-    wrap_static = jax.jit(lambda model, x: model(x), static_argnums=0)
-    for wrap in (
-        jax.jit,
-        jax.checkpoint,
-        lambda model: lambda x: wrap_static(model, x),
-    ):
-        for model in (first, second):
-            assert_close(wrap(model)(X), model(X))
+    static = jax.jit(lambda model, x: model(x), static_argnums=0)
+    for model in (first, second):
+        for transform in (jax.jit, jax.checkpoint):
+            with pytest.raises(TypeError, match=r"jax\.jit\(lambda x: model\(x\)\)"):
+                transform(model)(X)
+            assert_close(transform(lambda x: model(x))(X), model(X))
+            assert_close(transform(model.__call__)(X), model(X))
+        with pytest.raises((TypeError, ValueError), match="hash"):
+            static(model, X)
+        assert_close(jax.vmap(model)(X), model(X))
+    call = jax.jit(lambda model, x: model(x))
     dropout = knn.Dropout(0.5).init_bind(0, X).with_rng(0)
-    assert_same(jax.jit(dropout)(X), dropout(X))
-    assert_same(jax.jit(dropout.eval())(X), X)
-    assert_same(jax.jit(dropout.with_rng())(X), dropout.with_rng()(X))
+    for model in (dropout, dropout.eval(), dropout.with_rng()):
+        assert_same(call(model, X), model(X))
 
 
 def test_unbind_gives_the_module_and_its_variables():

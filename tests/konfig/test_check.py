@@ -333,3 +333,34 @@ def test_value_fits(value, annotation):
 )
 def test_value_does_not_fit(value, annotation, words):
     assert words in misfit(value, annotation)
+
+
+def test_part_of_a_config_is_named_by_its_place_in_the_whole():
+    cfg = konfig.ConfigDict({"m": {"p": konfig.required(int)}, "l": [{"q": 1}]})
+    cfg.l[0].q = konfig.required(int)
+    for part, path in ((cfg.m, "m.p"), (cfg.l[0], "l[0].q")):
+        (problem,) = konfig.check(part)
+        assert problem.path == path
+        assert problem.suggestion == f"Set it: --cfg.{path}=..."
+        assert str(problem).startswith(f"cfg.{path}: is required")
+
+
+def test_message_of_a_problem_is_left_as_it_is():
+    problem = konfig.Problem(path="[0].a", message="see cfg.[1]")
+    assert str(problem) == "cfg[0].a: see cfg.[1]"
+
+
+def test_name_of_an_annotation_keeps_the_packages_that_end_in_typing():
+    assert (
+        misfit(1, list["mytyping.Size"]) == "expected list['mytyping.Size'], got int 1"
+    )
+
+
+def test_value_computed_from_a_required_one_is_not_a_problem_of_its_own():
+    cfg = konfig.ConfigDict({"a": konfig.required(int)})
+    cfg.b = cfg.ref.a + 1
+    assert [problem.path for problem in konfig.check(cfg)] == ["a"]
+    cfg = konfig.ConfigDict({"b": konfig.required(int) + 1})
+    (problem,) = konfig.check(cfg)
+    assert problem.message == "is required but not set."
+    assert problem.suggestion == "Set it: --cfg.b=..."

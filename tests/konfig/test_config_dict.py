@@ -1,6 +1,7 @@
 """Nodes: access, positional arguments, accepted values, the type rule."""
 
 import collections.abc
+import copy
 import dataclasses
 import enum
 import functools
@@ -565,3 +566,90 @@ def test_ml_collections_reads_a_config():
     frozen = ml_collections.FrozenConfigDict(cfg)
     assert frozen.b == 1
     assert ml_collections.ConfigDict(cfg).a.x == 1
+
+
+# ------------------------------------------------------------------------------------
+# Where a node hangs
+# ------------------------------------------------------------------------------------
+
+
+def place(node):
+    """The place of a node, as its messages tell it."""
+    with pytest.raises(AttributeError) as raised:
+        node.no_such_field
+    return str(raised.value).split(" ")[0]
+
+
+def layers(*sizes):
+    return konfig.ConfigDict({"layers": [{"n": n} for n in sizes], "f": {"x": 0}})
+
+
+def test_node_that_was_set_by_path_knows_its_place():
+    cfg = layers(1, 2)
+    konfig.set_by_path(cfg, "layers[1]", {"n": 3, "deep": {"x": 1}})
+    assert place(cfg.layers[1]) == "cfg.layers[1]"
+    assert place(cfg.layers[1].deep) == "cfg.layers[1].deep"
+    with pytest.raises(ValueError, match=r"Cannot set cfg\.layers\[1\]\.x\[0\] to"):
+        konfig.set_by_path(cfg, "layers[1]", {"x": [object()]})
+
+
+def test_node_that_moved_knows_its_new_place():
+    cfg = layers(1, 2, 3)
+    cfg.head = cfg.layers.pop()
+    assert place(cfg.head) == "cfg.head"
+    cfg.f.first = cfg.layers[0]
+    del cfg.layers[0]
+    assert place(cfg.f.first) == "cfg.f.first"
+    cfg.head, cfg.f.first = cfg.f.first, cfg.head
+    assert [place(cfg.head), place(cfg.f.first)] == ["cfg.head", "cfg.f.first"]
+    alone = cfg.pop("head")
+    assert place(alone) == "cfg"
+
+
+EDITS = {
+    "append": lambda cfg, new: cfg.layers.append(new),
+    "insert": lambda cfg, new: cfg.layers.insert(0, new),
+    "extend": lambda cfg, new: cfg.layers.extend([new]),
+    "+=": lambda cfg, new: cfg.layers.__iadd__([new]),
+    "item": lambda cfg, new: cfg.layers.__setitem__(0, new),
+    "slice": lambda cfg, new: cfg.layers.__setitem__(slice(0, 1), [new, new]),
+    "del": lambda cfg, new: cfg.layers.__delitem__(0),
+    "reverse": lambda cfg, new: cfg.layers.reverse(),
+    "sort": lambda cfg, new: cfg.layers.sort(key=lambda node: -node.n),
+    "nested": lambda cfg, new: cfg.layers.append([new]),
+    "update": lambda cfg, new: cfg.update(layers=[new, *cfg.layers]),
+    "assign": lambda cfg, new: setattr(cfg, "layers", [new]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_nodes_of_a_list_that_was_edited_know_their_places(edit):
+    cfg = layers(1, 2, 3)
+    EDITS[edit](cfg, konfig.ConfigDict({"n": 9}))
+    assert len(cfg.layers) > 0
+    for index, item in enumerate(cfg.layers):
+        if isinstance(item, list):
+            assert place(item[0]) == f"cfg.layers[{index}][0]"
+        else:
+            first = cfg.layers.index(item)
+            assert place(item) == f"cfg.layers[{first}]"
+
+
+def test_positional_arguments_know_their_places_after_a_deletion():
+    cfg = konfig.ConfigDict({"f": {"__qualname__": "m:f", "0": 1, "1": {"x": 1}}})
+    del cfg.f[0]
+    assert place(cfg.f[0]) == "cfg.f[0]"
+
+
+def test_value_of_a_placeholder_and_children_of_a_copy_know_their_places():
+    cfg = konfig.ConfigDict({"model": konfig.placeholder(), "l": [{"n": 1}]})
+    cfg.model = {"a": 1}
+    assert place(cfg.model) == "cfg.model"
+    copied = copy.copy(konfig.ConfigDict({"outer": cfg}).outer)
+    assert place(copied.l[0]) == "cfg.l[0]"
+
+
+def test_error_of_an_empty_config_reads_as_a_sentence():
+    with pytest.raises(KeyError) as raised:
+        konfig.ConfigDict().popitem()
+    assert str(raised.value) == "The config is empty."

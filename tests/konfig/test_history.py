@@ -159,3 +159,38 @@ def test_nothing_of_the_callers_is_kept_alive():
     gc.collect()
     assert alive() is None
     assert pickle.loads(pickle.dumps(cfg)) == cfg
+
+
+def test_history_of_positional_arguments_moves_with_them():
+    cfg = konfig.ConfigDict({"f": {"__qualname__": "m:f", "0": 1, "1": [2], "2": 3}})
+    konfig.set_by_path(cfg, "f[1][0]", 20)
+    cfg.f[2] = 30
+    del cfg.f[0]
+    assert values(cfg, "f[0]") == ["[20]"] and values(cfg, "f[0][0]") == ["20"]
+    assert values(cfg, "f[1]") == ["3", "30"] and kinds(cfg, "f[1]") == ["init", "set"]
+    assert kinds(cfg, "f[2]") == ["init", "del"]  # what is gone
+    cfg.f[1] = 31
+    assert values(cfg, "f[1]") == ["3", "30", "31"]
+
+
+def test_items_are_counted_from_the_end_too():
+    cfg = konfig.ConfigDict({"l": [1, [2, 3]]})
+    konfig.set_by_path(cfg, "l[1][1]", 5)
+    assert values(cfg, "l[-1][-1]") == values(cfg, "l[1][1]") == ["5"]
+
+
+@pytest.mark.parametrize("path", ["l[5]", "l[-3]", "l.x", "l[0].x", "f[1]", "no"])
+def test_place_that_is_not_there_is_a_key_error_that_names_it(path):
+    cfg = konfig.ConfigDict({"l": [1, 2], "f": {"__qualname__": "m:f", "0": 1}})
+    with pytest.raises(KeyError) as raised:
+        konfig.history(cfg, path)
+    assert str(raised.value).startswith(f"There is no cfg.{path}: ")
+
+
+def test_list_that_is_replaced_forgets_the_writes_of_its_items():
+    cfg = konfig.ConfigDict({"l": [1, [2]]})
+    konfig.set_by_path(cfg, "l[1][0]", 5)
+    konfig.set_by_path(cfg, "l[1]", [6])
+    assert values(cfg, "l[1][0]") == ["[1, [6]]"]
+    cfg.l = [7, [8]]
+    assert values(cfg, "l[1][0]")[-1] == "[7, [8]]"

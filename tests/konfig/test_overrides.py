@@ -3,6 +3,7 @@
 import copy
 import math
 import pathlib
+import sys
 
 import hypothesis
 import pytest
@@ -492,3 +493,107 @@ def test_union_of_types_takes_text_unless_another_member_fits():
     assert parse_value("12", str | int) == 12
     assert parse_value("1.5", str | int) == "1.5"
     assert parse_value("12", str | None) == "12"
+
+
+@pytest.mark.parametrize("value", [set(), [set()], {"a": set()}, (set(), {1})])
+def test_empty_set_is_written_as_a_flag_that_gives_it_back(value):
+    assert parse_value(format_value(value), object) == value
+
+
+def test_empty_set_beside_a_call_is_read_back():
+    text = format_value([set(), {"__const__": "fractions:Fraction"}])
+    assert text.startswith("py::")
+    assert parse_value(text, object)[0] == set()
+
+
+# ------------------------------------------------------------------------------------
+# Positional arguments by name
+# ------------------------------------------------------------------------------------
+
+
+def positional():
+    return konfig.ConfigDict(
+        {
+            "ratio": fractions.Fraction(1, 3),
+            "other": fractions.Fraction(5),
+            "outer": {"__qualname__": "builtins:dict", "0": [fractions.Fraction(2, 7)]},
+        }
+    )
+
+
+def test_positional_argument_is_overridden_by_name():
+    cfg = override(positional(), "--cfg.ratio.denominator=4")
+    assert cfg.ratio.to_dict() == {
+        "__qualname__": "fractions:Fraction",
+        "0": 1,
+        "1": 4,
+    }
+    assert konfig.resolve(cfg.ratio).denominator == 4
+    assert konfig.history(cfg, "ratio[1]")[-1].text == "--cfg.ratio.denominator=4"
+
+
+def test_name_and_index_of_an_argument_are_the_same_place():
+    cfg = override(positional(), "--cfg.ratio[0]=8", "--cfg.ratio.numerator=9")
+    assert cfg.ratio[0] == cfg.ratio.numerator == cfg["ratio"]["numerator"] == 9
+    assert konfig.get_by_path(cfg, "ratio.numerator") == 9
+    assert "numerator" in cfg.ratio and "nominator" not in cfg.ratio
+
+
+def test_wildcards_match_positional_arguments_by_name():
+    cfg = positional()
+    assert konfig.apply_overrides(cfg, {"*.denominator": 11}) == ["ratio.denominator"]
+    konfig.apply_overrides(cfg, {"**.numerator": 6})
+    assert [cfg.ratio[0], cfg.other[0], cfg.outer[0][0][0]] == [6, 6, 6]
+
+
+def test_type_of_a_positional_argument_decides_by_name_too():
+    cfg = konfig.ConfigDict({"p": {"__qualname__": "textwrap:TextWrapper", "0": 70}})
+    assert override(cfg, "--cfg.p.width=8e1").p[0] == 80
+    with pytest.raises(TypeError, match=r"--cfg\.p\.width=wide: .*int expected"):
+        override(cfg, "--cfg.p.width=wide")
+
+
+def test_argument_that_is_not_given_by_position_is_given_by_name():
+    cfg = override(positional(), "--cfg.other.denominator=3")
+    assert cfg.other.to_dict() == {
+        "__qualname__": "fractions:Fraction",
+        "0": 5,
+        "denominator": 3,
+    }
+    assert konfig.resolve(cfg.other) == konfig.resolve(fractions.Fraction(5, 3))
+
+
+def test_positional_argument_is_written_and_merged_by_name_in_python():
+    cfg = positional()
+    cfg.ratio.denominator = 5
+    cfg.update({"other": {"numerator": 7}})
+    assert (cfg.ratio[1], cfg.other[0]) == (5, 7)
+    konfig.select(cfg, fractions.Fraction).set(numerator=4)
+    assert (cfg.ratio[0], cfg.other[0], cfg.outer[0][0][0]) == (4, 4, 4)
+    assert (cfg | {"ratio": fractions.Fraction(numerator=2)}).ratio[0] == 2
+    cfg.follower = cfg.ref.ratio.denominator
+    assert cfg.follower == 5
+    with pytest.raises(AttributeError, match="has no field 'numerator'"):
+        del cfg.ratio.numerator  # would move the denominator to its place
+    assert len(cfg.ratio) == 3
+
+
+def test_name_that_is_no_parameter_lists_the_parameters():
+    cfg = override(positional(), "--cfg.ratio.denom=4")
+    (problem,) = konfig.check(cfg)
+    assert problem.path == "ratio.denom"
+    assert "numerator, denominator" in problem.suggestion
+    with pytest.raises(KeyError, match=r"Available: .*numerator, denominator"):
+        override(positional(), "--cfg.ratio.denom.x=4")
+
+
+def test_arguments_of_what_is_not_loaded_keep_their_names(tmp_path, monkeypatch):
+    (tmp_path / "unloaded_module.py").write_text("def f(width): return width")
+    monkeypatch.syspath_prepend(tmp_path)
+    node = {"__qualname__": "unloaded_module:f", "0": 1}
+    cfg = konfig.ConfigDict({"f": node})
+    cfg.f.width = 2  # writing a config imports nothing
+    assert cfg.f["0"] == 1 and "unloaded_module" not in sys.modules
+    cfg = override(konfig.ConfigDict({"f": node}), "--cfg.f.width=2")
+    assert konfig.resolve(cfg).f == 2
+    monkeypatch.delitem(sys.modules, "unloaded_module")

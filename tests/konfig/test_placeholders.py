@@ -138,3 +138,42 @@ def test_config_dict_like_is_an_annotation_without_effect():
     hints = typing.get_type_hints(get_config)
     assert hints["return"] is Model
     assert typing.get_type_hints(get_config, include_extras=True)["return"] != Model
+
+
+def test_computing_with_an_unset_required_value_says_that_it_is_required():
+    cfg = konfig.ConfigDict({"a": konfig.required(int)})
+    cfg.b = cfg.ref.a + 1
+    cfg.c = konfig.ref_fn(lambda *, n: n[0] + 1, n=[cfg.ref.a])
+    for name in ("b", "c"):
+        with pytest.raises(konfig.RequiredValueError, match=r"cfg\.a is required") as e:
+            cfg[name]
+        assert e.value.paths == ("cfg.a",)
+        assert str(e.value) == f"Cannot read cfg.{name}: cfg.a is required but not set."
+    cfg.a = 1
+    assert (cfg.b, cfg.c) == (2, 2)
+
+
+def test_required_value_that_no_field_holds_is_named_by_what_needs_it():
+    cfg = konfig.ConfigDict({"b": konfig.required(int) + 1})
+    with pytest.raises(konfig.RequiredValueError, match=r"Cannot read cfg\.b: A pl"):
+        cfg.b
+    with pytest.raises(konfig.RequiredValueError) as raised:
+        konfig.resolve(cfg)
+    assert "- cfg.b: set it with --cfg.b=..." in str(raised.value)
+    cfg.b = 3
+    assert konfig.resolve(cfg).b == 3
+
+
+def test_unset_operand_given_by_name_is_told():
+    cfg = konfig.ConfigDict({"a": konfig.placeholder(int)})
+    cfg.b = konfig.ref_fn(lambda *, n: n + 1, n=cfg.ref.a)
+    with pytest.raises(TypeError, match=r"cfg\.ref\.a is not set \(None\)"):
+        cfg.b
+
+
+def test_placeholder_is_named_by_a_field_that_still_holds_it():
+    shared = konfig.placeholder(int, required=True)
+    cfg = konfig.ConfigDict({"a": shared, "b": {"c": [shared]}})
+    del cfg.a
+    with pytest.raises(konfig.RequiredValueError, match=r"^cfg\.b\.c\[0\] is required"):
+        konfig.get_by_path(cfg, "b.c[0]")

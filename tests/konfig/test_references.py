@@ -419,3 +419,75 @@ def test_an_expression_of_references_gives_what_it_gives_on_values(fn, a, b, new
     cfg.a = new
     assert cfg.x == fn({"a": new, "b": b})
     assert copied.x == fn({"a": a, "b": b})
+
+
+# ------------------------------------------------------------------------------------
+# Copies that follow never write back
+# ------------------------------------------------------------------------------------
+
+
+def test_writing_into_the_lists_of_a_followed_copy_leaves_the_source():
+    source = config(layers=[{"n": 1}, ({"n": 2},)], sizes=[1, [2]], names={"a"})
+    before = source.to_dict()
+    followed = konfig.ref_copy(source)
+    followed.layers[0].n = 99
+    followed.layers[1][0].n = 99
+    followed.layers.append({"n": 3})
+    followed.sizes.append(5)
+    followed.sizes[1][0] = 6
+    followed.names.add("b")
+    assert source.to_dict() == before
+    assert followed.layers[0].n == followed.layers[1][0].n == 99
+    assert followed.sizes == [1, [6], 5] and followed.names == {"a", "b"}
+    assert len(followed.layers) == 3
+
+
+def test_lists_of_a_followed_copy_follow_until_they_are_changed():
+    source = config(layers=[{"n": 1}, 7], sizes=[1, 2])
+    followed = konfig.ref_copy(source)
+    assert followed.sizes == [1, 2]
+    source.sizes = [3]
+    source.sizes.append(4)
+    source.layers[0].n = 5
+    source.layers[1] = 8
+    assert followed.sizes == [3, 4]
+    assert konfig.resolve(followed).layers == (konfig.resolve({"n": 5}), 8)
+    followed.sizes.append(9)
+    source.sizes = [0]
+    assert followed.sizes == [3, 4, 9]
+    assert copy.deepcopy(followed).sizes == [3, 4, 9]
+
+
+def test_node_that_a_followed_reference_leads_to_is_not_written_to():
+    source = config(a={"x": 1})
+    source.b = source.ref.a
+    source.late = None
+    followed = konfig.ref_copy(source)
+    source.late = {"y": 1}
+    followed.b.x = 2
+    followed.late.y = 2
+    assert source.to_dict() == {"a": {"x": 1}, "b": {"x": 1}, "late": {"y": 1}}
+    assert (followed.b.x, followed.late.y) == (2, 2)
+
+
+def test_children_of_a_followed_copy_know_their_place():
+    followed = konfig.ref_copy(config(a={"b": {"x": 1}}, layers=[{"n": 1}]))
+    with pytest.raises(AttributeError, match=r"cfg\.a\.b has no field 'y'"):
+        followed.a.b.y
+    with pytest.raises(AttributeError, match=r"cfg\.layers\[0\] has no field 'y'"):
+        followed.layers[0].y
+
+
+# ------------------------------------------------------------------------------------
+# Names that contain "ref"
+# ------------------------------------------------------------------------------------
+
+
+def test_node_whose_name_starts_with_ref_is_shown_by_its_name():
+    cfg = config(reference={"a": {"x": 1}})
+    cfg.bad = cfg.reference.ref.a.y
+    cfg.sum = cfg.reference.ref.z + cfg.ref.reference.z
+    with pytest.raises(AttributeError, match=r"nowhere: cfg\.reference\.a has no"):
+        cfg.bad
+    assert "<unresolved ref: cfg.reference.a.y>" in repr(cfg)
+    assert "<unresolved ref: (cfg.reference.z + cfg.reference.z)>" in repr(cfg)

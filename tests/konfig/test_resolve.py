@@ -229,13 +229,17 @@ def test_equal_nodes_are_built_apart():
     assert resolved.a is not resolved.b
 
 
-def test_a_shared_dict_is_one_frozen_dict_or_several_plain_ones():
-    shared = konfig.ConfigDict({"x": 1})
-    cfg = konfig.ConfigDict({"a": shared, "b": shared})
-    frozen = konfig.resolve(cfg)
-    assert frozen.a is frozen.b
-    plain = konfig.resolve(cfg, freeze=False)
-    assert plain["a"] is not plain["b"]
+@pytest.mark.parametrize("freeze", [True, False])
+def test_a_shared_dict_is_built_once(freeze):
+    shared = konfig.ConfigDict({"x": [1]})
+    cfg = konfig.ConfigDict({"a": shared, "b": [shared], "list": [{"n": 1}]})
+    cfg.c = cfg.ref.a
+    cfg.same_list = cfg.ref.list
+    built = konfig.resolve(cfg, freeze=freeze)
+    assert built["a"] is built["b"][0] is built["c"]
+    assert built["list"] is built["same_list"]
+    again = konfig.resolve(cfg, freeze=False)
+    assert again["a"] is not konfig.resolve(cfg, freeze=False)["a"]
 
 
 def test_nodes_that_exist_only_while_resolving_are_not_confused():

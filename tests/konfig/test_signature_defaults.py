@@ -71,3 +71,25 @@ def test_trim_keeps_references_and_values_of_another_type():
     assert trimmed.net.sizes == [1, 2]
     trimmed.rate = 0.7
     assert trimmed.net.rate == 0.7
+
+
+@pytest.mark.parametrize("what", ["everything", "a part"])
+def test_defaults_of_a_locked_config_are_filled_in_and_left_out(what):
+    cfg = konfig.ConfigDict({"net": call("Net", width=1)})
+    (cfg if what == "everything" else cfg.net).lock()
+    full = konfig.materialize_defaults(cfg)
+    assert full.net.rate == 0.1
+    assert konfig.trim_defaults(full) == cfg
+    assert full.is_locked == cfg.is_locked and full.net.is_locked
+    assert "rate" not in cfg.net
+
+
+def test_unlocked_block_leaves_every_lock_as_it_was():
+    cfg = konfig.ConfigDict({"a": {"x": 1}, "b": {"x": 1}})
+    cfg.a.lock()
+    with cfg.unlocked():
+        cfg.a.y = 1
+    assert (cfg.is_locked, cfg.a.is_locked, cfg.b.is_locked) == (False, True, False)
+    with cfg.a.unlocked():
+        cfg.a.new = {}
+    assert cfg.a.new.is_locked

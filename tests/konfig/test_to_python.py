@@ -143,3 +143,26 @@ _TREES = st.recursive(
 def test_any_config_is_written_as_itself(fields):
     cfg = konfig.ConfigDict(fields)
     assert run(konfig.to_python(cfg)) == cfg
+
+
+def test_deleted_default_stays_deleted():
+    konfig.register_default_values(
+        konfig.ConfigDict(
+            {
+                "__qualname__": "to_python_test:Run",
+                "evals": {},
+                "setup": {"__qualname__": "to_python_test:Setup", "log": 1, "eval": 2},
+                "aux": {"step": -1},
+            }
+        )
+    )
+    run_node = {"__qualname__": "to_python_test:Run", "seed": 1}
+    cfg = konfig.ConfigDict({"runs": [run_node], "other": dict(run_node)})
+    del cfg.runs[0].evals
+    del cfg.runs[0].setup.log
+    del cfg.other.aux["step"]
+    cfg.again = cfg.runs[0]
+    written = run(konfig.to_python(cfg))
+    assert written == cfg
+    assert "evals" not in written.again and "log" not in written.runs[0].setup
+    assert written.again is written.runs[0]
