@@ -59,8 +59,16 @@ def _datasets(trainer: Trainer) -> Iterator[tuple[str, Any]]:
                 yield f"evals.{name}.{field.name}", dataset
 
 
+def check_init_transform(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
+    """Loaders may name parts that the model does not have."""
+    for path, message in trainer.init_transform.find_mistakes(state):
+        yield Problem(f"init_transform.{path}".rstrip("."), message)
+
+
 CHECKS: list[Callable[[Trainer], Iterator[Problem]]] = [check_batch_sizes]
-STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterator[Problem]]] = []
+STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterator[Problem]]] = [
+    check_init_transform
+]
 
 
 def find(trainer: Trainer) -> list[Problem]:
