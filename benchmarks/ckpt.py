@@ -7,15 +7,21 @@ Run with `python benchmarks/ckpt.py [--tiny]`; prints one JSON line per figure:
 - `step_after`: what the next step takes longer because of it. On a CPU that step needs
   new memory, and shares the cores with the writing of files.
 - `restore`: time to restore them, against plain orbax.
+- `first_save`: time that the first save of a process blocks, for arrays of 40 shapes with
+  a copy on each of eight virtual devices, against an asynchronous save with orbax, which
+  compiles one program per shape and device.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,21 +29,32 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 
 from kauldron import kd
 
 _NUM_ARRAYS = 20
+_EIGHT_DEVICES = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tiny", action="store_true", help="quick run")
-    tiny = parser.parse_args().tiny
-    num_params = 100_000 if tiny else 100_000_000
-    repeats = 1 if tiny else 5
-    with tempfile.TemporaryDirectory() as folder:
-        measure(pathlib.Path(folder), num_params, repeats)
+    parser.add_argument("--first-save", type=int, help="this figure, for n shapes")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if args.first_save:
+            measure_first_save(folder, args.first_save)
+            return
+        measure(folder, 100_000 if args.tiny else 100_000_000, 1 if args.tiny else 5)
+    num_shapes = 2 if args.tiny else 40
+    command = [sys.executable, __file__, f"--first-save={num_shapes}"]
+    subprocess.run(command, env={**os.environ, **_EIGHT_DEVICES}, check=True)
 
 
 def measure(folder: pathlib.Path, num_params: int, repeats: int) -> None:
@@ -66,6 +83,20 @@ def measure(folder: pathlib.Path, num_params: int, repeats: int) -> None:
         ours.append(timed(lambda: checkpointer.restore(specs))[0])
         plain.append(timed(lambda: restore_with_orbax(folder / "orbax", specs))[0])
     show("restore", ours[1:], plain[1:])
+
+
+def measure_first_save(folder: pathlib.Path, num_shapes: int) -> None:
+    mesh = jax.make_mesh((8,), ("devices",))
+    replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    arrays = {f"w{i}": np.ones((8 * (i + 1), 64)) for i in range(num_shapes)}
+    params = jax.device_put(arrays, replicated)
+    state = kd.train.TrainState(step=jnp.zeros((), jnp.int32), params=params)
+    checkpointer = kd.ckpts.Checkpointer(workdir=folder / "ours", save_interval_steps=1)
+    with checkpointer, ocp.AsyncCheckpointer(ocp.StandardCheckpointHandler()) as plain:
+        ours, _ = timed(lambda: checkpointer.save(state, step=0))
+        args = ocp.args.StandardSave(as_dict(state))
+        limit, _ = timed(lambda: plain.save(folder / "orbax", args=args))
+    show("first_save", [ours], [limit])
 
 
 def make_state(num_params: int) -> kd.train.TrainState:

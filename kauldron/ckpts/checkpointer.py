@@ -222,13 +222,15 @@ class Checkpointer(BaseCheckpointer):
         if self.never_save_step_zero and step == 0:
             return False
         values = metric_values.to_json(metrics or {})
+        metadata = dict(custom_metadata or {})
         is_started = self._saves.save(
             state,
             int(step),
             metrics=values if self.tracks_metrics else None,
-            custom_metadata=dict(custom_metadata or {}),
+            custom_metadata=metadata,
         )
-        if is_started:
+        # A run that is asked to stop saves at once: not where its evaluations are due.
+        if is_started and not metadata.get("interrupted"):
             self._check_metric(values)
         return is_started
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from kauldron.ckpts import structure
@@ -23,6 +24,15 @@ class InitTransform(abc.ABC):
     def transform_after_optimizer(self, state: _T) -> _T:
         """Called after the optimizer is initialised."""
         return state
+
+    def find_mistakes(self, state: Any) -> Iterator[tuple[str, str]]:
+        """Yield what cannot work for a state (or its specs). Nothing is read.
+
+        Yields:
+          The path below this transform (`""` for itself), and what is wrong.
+        """
+        del state
+        yield from ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +62,11 @@ class MultiTransform(InitTransform):
 
     def transform_after_optimizer(self, state: Any) -> Any:
         return self._apply("transform_after_optimizer", state)
+
+    def find_mistakes(self, state: Any) -> Iterator[tuple[str, str]]:
+        for name, transform in self.transforms.items():
+            for path, message in transform.find_mistakes(state):
+                yield f"{name}.{path}".rstrip("."), message
 
     def _apply(self, method: str, state: Any) -> Any:
         for name, transform in self.transforms.items():

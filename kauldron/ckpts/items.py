@@ -43,14 +43,16 @@ class StandardCheckpointItem(CheckpointItem):
     """
 
     def __kd_ocp_handlers__(self) -> Any:
-        import orbax.checkpoint as ocp
+        from kauldron.ckpts import tree_files
 
-        return ocp.StandardCheckpointHandler()
+        return tree_files.tree_handler()
 
     def __kd_ocp_save_args__(self) -> Any:
         import orbax.checkpoint as ocp
 
-        return ocp.args.StandardSave(fields_of(self))
+        from kauldron.ckpts import tree_files
+
+        return ocp.args.PyTreeSave(tree_files.as_saved(fields_of(self)))
 
     def __kd_ocp_restore_args__(self) -> Any:
         import orbax.checkpoint as ocp
@@ -58,7 +60,11 @@ class StandardCheckpointItem(CheckpointItem):
         from kauldron.ckpts import tree_files
 
         tree = fields_of(self)
-        return ocp.args.StandardRestore(tree and tree_files.as_requests(tree))
+        if tree is None:
+            return ocp.args.PyTreeRestore()
+        request = tree_files.as_requests(tree)
+        restore_args = ocp.checkpoint_utils.construct_restore_args(request)
+        return ocp.args.PyTreeRestore(item=request, restore_args=restore_args)
 
     def __kd_ocp_restore_post__(self, value: Any) -> Any:
         if fields_of(self) is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 from kauldron import kontext
@@ -12,10 +13,13 @@ from kauldron.ckpts import structure
 from kauldron.ckpts.init_transforms import InitTransform
 from kauldron.ckpts.structure import LeafPath
 from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.konfig.qualnames import did_you_mean
 from kauldron.utils import status
 from kauldron.utils.error_context import error_prefix
 
 _T = TypeVar("_T")
+_OPTIMIZER = ("opt_state",)
+_MOST_SUBTREES = 8
 
 
 class WeightSource(Protocol):
@@ -50,7 +54,7 @@ class MappedLoader(InitTransform):
       new_to_old: From path in the new state to path in the source (`""` for all of it).
         Paths below `opt_state` are loaded after the optimizer was initialised.
       ignore_model_keys: Patterns of what may be missing in the source, and keeps its
-        initial value.
+        initial value then. To keep it in any case, leave it out of `new_to_old`.
       ignore_restored_keys: Patterns of what may be in the source only.
     """
 
@@ -84,13 +88,19 @@ class MappedLoader(InitTransform):
         """
 
     def transform(self, state: _T) -> _T:
-        entries = {n: o for n, o in self.new_to_old.items() if not _is_optimizer(n)}
-        return self._load(state, entries, is_continued=False)
+        return self._load(state, is_optimizer=False)
 
     def transform_after_optimizer(self, state: _T) -> _T:
-        entries = {n: o for n, o in self.new_to_old.items() if _is_optimizer(n)}
-        is_continued = len(entries) < len(self.new_to_old)
-        return self._load(state, entries, is_continued=is_continued)
+        return self._load(state, is_optimizer=True)
+
+    def find_mistakes(self, state: Any) -> Iterator[tuple[str, str]]:
+        for new in self.new_to_old:
+            try:
+                kontext.get_by_path(state, new)
+            except KeyError as error:
+                yield "", f"`new_to_old` has {new!r}: {error}"
+        for message in self._useless_patterns(structure.flatten(state)):
+            yield "", message
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -101,72 +111,200 @@ class MappedLoader(InitTransform):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _load(self, state: Any, entries: Mapping[str, str], is_continued: bool) -> Any:
-        if not entries:
+    def _load(self, state: Any, *, is_optimizer: bool) -> Any:
+        names = [n for n in self.new_to_old if _is_optimizer(n) == is_optimizer]
+        if not names:
             return state
-        source = self._open(is_continued=is_continued)
+        is_all = len(names) == len(self.new_to_old)
+        source = self._open(is_continued=is_optimizer and not is_all)
         leaves, stored = structure.flatten(state), structure.flatten(source.tree)
-        new_to_old: dict[LeafPath, LeafPath] = {}
-        for new, old in entries.items():
+        for new in names:
             kontext.get_by_path(state, new)  # says what there is instead
-            _check_exists(structure.parse(old), source, stored)
-            new_to_old |= self._match(new, old, leaves, stored, source.name)
-        # One old leaf may go to several places.
-        loaded: dict[LeafPath, Any] = {}
-        todo = dict(new_to_old)
-        while todo:
-            batch = {old: new for new, old in todo.items()}
-            with error_prefix(f"Loading {source.name} failed: "):
-                values = source.read({old: leaves[new] for old, new in batch.items()})
-            loaded |= {new: values[old] for old, new in batch.items()}
-            todo = {new: old for new, old in todo.items() if new not in loaded}
-        status.log(f"Loaded {len(loaded)} arrays from {source.name}")
+            _check_exists(structure.parse(self.new_to_old[new]), source, stored)
+        is_last = is_optimizer or is_all  # all that patterns can match is there
+        if is_last and (mistakes := list(self._useless_patterns(leaves))):
+            raise ValueError("\n".join(mistakes))
+        entries = {n: self._entry(n, leaves, stored) for n in self.new_to_old}
+        for new in names:
+            self._check_fits(entries[new], source.name)
+        if is_last:
+            self._warn_about_patterns(entries.values(), source.name)
+        new_to_old = {
+            entry.new + path: entry.old + path
+            for entry in map(entries.__getitem__, names)
+            for path in entry.on_both
+        }
+        loaded = _read(source, new_to_old, leaves)
+        log = status.log if loaded or not stored else status.log_warning
+        log(self._report(leaves, stored, new_to_old, source.name, is_optimizer))
         return structure.with_leaves(state, loaded)
 
-    def _match(
-        self,
-        new: str,
-        old: str,
-        leaves: Mapping[LeafPath, Any],
-        stored: Mapping[LeafPath, Any],
-        source: str,
-    ) -> dict[LeafPath, LeafPath]:
-        """From leaf of the state to leaf of the source, for one entry."""
-        new_root, old_root = structure.parse(new), structure.parse(old)
-        here, there = _below(leaves, new_root), _below(stored, old_root)
-        only_here = [p for p in here if p not in there]
-        only_there = [p for p in there if p not in here]
-        both = [p for p in here if p in there]
+    def _entry(
+        self, new: str, leaves: Mapping[LeafPath, Any], stored: Mapping[LeafPath, Any]
+    ) -> _Entry:
+        new_root, old_root = structure.parse(new), structure.parse(self.new_to_old[new])
+        return _Entry(
+            new_root, old_root, _below(leaves, new_root), _below(stored, old_root)
+        )
+
+    def _check_fits(self, entry: _Entry, source: str) -> None:
         problems = _complaints(
             "Only in the model (allow with `ignore_model_keys`)",
-            new_root,
-            only_here,
+            entry.new,
+            entry.only_here,
             self.ignore_model_keys,
         )
         problems += _complaints(
             f"Only in {source} (allow with `ignore_restored_keys`)",
-            old_root,
-            only_there,
+            entry.old,
+            entry.only_there,
             self.ignore_restored_keys,
         )
         problems += structure.conflicts(
-            (new_root + p, here[p], old_root + p, there[p]) for p in both
+            (entry.new + p, entry.here[p], entry.old + p, entry.there[p])
+            for p in entry.on_both
         )
         if problems:
+            new, old = structure.show(entry.new), structure.show(entry.old)
             raise structure.StructureMismatch(
                 f"{old or 'all'!r} of {source} does not fit {new!r}.{problems}"
             )
-        return {new_root + p: old_root + p for p in both}
+
+    #
+    # Patterns without effect
+    #
+
+    def _useless_patterns(self, leaves: Mapping[LeafPath, Any]) -> Iterator[str]:
+        """What to tell about patterns that stand for nothing in the model."""
+        roots = [structure.parse(new) for new in self.new_to_old]
+        sides = [(root, _below(leaves, root)) for root in roots]
+        for glob in self.ignore_model_keys:
+            if not any(_matching(glob, *side) for side in sides):
+                yield (
+                    f"`ignore_model_keys` has {glob!r}, which matches nothing in the "
+                    f"model.{_hint(glob, sides)}"
+                )
+
+    def _warn_about_patterns(self, entries: Collection[_Entry], source: str) -> None:
+        """Tell about patterns that allow nothing which had to be allowed."""
+        for glob in self.ignore_model_keys:
+            if not any(_matching(glob, e.new, e.only_here) for e in entries):
+                status.log_warning(
+                    f"`ignore_model_keys` has {glob!r}, but {source} has all arrays that "
+                    "it matches: they are loaded. To keep their initial values, leave "
+                    "them out of `new_to_old`."
+                )
+        for glob in self.ignore_restored_keys:
+            if any(_matching(glob, e.old, e.only_there) for e in entries):
+                continue
+            sides = [(e.old, e.there) for e in entries]
+            if any(_matching(glob, *side) for side in sides):
+                text = "but the model has all arrays that it matches: they are loaded."
+            else:
+                text = f"which matches nothing in {source}.{_hint(glob, sides)}"
+            status.log_warning(f"`ignore_restored_keys` has {glob!r}, {text}")
+
+    def _report(
+        self,
+        leaves: Iterable[LeafPath],
+        stored: Iterable[LeafPath],
+        new_to_old: Mapping[LeafPath, LeafPath],
+        source: str,
+        is_optimizer: bool,
+    ) -> str:
+        """What was loaded, what of the model was not, and what of the source was not."""
+        optimizer_roots = [
+            structure.parse(old)
+            for new, old in self.new_to_old.items()
+            if _is_optimizer(new)
+        ]
+        used = set(new_to_old.values())
+        here = {
+            path: "loaded" if path in new_to_old else "kept"
+            for path in leaves
+            if (path[:1] == _OPTIMIZER) == is_optimizer
+            and (path in new_to_old or len(path) > 1)  # nobody misses the step
+        }
+        there = {
+            path: "loaded" if path in used else "skipped"
+            for path in stored
+            if any(_is_below(path, root) for root in optimizer_roots) == is_optimizer
+        }
+        totals = collections.Counter([*here.values(), *there.values()])
+        lines = [
+            f"Loaded {len(new_to_old)} arrays from {source} "
+            f"(kept their values: {totals['kept']}, skipped: {totals['skipped']}):"
+        ]
+        for root, counts in structure.by_subtree(here, most=_MOST_SUBTREES).items():
+            numbers = [f"{counts[k]} {k}" for k in ("loaded", "kept") if counts[k]]
+            lines.append(f"  {structure.show(root)}: {', '.join(numbers)}")
+        skipped = [
+            f"{structure.show(root)} ({counts['skipped']})"
+            for root, counts in structure.by_subtree(there, most=_MOST_SUBTREES).items()
+            if counts["skipped"]
+        ]
+        if skipped:
+            lines.append(f"  skipped: {_enumerate(skipped)}")
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """An entry of `new_to_old`.
+
+    Attributes:
+      new: Path in the state.
+      old: Path in the source.
+      here: Leaves of the state, by the path below `new`.
+      there: Leaves of the source, by the path below `old`.
+    """
+
+    new: LeafPath
+    old: LeafPath
+    here: Mapping[LeafPath, Any]
+    there: Mapping[LeafPath, Any]
+
+    @property
+    def only_here(self) -> list[LeafPath]:
+        return [path for path in self.here if path not in self.there]
+
+    @property
+    def only_there(self) -> list[LeafPath]:
+        return [path for path in self.there if path not in self.here]
+
+    @property
+    def on_both(self) -> list[LeafPath]:
+        return [path for path in self.here if path in self.there]
+
+
+def _read(
+    source: WeightSource,
+    new_to_old: Mapping[LeafPath, LeafPath],
+    leaves: Mapping[LeafPath, Any],
+) -> dict[LeafPath, Any]:
+    """Read leaves of the source; one of them may go to several places."""
+    loaded: dict[LeafPath, Any] = {}
+    todo = dict(new_to_old)
+    while todo:
+        batch = {old: new for new, old in todo.items()}
+        with error_prefix(f"Loading {source.name} failed: "):
+            values = source.read({old: leaves[new] for old, new in batch.items()})
+        loaded |= {new: values[old] for old, new in batch.items()}
+        todo = {new: old for new, old in todo.items() if new not in loaded}
+    return loaded
 
 
 def _is_optimizer(path: str) -> bool:
-    return structure.parse(path)[:1] == ("opt_state",)
+    return structure.parse(path)[:1] == _OPTIMIZER
+
+
+def _is_below(path: LeafPath, root: LeafPath) -> bool:
+    return path[: len(root)] == root
 
 
 def _below(leaves: Mapping[LeafPath, Any], root: LeafPath) -> dict[LeafPath, Any]:
     """The leaves at or under a path, by the path relative to it."""
-    size = len(root)
-    return {p[size:]: leaf for p, leaf in leaves.items() if p[:size] == root}
+    return {p[len(root) :]: leaf for p, leaf in leaves.items() if _is_below(p, root)}
 
 
 def _check_exists(
@@ -189,13 +327,33 @@ def _check_exists(
 def _complaints(
     title: str, root: LeafPath, paths: list[LeafPath], globs: tuple[str, ...]
 ) -> str:
-    unexpected = [
-        structure.show(root + path)
-        for path in paths
-        if not any(
-            structure.matches(candidate, glob)
-            for glob in globs
-            for candidate in (path, root + path)
-        )
-    ]
+    allowed = {path for glob in globs for path in _matching(glob, root, paths)}
+    unexpected = [structure.show(root + path) for path in paths if path not in allowed]
     return structure.listing(title, unexpected)
+
+
+def _matching(glob: str, root: LeafPath, paths: Iterable[LeafPath]) -> list[LeafPath]:
+    """Those of the paths below an entry that a pattern stands for."""
+    return [
+        path
+        for path in paths
+        if structure.matches(path, glob) or structure.matches(root + path, glob)
+    ]
+
+
+def _hint(glob: str, sides: Sequence[tuple[LeafPath, Mapping[LeafPath, Any]]]) -> str:
+    """What the author of a pattern that matches nothing may have meant."""
+    paths = {p for root, below in sides for path in below for p in (path, root + path)}
+    parents = {path[:length] for path in paths for length in range(1, len(path))}
+    if any(structure.matches(path, glob) for path in parents):
+        return f" For all that is below it, write {f'{glob}.**'!r}."
+    names = {part for path in paths for part in path}
+    unknown = [name for name in structure.literal_parts(glob) if name not in names]
+    close = "".join(did_you_mean(name, names, count=1) for name in unknown)
+    tops = {structure.show(root + p[:1]) for root, below in sides for p in below}
+    return f"{close} There is: {_enumerate(sorted(tops))}."
+
+
+def _enumerate(names: list[str]) -> str:
+    more = len(names) - _MOST_SUBTREES
+    return ", ".join(names[:_MOST_SUBTREES]) + (f" and {more} more" if more > 0 else "")

@@ -17,6 +17,7 @@ from kauldron.utils import status
 from kauldron.utils.error_context import error_prefix
 
 _T = TypeVar("_T")
+_TREE_HANDLERS = ("PyTreeCheckpointHandler", "StandardCheckpointHandler")
 
 
 def restore_item(item: _T, folder: epath.Path, *, donate: bool) -> _T:
@@ -111,9 +112,12 @@ def _is_of_another_kind(part: Any, name: str, written_by: str | None) -> bool:
     """
     if name == items.DEFAULT_ITEM_NAME or not written_by:
         return False
+    written_by = written_by.rpartition(".")[2]
+    if isinstance(part, items.StandardCheckpointItem):
+        return written_by not in _TREE_HANDLERS
     handler = part.__kd_ocp_handlers__()
     handler.close()
-    return written_by.rpartition(".")[2] != type(handler).__name__
+    return written_by != type(handler).__name__
 
 
 def _read(part: Any, folder: epath.Path) -> Any:

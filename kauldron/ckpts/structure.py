@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-from kauldron import kontext
+from kauldron import kontext, path_grammar
 
 LeafPath: TypeAlias = tuple[str, ...]
 """Names from the root to a leaf. Fields, dict keys and indices are all texts, so that
@@ -52,6 +53,12 @@ def parse_glob(glob: str) -> kontext.GlobPath:
     return kontext.GlobPath(*(_as_index(part) for part in parts))
 
 
+def literal_parts(glob: str) -> list[str]:
+    """The names in a pattern, without its wildcards."""
+    parts = kontext.GlobPath.from_str(glob).parts
+    return [str(part) for part in parts if not isinstance(part, path_grammar.Wildcard)]
+
+
 def matches(path: LeafPath, glob: str) -> bool:
     """Whether a path is one that a pattern stands for."""
     return kontext.path_matches(_as_kontext(path), parse_glob(glob))
@@ -61,6 +68,36 @@ def closest(path: LeafPath, known: Iterable[LeafPath]) -> list[str]:
     """Names that the author of `path` may have meant: known ones and their parents."""
     parents = {name[:length] for name in known for length in range(1, len(name) + 1)}
     return difflib.get_close_matches(show(path), map(show, parents), n=3)
+
+
+def by_subtree(
+    kinds: Mapping[LeafPath, str], *, most: int
+) -> dict[LeafPath, Counter[str]]:
+    """Count the kinds of leaves, below as few paths as tell them apart.
+
+    Example:
+      >>> kinds = {"a.x": "new", "a.y": "new", "b.x": "new", "b.z": "old"}
+      >>> found = by_subtree({parse(p): kinds[p] for p in kinds}, most=10)
+      >>> {show(path): dict(counts) for path, counts in found.items()}
+      {'a': {'new': 2}, 'b.x': {'new': 1}, 'b.z': {'old': 1}}
+
+    Args:
+      kinds: The kind of each leaf.
+      most: How many paths there may be, unless the tree has more at its top: what
+        would need more is not split.
+    """
+    found: dict[LeafPath, list[LeafPath]] = {(): list(kinds)}
+    while True:
+        parts: dict[LeafPath, list[LeafPath]] = {}
+        for root, paths in found.items():
+            is_split = not root or len({kinds[path] for path in paths}) > 1
+            for path in paths:
+                part = path[: len(root) + 1] if is_split else root
+                parts.setdefault(part, []).append(path)
+        if parts.keys() == found.keys() or (len(parts) > most and () not in found):
+            break
+        found = parts
+    return {root: Counter(map(kinds.__getitem__, p)) for root, p in found.items()}
 
 
 def stored_shape(leaf: Any) -> tuple[int, ...]:

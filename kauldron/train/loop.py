@@ -202,7 +202,10 @@ class _Run:
                 metrics=start.best_metrics(evaluated or {}, self.log, self.step)
                 if getattr(checkpointer, "tracks_metrics", False)
                 else None,
-                custom_metadata={"evals_pending": evals_pending},
+                custom_metadata={
+                    "evals_pending": evals_pending,
+                    "interrupted": evaluated is None,
+                },
             )
 
     def _leave_if_asked(self) -> None:

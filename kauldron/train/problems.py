@@ -61,12 +61,13 @@ def _datasets(trainer: Trainer) -> Iterator[tuple[str, Any]]:
                 yield f"evals.{name}.{field.name}", dataset
 
 
-def _optimizer_problems(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
+def check_optimizer(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
     """Optimizers that would do something else than was meant."""
     # One for each loss: `kd.contrib.train.multi_optimizer`.
     several = getattr(trainer.optimizer, "loss_to_optimizer", None)
     if several is None:
-        if trainer.optimizer is None or type(trainer.trainstep)._step is not _STEP:
+        is_plain = type(trainer.trainstep)._step is TrainStep._step
+        if trainer.optimizer is None or not is_plain:
             return  # it may do with updates what it likes
         several = {"": trainer.optimizer}
     for name, optimizer in several.items():
@@ -75,13 +76,18 @@ def _optimizer_problems(trainer: Trainer, state: TrainState) -> Iterator[Problem
             yield Problem(path, mistake.message, is_error=mistake.is_error)
 
 
-_STEP = TrainStep._step
+def check_init_transform(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
+    """Loaders may name parts that the model does not have."""
+    for path, message in trainer.init_transform.find_mistakes(state):
+        yield Problem(f"init_transform.{path}".rstrip("."), message)
+
 
 CHECKS: list[Callable[[Trainer], Iterator[Problem]]] = [
     check_batch_sizes,
 ]
 STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterator[Problem]]] = [
-    _optimizer_problems,
+    check_optimizer,
+    check_init_transform,
 ]
 
 

@@ -3,6 +3,8 @@
 import json
 import logging
 import math
+import os
+import signal
 
 import jax.numpy as jnp
 import numpy as np
@@ -237,3 +239,25 @@ def test_trainer_warns_if_evaluations_and_saves_never_meet(
 @pytest.mark.parametrize("run", [kd.evals.EveryNSteps(6), kd.evals.Once(10)])
 def test_trainer_does_not_warn_if_they_meet(tmp_path, run):
     _trainer(tmp_path, run, best_metric_path="my_eval.norm")
+
+
+class Stopping(kd.evals.EvaluatorBase):
+    """Presses Ctrl-C."""
+
+    def evaluate(self, state, step):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("stopped_at", [3, 4], ids=["at a saved step", "between them"])
+def test_interrupted_run_does_not_warn_of_the_metric(tmp_path, caplog, stopped_at):
+    trainer = _trainer(
+        tmp_path, kd.evals.EveryNSteps(4), best_metric_path="my_eval.losses.l2"
+    )
+    stopping = Stopping(run=kd.evals.Once(stopped_at))
+    trainer = trainer.replace(
+        evals={**trainer.evals, "stopping": stopping}, log_metrics_every=1
+    )
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert trainer.checkpointer.latest_step == stopped_at + 1
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]

@@ -89,3 +89,22 @@ def test_transforms_can_be_skipped_and_specs_do_not_need_them(tmp_path):
     trainer = make_trainer(tmp_path, init_transform=Failing())
     trainer.init_state(skip_transforms=True)
     assert trainer.state_specs.params["dense"]["bias"].shape == (2,)
+
+
+def test_mistakes_of_loaders_are_found_without_their_source(tmp_path):
+    def load(**kwargs):
+        return kd.ckpts.PartialKauldronLoader(workdir="nowhere", **kwargs)
+
+    transform = kd.ckpts.MultiTransform(
+        fine=load(ignore_model_keys=("dense.bias",)),
+        first=load(ignore_model_keys=("dens.**",)),
+        second=load(new_to_old={"params.dens": "params"}),
+    )
+    trainer = make_trainer(tmp_path, init_transform=transform)
+    found = kd.train.problems.find_with_state(trainer, trainer.state_specs)
+    first, second = map(str, found)
+    assert first.startswith("cfg.init_transform.first: `ignore_model_keys` has 'dens")
+    assert second.startswith(
+        "cfg.init_transform.second: `new_to_old` has 'params.dens'"
+    )
+    assert "Did you mean 'dense'" in first and "Did you mean 'dense'" in second

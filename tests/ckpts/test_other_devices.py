@@ -53,6 +53,57 @@ TRAIN = """
 """
 
 
+SAVE = """
+    import sys
+    import jax, numpy as np, orbax.checkpoint as ocp
+    from jax.sharding import NamedSharding, PartitionSpec as P
+    from tests.ckpts.states import assert_equal, make_checkpointer, make_state
+
+    mesh = jax.make_mesh((4, 2), ("x", "y"))
+
+    def put(array, *spec):
+        return jax.device_put(array, NamedSharding(mesh, P(*spec)))
+
+    def raw(array):
+        is_key = jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+        return jax.random.key_data(array) if is_key else array
+
+    state = jax.tree.map(put, make_state(3, features=8))  # a copy on every device
+    collections = {
+        "partly": put(np.arange(64.0).reshape(16, 4), "x"),  # two copies of each part
+        "key": put(jax.random.key(7)),
+    }
+    state = state.replace(collections=collections)
+    compilations = []
+
+    def note(event, duration, **about):
+        if "backend_compile" in event:
+            compilations.append(about)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    jax.jit(lambda x: x + 1)(np.zeros(3))
+    assert compilations  # they are noticed
+    compilations.clear()
+    checkpointer = make_checkpointer(sys.argv[1])
+    assert checkpointer.save(state, step=3)
+    checkpointer.close()
+    restored = checkpointer.restore(state, donate=False)
+    assert not compilations, compilations
+    assert_equal(jax.tree.map(raw, restored), jax.tree.map(raw, state))
+
+    folder = checkpointer.folder / "ckpt_3" / "default"
+    with ocp.StandardCheckpointer() as plain:
+        loaded = plain.restore(folder)
+    assert loaded["params"]["dense"]["kernel"].sharding.is_fully_replicated
+    assert_equal(loaded["params"], state.params)
+    assert loaded["collections"]["key"] == state.collections["key"]
+"""
+
+
+def test_saving_and_restoring_replicated_arrays_compiles_nothing(tmp_path):
+    run_python(SAVE, tmp_path, device_count=8)
+
+
 @pytest.mark.slow
 def test_training_moves_from_eight_devices_to_one_and_to_two(tmp_path):
     moved, whole = tmp_path / "moved", tmp_path / "whole"

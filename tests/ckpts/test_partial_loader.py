@@ -1,6 +1,7 @@
 """Parts of another run's checkpoint, under other names."""
 
 import json
+import logging
 
 import jax
 import jax.numpy as jnp
@@ -177,6 +178,134 @@ def test_pattern_that_matches_only_some_is_not_enough(nested):
     with pytest.raises(ValueError, match=r"layers\[2\]\.w") as error:
         loader.transform(state)
     assert "layers[1]" not in str(error.value)
+
+
+HEAD = {"kernel": jnp.zeros((2, 5))}
+NORM = {"scale": jnp.zeros(2)}
+
+
+@pytest.mark.parametrize(
+    "glob, hint",
+    [
+        ("haed.**", r"Did you mean 'head'\? There is: params\.encoder, params\.head\."),
+        ("params.haed.kernel", "Did you mean 'head'"),
+        ("**.kernle", "Did you mean 'kernel'"),
+        ("head", r"write 'head\.\*\*'"),
+        ("step", r"There is: params\.encoder, params\.head\."),
+    ],
+)
+def test_pattern_that_matches_nothing_in_the_model_is_refused(nested, glob, hint):
+    state = _state({"encoder": {"norm": NORM}, "head": HEAD})
+    loader = _loader(
+        nested,
+        new_to_old={"params": "params"},
+        ignore_model_keys=(glob,),
+        ignore_restored_keys=("encoder.layers.**",),
+    )
+    with pytest.raises(ValueError, match=f"matches nothing in the model.*{hint}"):
+        loader.transform(state)
+    ((path, message),) = loader.find_mistakes(state)
+    assert path == "" and repr(glob) in message
+
+
+def test_pattern_may_be_for_the_optimizer_alone(nested):
+    params = {"encoder": {"norm": NORM}, "head": HEAD}
+    state = _state(params)
+    names = {"params.head": "params.head", "opt_state[0]": "opt_state[0]"}
+    loader = _loader(
+        nested,
+        new_to_old=names,
+        ignore_model_keys=("nu.extra",),
+        ignore_restored_keys=("**.layers.**",),
+    )
+    state = loader.transform(state)
+    opt_state = optax.adam(1.0).init(params)
+    extra = opt_state[0]._replace(nu={**params, "extra": jnp.ones(1)})
+    loaded = loader.transform_after_optimizer(
+        state.replace(opt_state=(extra, *opt_state[1:]))
+    )
+    assert loaded.opt_state[0].nu["extra"] == 1
+    with pytest.raises(ValueError, match=r"'nu\.extra', which matches nothing"):
+        loader.transform_after_optimizer(state.replace(opt_state=opt_state))
+
+
+@pytest.mark.parametrize(
+    "option, glob, text",
+    [
+        ("ignore_model_keys", "head.**", "leave them out of `new_to_old`"),
+        ("ignore_restored_keys", "head.**", "the model has all arrays that it matches"),
+        ("ignore_restored_keys", "haed.**", "Did you mean 'head'"),
+    ],
+)
+def test_pattern_that_allows_nothing_is_warned_about(
+    nested, caplog, option, glob, text
+):
+    state = _state({"head": HEAD})
+    names = {"params.head": "params.head"}
+    with caplog.at_level(logging.WARNING, "kauldron"):
+        _loader(nested, new_to_old=names).transform(state)
+        assert not caplog.records
+        patterns = {option: (f"params.{glob}",)}
+        _loader(nested, new_to_old=names, **patterns).transform(state)
+    (record,) = caplog.records
+    assert f"`{option}` has 'params.{glob}'" in record.message
+    assert text in record.message
+
+
+def test_report_says_by_subtree_what_was_loaded_kept_and_skipped(nested, caplog):
+    layers = [{"w": jnp.zeros(2), "new": jnp.zeros(1)} for _ in range(3)]
+    state = _state({"encoder": {"layers": layers, "norm": NORM}, "top": NORM})
+    loader = _loader(
+        nested,
+        new_to_old={"params.encoder": "params.encoder"},
+        ignore_model_keys=("**.new",),
+    )
+    with caplog.at_level(logging.INFO, "kauldron"):
+        loader.transform(state.replace(collections={"stats": NORM}))
+    (record,) = caplog.records
+    first, *lines = record.message.splitlines()
+    assert first.startswith("Loaded 4 arrays from ")
+    assert first.endswith("ckpt_9 (kept their values: 5, skipped: 13):")
+    assert lines == [
+        "  params.encoder.layers[0]: 1 loaded, 1 kept",
+        "  params.encoder.layers[1]: 1 loaded, 1 kept",
+        "  params.encoder.layers[2]: 1 loaded, 1 kept",
+        "  params.encoder.norm: 1 loaded",
+        "  params.top: 1 kept",
+        "  collections: 1 kept",
+        "  skipped: opt_state (11), params.head (1), step (1)",
+    ]
+
+
+def test_report_of_a_large_model_is_short(nested, caplog):
+    def blocks(count):
+        return {
+            f"block_{i}": {"w": jnp.zeros(2), "v": jnp.zeros(2)} for i in range(count)
+        }
+
+    state = _state({f"part_{i}": blocks(20) for i in range(40)})
+    names = {
+        f"params.part_{i}.block_{j}.w": "params.encoder.norm.scale"
+        for i in range(3)
+        for j in range(20)
+    }
+    with caplog.at_level(logging.INFO, "kauldron"):
+        _loader(nested, new_to_old=names).transform(state)
+    (record,) = caplog.records
+    assert "params: 60 loaded, 1540 kept" in record.message
+    assert len(record.message.splitlines()) <= 12
+
+
+def test_loading_nothing_is_a_warning(nested, caplog):
+    loader = _loader(
+        nested,
+        new_to_old={"params": "params.encoder"},
+        ignore_model_keys=("**",),
+        ignore_restored_keys=("**",),
+    )
+    loader.transform(_state({"other": HEAD}))
+    (record,) = (r for r in caplog.records if r.levelno == logging.WARNING)
+    assert record.message.startswith("Loaded 0 arrays")
 
 
 @pytest.mark.parametrize(

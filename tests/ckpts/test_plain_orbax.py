@@ -1,6 +1,7 @@
 """Checkpoints are orbax's: read with plain orbax, and written by it."""
 
 import json
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from orbax.checkpoint import v1
 
 from kauldron import kd
+from kauldron.ckpts.items import TopLevelCheckpointItem
 from kauldron.train.checkpoint_state import CheckpointState
 from kauldron.utils import chrono
 from tests.ckpts.states import (
@@ -46,6 +48,8 @@ def test_our_folder_is_listed_by_the_manager_of_orbax(tmp_path):
     options = ocp.CheckpointManagerOptions(step_prefix="ckpt", read_only=True)
     with ocp.CheckpointManager(tmp_path / "checkpoints", options=options) as manager:
         assert list(manager.all_steps()) == [1, 2]
+        restored = manager.restore(2, args=ocp.args.StandardRestore())
+        assert_equal(restored["params"], make_state(2).params)
 
 
 def test_layout_on_disk(tmp_path):
@@ -106,6 +110,23 @@ def test_workdirs_written_by_the_manager_of_orbax_are_read(tmp_path):
     both = checkpointer.restore(CheckpointState(make_state(), now, _JsonIterator()))
     assert_equal(both.train_state, make_state(5))
     assert both.timer._global_total_time == 77.0 and both.timer.batch_size == 8
+
+
+class _Two(NamedTuple("_Two", [("a", Any), ("b", Any)]), TopLevelCheckpointItem):
+    DEFAULT_ITEM = "a"
+
+
+def test_their_trees_are_read_under_any_name(tmp_path):
+    folder = tmp_path / "checkpoints"
+    options = ocp.CheckpointManagerOptions(step_prefix="ckpt")
+    with ocp.CheckpointManager(folder, options=options) as manager:
+        trees = {
+            name: ocp.args.StandardSave(_fields(make_state(step)))
+            for name, step in (("default", 2), ("b", 7))
+        }
+        manager.save(2, args=ocp.args.Composite(**trees))
+    restored = make_checkpointer(tmp_path).restore(_Two(make_state(), make_state()))
+    assert_equal(restored, _Two(make_state(2), make_state(7)))
 
 
 def test_their_metrics_are_ranked(tmp_path):

@@ -142,6 +142,14 @@ def test_what_is_no_item_is_refused_with_the_way_out(tmp_path):
         make_checkpointer(tmp_path).save({"a": 1}, step=0)
 
 
+def test_leaf_that_is_no_number_is_named(tmp_path):
+    state = kd.train.TrainState(step=1, params={"a": [jnp.ones(2), "text"]})
+    checkpointer = make_checkpointer(tmp_path)
+    with pytest.raises(ValueError, match=r"params\.a\[1\] has the type str, and"):
+        checkpointer.save(state, step=1)
+    assert checkpointer.all_steps == []
+
+
 def test_folders_have_the_asked_permissions(tmp_path):
     checkpointer = make_checkpointer(tmp_path, file_mode=0o750)
     save_steps(checkpointer, [0])

@@ -29,7 +29,8 @@ WORKER = """
         return jax.make_array_from_callback(value.shape, sharding, lambda i: value[i])
 
     def state(step):
-        params = {"w": put(values(step), P("x")), "b": put(np.ones(3), P())}
+        whole = np.random.default_rng(step).normal(size=(512, 512))
+        params = {"w": put(values(step), P("x")), "b": put(whole, P())}
         return kd.train.TrainState(step=put(np.asarray(step), P()), params=params)
 
     def check(restored, step):
@@ -47,6 +48,9 @@ WORKER = """
     multihost_utils.sync_global_devices("saved")
     check(checkpointer.restore(state(0)), 3)
     assert checkpointer.all_steps == [2, 3]
+    sizes = [p.stat().st_size for p in workdir.rglob("ckpt_3/default/**/*")]
+    array_bytes = 512 * 512 * 4
+    assert array_bytes // 2 < sum(sizes) < array_bytes * 1.5  # each is written once
 
     # A file that only the other process reads is damaged: both take the one before.
     multihost_utils.sync_global_devices("restored")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import struct
 
 import flax.linen as nn
@@ -122,6 +123,17 @@ def test_files_are_as_strict_as_checkpoints(file):
     state = _state({"kernel": jnp.zeros((2, 3)), "new": jnp.full(1, 4.0)})
     params = loader.transform(state).params
     assert params["new"][0] == 4 and params["kernel"][1, 2] == 5
+
+
+def test_files_report_what_was_loaded_too(file, caplog):
+    state = _state({"enc": {"kernel": jnp.zeros((2, 3)), "bias": jnp.zeros(3)}})
+    names = {"params.enc": "encoder.dense"}
+    with caplog.at_level(logging.INFO, "kauldron"):
+        kd.ckpts.SafetensorsLoader(path=file, new_to_old=names).transform(state)
+    (record,) = caplog.records
+    first, *lines = record.message.splitlines()
+    assert first == f"Loaded 2 arrays from {file} (kept their values: 0, skipped: 2):"
+    assert lines == ["  params: 2 loaded", "  skipped: head (1), layers (1)"]
 
 
 def test_missing_file_is_not_found(tmp_path):

@@ -1,0 +1,170 @@
+"""`trainer.train()` of a ViT-B/16 against a bare loop; how long it takes to initialise.
+
+Batches of 128 random pictures of 224 x 224, computed in bf16, parameters and Adam in fp32:
+the time goes into arithmetic. The limit is one jitted call per step, on a batch that is
+on the device.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from kauldron import kd, kontext
+
+
+class Block(nn.Module):
+    width: int
+    heads: int
+
+    @nn.compact
+    def __call__(self, x):
+        y = nn.LayerNorm(dtype=jnp.bfloat16)(x)
+        x = x + nn.MultiHeadDotProductAttention(self.heads, dtype=jnp.bfloat16)(y, y)
+        y = nn.LayerNorm(dtype=jnp.bfloat16)(x)
+        y = nn.gelu(nn.Dense(4 * self.width, dtype=jnp.bfloat16)(y))
+        return x + nn.Dense(self.width, dtype=jnp.bfloat16)(y)
+
+
+class ViT(nn.Module):
+    image: kontext.Key = kontext.REQUIRED
+    depth: int = 12
+    width: int = 768
+    heads: int = 12
+    patch: int = 16
+
+    @nn.compact
+    def __call__(self, image):
+        size = (self.patch, self.patch)
+        x = nn.Conv(self.width, size, size, dtype=jnp.bfloat16)(image)
+        x = x.reshape(len(x), -1, self.width)
+        token = self.param("token", nn.initializers.zeros, (1, 1, self.width))
+        token = jnp.broadcast_to(token, (len(x), 1, self.width)).astype(x.dtype)
+        x = jnp.concatenate([token, x], axis=1)
+        position = nn.initializers.normal(0.02)
+        x = x + self.param("position", position, (1, *x.shape[1:])).astype(x.dtype)
+        for _ in range(self.depth):
+            x = Block(self.width, self.heads)(x)
+        x = nn.LayerNorm(dtype=jnp.bfloat16)(x)[:, 0]
+        return nn.Dense(1000)(x)
+
+
+def make_trainer(model, images, labels, batch, steps):
+    return kd.train.Trainer(
+        workdir=tempfile.mkdtemp(),
+        train_ds=kd.data.py.Arrays(
+            {"image": images, "label": labels},
+            shuffle=True,
+            batch_size=batch,
+            transforms=[kd.data.ValueRange(key="image", vrange=(0, 1))],
+        ),
+        model=model,
+        train_losses={
+            "xent": kd.losses.SoftmaxCrossEntropyWithIntLabels(
+                logits="preds", labels="batch.label"
+            )
+        },
+        optimizer=optax.adam(1e-4),
+        num_train_steps=steps,
+        log_metrics_every=50,
+    )
+
+
+def train_seconds(make, steps):
+    """Seconds of `steps` steps: of a run with twice as many, less those of a short one."""
+    seconds = []
+    for count in (2 * steps, steps):
+        trainer = make(count)
+        start = time.perf_counter()
+        state, _ = trainer.train()
+        jax.block_until_ready(state)
+        seconds.append(time.perf_counter() - start)
+    return seconds[0] - seconds[1]
+
+
+def make_bare_loop(model, images, labels, batch):
+    optimizer = optax.adam(1e-4)
+    image = jnp.asarray(images[:batch])
+    label = jnp.asarray(labels[:batch])[:, 0]
+
+    def step(state, image):
+        def loss(params):
+            logits = model.apply(params, image.astype(jnp.float32) / 255)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
+
+        params, opt_state = state
+        grads = jax.grad(loss)(params)
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    step = jax.jit(step, donate_argnums=0)
+
+    def seconds(start_params, steps):
+        state = (start_params, optimizer.init(start_params))
+        for _ in range(3):
+            state = step(state, image)
+        jax.block_until_ready(state)
+        start = time.perf_counter()
+        for _ in range(steps):
+            state = step(state, image)
+        jax.block_until_ready(state)
+        return time.perf_counter() - start
+
+    return seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    if args.tiny:
+        model = ViT(image="batch.image", depth=2, width=32, heads=2)
+        batch, size, steps, rounds = 4, 32, 2, 1
+    else:
+        model = ViT(image="batch.image")
+        batch, size, steps, rounds = 128, 224, args.steps, args.rounds
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (4 * batch, size, size, 3), dtype=np.uint8)
+    labels = rng.integers(0, 1000, (4 * batch, 1), dtype=np.int32)
+
+    def make(count):
+        return make_trainer(model, images, labels, batch, count)
+
+    trainer = make(steps)
+    trainer.train_ds.element_spec  # noqa: B018, reads a record
+    start = time.perf_counter()
+    state = jax.block_until_ready(trainer.init_state())
+    init_seconds = time.perf_counter() - start
+    params = jax.tree.map(jnp.copy, {"params": state.params})
+    device = jax.devices()[0].device_kind
+    figure = {"name": "vit_gpu/init_seconds", "ours": round(init_seconds, 2)}
+    print(json.dumps(figure | {"unit": "s", "device": device, "goal": 15}))
+    bare_loop = make_bare_loop(model, images, labels, batch)
+    ours, limit = [], []
+    for _ in range(rounds):
+        ours.append(batch * steps / train_seconds(make, steps))
+        limit.append(batch * steps / bare_loop(jax.tree.map(jnp.copy, params), steps))
+    ours, limit = statistics.median(ours), statistics.median(limit)
+    figure = {
+        "name": "vit_gpu/images_per_second",
+        "ours": round(ours, 1),
+        "limit": round(limit, 1),
+        "ratio": round(ours / limit, 3),
+        "unit": "images/s",
+        "device": device,
+        "goal": 0.99,
+    }
+    print(json.dumps(figure))
+
+
+if __name__ == "__main__":
+    main()
