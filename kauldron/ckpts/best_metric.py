@@ -50,7 +50,10 @@ def warn_if_never_there(checkpointer: Checkpointer, trainer: Any) -> None:
     if name == _TRAIN:
         return
     evaluator = (getattr(trainer, "evals", None) or {}).get(name)
-    due = getattr(getattr(evaluator, "run", None), "should_eval_in_train", None)
+    run = getattr(evaluator, "run", None)
+    if getattr(run, "includes_last_step", False):
+        return  # the last step is saved as well
+    due = getattr(run, "should_eval_in_train", None)
     try:
         if due is not None and any(due(s) for s in _saved_steps(checkpointer, trainer)):
             return

@@ -87,9 +87,16 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
                 f"but training ends at step {last_step}."
             )
 
-    def maybe_eval(self, *, step: int, state: TrainState) -> Any:
-        """Evaluate if it is time to; errors say which evaluator and step."""
-        if not self.run.should_eval_in_train(step):
+    def maybe_eval(self, *, step: int, state: TrainState, is_last: bool = False) -> Any:
+        """Evaluate if it is time to; errors say which evaluator and step.
+
+        Args:
+          step: The number of updates that the state had.
+          state: The state.
+          is_last: Whether training ends here.
+        """
+        is_due = is_last and self.run.includes_last_step
+        if not is_due and not self.run.should_eval_in_train(step):
             return None
         with error_prefix(f"Evaluator {self.name} failed at step {step}: "):
             return self.evaluate(state, step)

@@ -18,9 +18,12 @@ class RunStrategy:
     Attributes:
       runs_at_end: Whether it runs in the training process, after the last step.
       runs_in_training: Whether it runs in the training process at all.
+      includes_last_step: Whether the last step of training is evaluated too, whatever
+        `should_eval_in_train` says: before it is saved, so that it can be the best.
     """
 
     runs_at_end: ClassVar[bool] = False
+    includes_last_step: ClassVar[bool] = False
     runs_in_training: ClassVar[bool] = True
 
     def should_eval_in_train(self, step: int) -> bool:
@@ -33,12 +36,17 @@ class RunStrategy:
 
 @dataclasses.dataclass(frozen=True)
 class AlongTrain(RunStrategy):
-    """In the training process, between steps. Subclass it for a rule of your own."""
+    """In the training process, between steps, and always after the last one.
+
+    Subclass it for a rule of your own.
+    """
+
+    includes_last_step: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True)
 class EveryNSteps(AlongTrain):
-    """Every `n` steps, step 0 included.
+    """Every `n` steps, step 0 included, and after the last one.
 
     Attributes:
       n: Steps between two evaluations.
@@ -66,6 +74,8 @@ class EveryNSteps(AlongTrain):
 @dataclasses.dataclass(frozen=True)
 class Once(AlongTrain):
     """Once, after `step` updates."""
+
+    includes_last_step: ClassVar[bool] = False
 
     step: int
 

@@ -163,12 +163,18 @@ class _Run:
     def _is_just_resumed(self) -> bool:
         return self.begin.is_resumed and self.step == self.begin.step
 
-    def _evaluate(self) -> dict[str, Any]:
-        due = {
-            name: evaluator
-            for name, evaluator in self.trainer.evals.items()
-            if evaluator.run.should_eval_in_train(self.step)
-        }
+    def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
+        """Run what is due at this step, and at the last one all that runs along.
+
+        Where the data ends without notice, what is due by its own rule has run before.
+        """
+        is_last = self.step == self.last_step
+        due = {}
+        for name, evaluator in self.trainer.evals.items():
+            is_regular = evaluator.run.should_eval_in_train(self.step)
+            is_extra = is_last and evaluator.run.includes_last_step and not is_regular
+            if is_extra or (is_regular and not at_data_end):
+                due[name] = evaluator
         if not due:
             return {}
         self._finish_steps()
@@ -179,7 +185,7 @@ class _Run:
                 try:
                     with preemption.watched(self.stop_request):
                         results[name] = evaluator.maybe_eval(
-                            step=self.step, state=self.state
+                            step=self.step, state=self.state, is_last=is_last
                         )
                 except preemption.StopRequested:
                     self._save_and_leave(evals_pending=True)
@@ -302,8 +308,10 @@ class _Run:
         """Stop here if the data decides how long to train; else it is too short."""
         if self.trainer.num_train_steps is None:
             self.last_step = self.step
+            is_new = not self._is_just_resumed()
+            evaluated = self._evaluate(at_data_end=True) if is_new else {}
             if self._should_save(is_last=True):
-                self._save()
+                self._save(evaluated)
             self.is_over = True
             return
         if start.is_real(self.trainer.checkpointer):

@@ -80,7 +80,8 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
 
 def _is_complete(trainer: Trainer, begin: Start, last_step: int | None) -> bool:
     if last_step is not None:
-        return begin.step >= last_step
+        is_evaluated = not begin.evals_pending
+        return begin.step > last_step or (begin.step == last_step and is_evaluated)
     # Data of unknown length: an earlier start has seen its end.
     marker = workdir_files.read_train_complete(trainer.workdir) or {}
     return begin.is_resumed and marker.get("step") == begin.step

@@ -76,6 +76,44 @@ def test_evaluators_run_at_their_steps_including_first_and_last(tmp_path):
     assert list(_points(tmp_path, "final")) == [10]
 
 
+def test_last_step_is_evaluated_once_whatever_the_interval(tmp_path):
+    class PowersOfTwo(kd.evals.AlongTrain):
+        def should_eval_in_train(self, step):
+            return step.bit_count() == 1
+
+    evals = {
+        "every": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4), num_batches=1),
+        "mine": kd.evals.Evaluator(run=PowersOfTwo(), num_batches=1),
+        "once": kd.evals.Evaluator(run=kd.evals.Once(3), num_batches=1),
+    }
+    changes = {"eval_ds": make_ds(), "evals": evals, "log_metrics_every": None}
+    make_trainer(tmp_path, num_train_steps=6, **changes).train()
+    assert list(_points(tmp_path, "every")) == [0, 4, 6]
+    assert list(_points(tmp_path, "mine")) == [1, 2, 4, 6]
+    assert list(_points(tmp_path, "once")) == [3]
+    # Continued later, it is not evaluated again.
+    make_trainer(tmp_path, num_train_steps=9, **changes).train()
+    lines = writers.read_scalars(tmp_path / "every")
+    assert [line["step"] for line in lines] == [0, 4, 6, 8, 9]
+
+
+def test_last_step_can_be_the_best(tmp_path):
+    """The loss falls, so that it is the best: it is known when the step is saved."""
+    trainer = make_trainer(
+        tmp_path,
+        num_train_steps=30,
+        eval_ds=make_ds(num_epochs=1),
+        evals={"val": kd.evals.Evaluator(run=kd.evals.EveryNSteps(20))},
+        checkpointer=kd.ckpts.Checkpointer(
+            save_interval_steps=20,
+            best_metric_path="val.losses.total",
+            best_mode="min",
+        ),
+    )
+    trainer.train()
+    assert trainer.checkpointer.best_step == 30
+
+
 def test_stop_after_steps_then_continuing_equals_an_uninterrupted_run(tmp_path):
     whole, _ = make_trainer(tmp_path / "whole", num_train_steps=11).train()
     half = make_trainer(tmp_path / "half", num_train_steps=11, stop_after_steps=6)

@@ -100,10 +100,11 @@ def _assert_continues(workdir, undisturbed):
     [
         # The second pass: the first one belongs to step 0.
         ({"eval_ds": EvalData(batch_size=16, asks_in_pass=2)}, 4),
+        ({"eval_ds": EvalData(batch_size=16, asks_in_pass=3)}, NUM_STEPS),
         ({"checkpointer": AsksWhileSaving(save_interval_steps=3)}, 4),
         ({"model": AsksWhileTracing(x="batch.x", rate=0.3)}, 0),
     ],
-    ids=["in an evaluation", "while saving", "while tracing"],
+    ids=["in an evaluation", "in the last evaluation", "while saving", "while tracing"],
 )
 def test_asked_at_an_awkward_moment(tmp_path, undisturbed, changes, step):
     trainer = _make(tmp_path, **changes, writer=kd.train.KDMetricWriter())

@@ -213,6 +213,18 @@ def test_data_of_unknown_length_decides_when_training_ends(tmp_path):
     assert _steps(tmp_path, "final") == [5]
 
 
+def test_step_at_which_data_of_unknown_length_ends_is_evaluated_once(tmp_path):
+    ds = make_ds(num_epochs=1)
+    evals = {
+        name: kd.evals.Evaluator(run=kd.evals.EveryNSteps(n), ds=ds)
+        for name, n in {"two": 2, "five": 5}.items()
+    }
+    for _ in range(2):  # the second finds a complete run
+        _stream_trainer(tmp_path, evals=evals).train()
+    assert _steps(tmp_path, "two") == [0, 2, 4, 5]
+    assert _steps(tmp_path, "five") == [0, 5]
+
+
 def test_data_that_ends_before_stop_after_steps_is_no_error(tmp_path):
     state, _ = _stream_trainer(tmp_path, stop_after_steps=99, checkpointer=None).train()
     assert int(state.step) == 5
