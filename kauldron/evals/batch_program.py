@@ -74,11 +74,34 @@ class BatchProgram:
         """
         is_first = np.bool_(merged is None)
         merged = self._nothing if merged is None else merged
-        return _measure(self, size, merged, is_first, np.int32(index), state, batches)
+        return self._measure(size, merged, is_first, np.int32(index), state, batches)
 
     def unpack(self, merged: Vectors) -> States:
         """What was merged, by name; waits for it."""
         return self._packing.unpack(jax.device_get(merged))
+
+    @functools.cached_property
+    def _measure(self) -> Any:
+        """Compiled; it belongs to this program, and goes with it."""
+        return jax.jit(self._measure_all, static_argnums=0)
+
+    def _measure_all(
+        self,
+        size: int,
+        vectors: Vectors,
+        is_first: Any,
+        index: Any,
+        state: TrainState,
+        batches: Any,
+    ) -> tuple[Vectors, States]:
+        body = functools.partial(self._measure_one, state=state)
+        carry = (self._packing.unpack(vectors), is_first, index)
+        if size == 1:
+            (merged, *_), host = body(carry, batches)
+        else:
+            (merged, *_), host = jax.lax.scan(body, carry, batches)
+        vectors = self._packing.pack(merged)
+        return kd_sharding.with_sharding_constraint(vectors, self._sharding), host
 
     def _measure_one(
         self, carry: Any, batch: Any, state: TrainState
@@ -92,26 +115,6 @@ class BatchProgram:
             _merge(merged, device),
         )
         return (merged, jnp.zeros_like(is_first), index + 1), host
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _measure(
-    program: BatchProgram,
-    size: int,
-    vectors: Vectors,
-    is_first: Any,
-    index: Any,
-    state: TrainState,
-    batches: Any,
-) -> tuple[Vectors, States]:
-    body = functools.partial(program._measure_one, state=state)
-    carry = (program._packing.unpack(vectors), is_first, index)
-    if size == 1:
-        (merged, *_), host = body(carry, batches)
-    else:
-        (merged, *_), host = jax.lax.scan(body, carry, batches)
-    vectors = program._packing.pack(merged)
-    return kd_sharding.with_sharding_constraint(vectors, program._sharding), host
 
 
 def _merge(mine: States, other: States) -> States:

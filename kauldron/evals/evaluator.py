@@ -226,9 +226,8 @@ class Evaluator(EvaluatorBase):
             summaries=self._measurable("summaries"),
         )
 
-    @functools.partial(jax.jit, static_argnames=("self",))
     def step(self, *, step_nr: Any, state: TrainState, batch: Any) -> AuxiliariesState:
-        """Measure one batch.
+        """Measure one batch; compiled.
 
         Args:
           step_nr: Index of the batch.
@@ -238,6 +237,16 @@ class Evaluator(EvaluatorBase):
         Returns:
           The states of losses, metrics and summaries.
         """
+        return self.compiled_step(step_nr=step_nr, state=state, batch=batch)
+
+    @functools.cached_property
+    def compiled_step(self) -> Any:
+        """What `step` calls; it belongs to this evaluator, and goes with it."""
+        return jax.jit(self._checked_and_sharded_step)
+
+    def _checked_and_sharded_step(
+        self, *, step_nr: Any, state: TrainState, batch: Any
+    ) -> AuxiliariesState:
         sharding = self.base_cfg.sharding
         error = None
         with sharding.set_global_mesh():

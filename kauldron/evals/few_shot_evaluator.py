@@ -139,8 +139,14 @@ class FewShotEvaluator(EvaluatorBase):
             arrays[""] = _check_labels(arrays[""], self.num_classes)
         return {key: _flatten(key, array) for key, array in arrays.items()}
 
-    @functools.partial(jax.jit, static_argnames=("self",))
-    def _features(self, step_nr: Any, state: TrainState, batch: Any) -> dict[str, Any]:
+    @functools.cached_property
+    def _features(self) -> Any:
+        """Compiled; it belongs to this evaluator, and goes with it."""
+        return jax.jit(self._compute_features)
+
+    def _compute_features(
+        self, step_nr: Any, state: TrainState, batch: Any
+    ) -> dict[str, Any]:
         with self.base_cfg.sharding.set_global_mesh():
             context = forward(
                 Context.from_state_and_batch(state=state, batch=batch),

@@ -165,8 +165,9 @@ def _one_batch(feed: Feed) -> Any:
 
 def _most_batches(evaluator: Evaluator, state: TrainState) -> int:
     batch = batch_specs(evaluator)
-    step: Any = type(evaluator).step
-    lowered = step.lower(evaluator, step_nr=np.int32(0), state=state, batch=batch)
+    lowered = evaluator.compiled_step.lower(
+        step_nr=np.int32(0), state=state, batch=batch
+    )
     measured = abstract_states(evaluator, state, batch)
     per_batch = step_cost.num_bytes(batch) + step_cost.num_bytes(measured)
     return step_cost.most_steps(lowered, bytes_per_step=per_batch)

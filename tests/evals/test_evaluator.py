@@ -1,7 +1,9 @@
 """One evaluation: what is measured, on which data, of which state."""
 
 import dataclasses
+import gc
 import warnings
+import weakref
 
 import flax.linen as nn
 import flax.struct
@@ -10,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.experimental import checkify
 
 from kauldron import kd, kontext
 from tests.evals.experiments import points, steps
@@ -460,3 +463,21 @@ def test_basic_eval_step_measures_the_same_and_warns(tmp_path):
 
 def test_collection_keys_can_be_imported():
     assert kd.evals.CollectionKeys(metrics=("a",)).metrics == ("a",)
+
+
+#
+# Memory
+#
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["grouped", "one by one"])
+def test_evaluator_and_its_data_go_when_nobody_needs_them(tmp_path, one_by_one):
+    checks = checkify.float_checks if one_by_one else frozenset()
+    evaluator, state = make(tmp_path, checkify_error_categories=checks)
+    for step in range(2):
+        evaluator.evaluate(state, step)
+    evaluator.step(step_nr=0, state=state, batch=evaluator.ds.first())
+    alive = [weakref.ref(evaluator), weakref.ref(evaluator.ds)]
+    del evaluator
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]

@@ -1,5 +1,8 @@
 """Linear classifiers on a few labelled examples per class."""
 
+import gc
+import weakref
+
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
@@ -197,3 +200,12 @@ def test_half_precision_features_are_fitted_in_double(tmp_path):
         features, labels, [(features, labels)], num_classes=2, l2_regs=(64,)
     )
     assert accuracy == [0.5]
+
+
+def test_evaluator_and_its_data_go_when_nobody_needs_them(tmp_path):
+    evaluator, state = make(tmp_path)
+    evaluator.evaluate(state, 0)
+    alive = [weakref.ref(evaluator), weakref.ref(evaluator.ds_train)]
+    del evaluator
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]
