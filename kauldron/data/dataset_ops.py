@@ -8,13 +8,22 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from kauldron.data import op_iterators
-from kauldron.data.array_spec import specs_of
-from kauldron.data.engine import record_tree
+from kauldron.data.array_spec import ArraySpec, specs_of
+from kauldron.data.drop_remainder import DropRemainder
+from kauldron.data.engine import record_tree, stacking
 from kauldron.data.iterable_dataset import IterableDataset
 from kauldron.data.iters.iterator import Iterator, as_iterator, wrap_like
 from kauldron.data.iters.non_checkpointable import NonCheckpointableIterator
 from kauldron.data.iters.py_grain_iterator import PyGrainIterator
+from kauldron.utils.batch_mask import (
+    BATCH_MASK,
+    UnmaskableError,
+    with_mask_of,
+    without_mask,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +51,12 @@ class DatasetOp(IterableDataset):
         parent = as_iterator(self.parent)
         return wrap_like(parent, source=self, iterator=self._wrap(parent))
 
+    def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
+        parent = self.parent.with_remainder(remainder)
+        return (
+            self if parent is self.parent else dataclasses.replace(self, parent=parent)
+        )
+
     @abc.abstractmethod
     def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
         """The iterator of this operation over one of the parent."""
@@ -49,7 +64,7 @@ class DatasetOp(IterableDataset):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MapDataset(DatasetOp):
-    """A function applied to each batch.
+    """A function applied to each batch. It does not see the mask of a padded batch.
 
     Attributes:
       parent: The data set.
@@ -67,10 +82,57 @@ class MapDataset(DatasetOp):
         return False  # the function may make batches
 
     def first(self) -> Any:
-        return self.map_fn(self.parent.first())
+        return self._apply(self.parent.first())
 
     def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
-        return op_iterators.MapIterator(iterator, self.map_fn)
+        return op_iterators.MapIterator(iterator, self._apply)
+
+    def _apply(self, batch: Any) -> Any:
+        return with_mask_of(batch, self.map_fn(without_mask(batch)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PadDataset(DatasetOp):
+    """Batches that are filled up to one size, with the mask of what is real.
+
+    Attributes:
+      parent: The data set.
+      size: Records of a batch on this process.
+    """
+
+    size: int
+
+    @property
+    def element_spec(self) -> Any:
+        spec = self.parent.element_spec
+        if not isinstance(spec, dict):
+            return spec
+        spec = record_tree.map_leaves(
+            lambda leaf: ArraySpec((self.size, *leaf.shape[1:]), leaf.dtype), spec
+        )
+        return {**spec, BATCH_MASK: ArraySpec((self.size,), bool)}
+
+    def first(self) -> Any:
+        return self._pad(self.parent.first())
+
+    def _wrap(self, iterator: Iterator) -> op_iterators.OpIterator:
+        return op_iterators.MapIterator(iterator, self._pad)
+
+    def _pad(self, batch: Any) -> Any:
+        sizes = {np.shape(leaf)[:1] for _, leaf in record_tree.leaves_with_paths(batch)}
+        if len(sizes) != 1 or sizes == {()}:
+            return batch  # nothing says how many records there are
+        ((real,),) = sizes
+        if real < self.size:
+            batch = stacking.pad_rows(batch, self.size)
+        if isinstance(batch, dict):
+            return {**batch, BATCH_MASK: np.arange(max(real, self.size)) < real}
+        if real < self.size:
+            raise UnmaskableError(
+                f"a batch that is a {type(batch).__name__} cannot carry the mask of its "
+                "filler: make the records dicts."
+            )
+        return batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

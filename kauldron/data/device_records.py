@@ -46,7 +46,7 @@ class DeviceRecords:
     _reorderings: Sequence[ReorderNode]
     _num_rows: int
     _steps: Sequence[Callable[[Any], Any]] = ()
-    _mask_key: str | None = None
+    _mask_names: Sequence[str] = ()
 
     @classmethod
     def of(cls, pipeline: Any) -> DeviceRecords | None:
@@ -93,8 +93,9 @@ class DeviceRecords:
         )
         for step in self._steps:
             batch = step(batch)
-        if self._mask_key:
-            batch = {**batch, self._mask_key: jnp.ones(rows.shape, bool)}
+        if self._mask_names:
+            all_real = jnp.ones(rows.shape, bool)
+            batch = {**batch, **dict.fromkeys(self._mask_names, all_real)}
         return batch
 
 
@@ -125,8 +126,10 @@ def _put(pipeline: StreamPipeline, *, may_be_large: bool) -> DeviceRecords:
         columns, steps = source.all_columns(), _traced(entries)
         if _num_bytes(columns) > room:
             raise _NotPossibleError("the records need too much memory")
+    spec = pipeline.element_spec
+    masks = [name for name in job.mask_names if isinstance(spec, dict)]
     return DeviceRecords(
-        _on_all_devices(columns), reorderings, source.length, steps, job.mask_key
+        _on_all_devices(columns), reorderings, source.length, steps, masks
     )
 
 

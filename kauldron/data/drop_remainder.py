@@ -31,3 +31,12 @@ class DropRemainder(enum.StrEnum):
             f"{value!r} is not a valid DropRemainder; use one of {legal}, True (drop) or"
             " False (keep)."
         )
+
+
+def remainder_of(ds: Any) -> DropRemainder | None:
+    """What data does with its last, smaller batch; `None` if it does not say."""
+    for name in ("batch_drop_remainder", "drop_remainder"):
+        if hasattr(ds, name):
+            return DropRemainder(getattr(ds, name))
+    parent = getattr(ds, "parent", None)
+    return None if parent is None else remainder_of(parent)

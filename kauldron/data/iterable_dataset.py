@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kauldron.data import dataset_ops
+    from kauldron.data.drop_remainder import DropRemainder
 
 
 class IterableDataset(abc.ABC):
@@ -42,6 +43,18 @@ class IterableDataset(abc.ABC):
             for batch in iterator:
                 return batch
         raise ValueError(f"{self!r} has no batch.")
+
+    def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
+        """The same data with another last batch, where there is a choice.
+
+        A batch that is filled up carries a mask that losses and metrics find by
+        themselves. What was read from disk is shared with the original.
+
+        Args:
+          remainder: What happens to the last, smaller batch.
+        """
+        del remainder
+        return self
 
     def map(self, map_fn: Callable[[Any], Any]) -> dataset_ops.MapDataset:
         """Apply a function to each batch."""

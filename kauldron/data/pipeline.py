@@ -10,6 +10,8 @@ import operator
 from typing import Any
 
 from kauldron.data.array_spec import specs_of
+from kauldron.data.dataset_ops import PadDataset
+from kauldron.data.drop_remainder import DropRemainder
 from kauldron.data.engine import stacking
 from kauldron.data.iterable_dataset import IterableDataset
 from kauldron.data.processes import BatchSize
@@ -80,6 +82,12 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
     def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The tree of one batch of this process, with `ArraySpec` in place of arrays."""
         return specs_of(self.first())
+
+    def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
+        """As of `IterableDataset`: smaller batches are kept as they come, or filled up."""
+        if remainder is not DropRemainder.PAD or not self.batch_size:
+            return self
+        return PadDataset(parent=self, size=self.host_batch_size or 0)
 
     def batches(self, start: int, count: int) -> Any:
         """Some batches stacked on a new leading axis.

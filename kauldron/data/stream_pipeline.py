@@ -19,9 +19,11 @@ from kauldron.data.engine.chunk import Chunk
 from kauldron.data.engine.entries import Entry, Kind
 from kauldron.data.engine.executors import Executor, InlineExecutor
 from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
+from kauldron.data.iterable_dataset import IterableDataset
 from kauldron.data.iters.py_grain_iterator import PyGrainIterator
 from kauldron.data.pipeline import Pipeline
 from kauldron.data.processes import current_share
+from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,10 +125,17 @@ class StreamPipeline(Pipeline):
         size, plan = job.plan.local_batch_size, job.plan
         if plan.remainder is DropRemainder.KEEP and plan.total is not None:
             size = min(size, plan.total)
-        if job.mask_key:
-            columns = job.with_mask(columns, 1, 1)
+        columns = job.with_masks(columns, 1, 1)
         return record_tree.map_leaves(
             lambda c: ArraySpec((size, *c.shape[1:]), c.dtype), columns
+        )
+
+    def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
+        return OtherRemainder(
+            parent=self,
+            remainder=remainder,
+            batch_size=self.batch_size,
+            seed=self.seed,
         )
 
     # ------------------------------------------------------------------------
@@ -215,6 +224,61 @@ class StreamPipeline(Pipeline):
         if endless:
             raise ValueError(message)
         warnings.warn(message, stacklevel=4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class OtherRemainder(StreamPipeline):
+    """The batches of another pipeline, except for the last one.
+
+    It reads through that pipeline, so that nothing is opened or kept twice.
+
+    Attributes:
+      parent: The pipeline.
+      remainder: What happens to the last, smaller batch.
+    """
+
+    parent: StreamPipeline
+    remainder: DropRemainder
+
+    @property
+    def num_epochs(self) -> int | None:
+        return getattr(self.parent, "num_epochs", 1)
+
+    def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
+        return self.parent.with_remainder(remainder)
+
+    def __iter__(self) -> PyGrainIterator:
+        job = self._job
+        if BATCH_MASK in job.mask_names and not isinstance(job.plan, SparsePlan):
+            self._check_that_masks_fit()
+        return super().__iter__()
+
+    def _check_that_masks_fit(self) -> None:
+        if not isinstance(self.element_spec, dict):
+            raise UnmaskableError(
+                f"The last batch of {self._name} would have to be filled up, but a "
+                f"{type(self.element_spec).__name__} cannot carry the mask of its "
+                "filler: make the records dicts."
+            )
+
+    def _make_job(self, share: Share) -> BatchJob:
+        job = self.parent._make_job(share)
+        plan = dataclasses.replace(job.plan, remainder=self.remainder)
+        return dataclasses.replace(job, plan=plan)
+
+    def _all_entries(self) -> Iterator[Entry]:
+        return self.parent._all_entries()
+
+    def _make_executor(self, job: BatchJob) -> Executor:
+        return self.parent._make_executor(job)
+
+    @property
+    def _name(self) -> str:
+        return self.parent._name
+
+    @property
+    def _max_skipped(self) -> int:
+        return self.parent._max_skipped
 
 
 def _inline_executor(job: BatchJob) -> Executor:

@@ -51,8 +51,9 @@ class AllReduceMean(State[MetricT]):
 
         Args:
           values: Loss of each element; summed in float32 (float64 stays with x64).
-          mask: Weights, broadcastable to the values. A value whose weight is 0 is
-            ignored, even if it is not finite.
+          mask: Weights, broadcastable to the values; if that is not possible, missing
+            dimensions are added at the end: `b` fits `b 1` and `b t`. A value whose
+            weight is 0 is ignored, even if it is not finite.
           weight: Weight of the whole loss.
           normalize_by: Divide by the sum of the `"mask"`, or by the number of
             `"values"`.
@@ -96,7 +97,7 @@ def _sums(values: Any, mask: Any, weight: Any, normalize_by: str) -> Any:
     values = as_real(values)
     count, rest = compensated_sum.count_pair(values.size, values.dtype)
     if mask is not None:
-        mask = _broadcast_mask(mask, values.shape).astype(values.dtype)
+        mask = broadcast_mask(mask, values.shape).astype(values.dtype)
         values = weighted(values, mask)
         if normalize_by == "mask":
             count, rest = mask.sum(), jnp.zeros_like(rest)
@@ -112,12 +113,24 @@ def check_normalize_by(normalize_by: str) -> None:
         )
 
 
-def _broadcast_mask(mask: Any, shape: tuple[int, ...]) -> jax.Array:
+def broadcast_mask(mask: Any, shape: tuple[int, ...]) -> jax.Array:
+    """The mask in the shape of the values.
+
+    Raises:
+      ValueError: If it does not fit, with both shapes.
+    """
     mask = jnp.asarray(mask)
+    for aligned in (mask.shape, mask.shape + (1,) * (len(shape) - mask.ndim)):
+        if _broadcasts_to(aligned, shape):
+            return jnp.broadcast_to(mask.reshape(aligned), shape)
+    raise ValueError(
+        f"The mask of shape {mask.shape} does not fit the loss values of shape {shape}:"
+        " it must be broadcastable to them, or have their first dimensions."
+    )
+
+
+def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     try:
-        return jnp.broadcast_to(mask, shape)
+        return jnp.broadcast_shapes(shape, target) == target
     except ValueError:
-        raise ValueError(
-            f"The mask of shape {mask.shape} cannot be broadcast to the loss values of"
-            f" shape {shape}."
-        ) from None
+        return False

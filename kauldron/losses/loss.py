@@ -13,8 +13,14 @@ import jax
 import jax.numpy as jnp
 
 from kauldron import kontext
-from kauldron.losses.all_reduce_mean import AllReduceMean, check_normalize_by
-from kauldron.metrics.metric import Metric
+from kauldron.losses.all_reduce_mean import (
+    AllReduceMean,
+    broadcast_mask,
+    check_normalize_by,
+)
+from kauldron.metrics.masks import align_mask
+from kauldron.metrics.metric import Metric, reads_batch
+from kauldron.utils.batch_mask import batch_mask_of
 
 Schedule = Callable[[Any], Any]
 
@@ -28,7 +34,7 @@ class Loss(Metric):
 
     Attributes:
       step: Where to find the step; looked up only if the weight is a schedule.
-      mask: Weights in [0, 1], broadcastable to the values.
+      mask: Weights in [0, 1], broadcastable to the values; `b` fits `b 1` and `b t`.
       weight: Number by which the loss is multiplied, or a function of the step.
       normalize_by: Divide by the sum of the `"mask"`, or by the number of `"values"`.
 
@@ -62,17 +68,48 @@ class Loss(Metric):
         """The loss of every element, not averaged."""
 
     def get_state(
-        self, *args: Any, mask: Any = None, step: Any = None, **kwargs: Any
+        self,
+        *args: Any,
+        mask: Any = None,
+        step: Any = None,
+        record_mask: Any = None,
+        **kwargs: Any,
     ) -> AllReduceMean:
+        """The state of one batch; traceable.
+
+        Args:
+          *args: Those of `get_values`.
+          mask: Weights of the values.
+          step: Needed if the weight is a schedule.
+          record_mask: Weights of the records instead, `b`: of their first dimension,
+            even where a mask of that shape would fit the last one too.
+          **kwargs: Those of `get_values`.
+        """
+        fit = broadcast_mask
+        if record_mask is not None:
+            mask, fit = record_mask, align_mask
         if mask is not None:
-            args = tuple(_drop_masked(value, mask) for value in args)
-            kwargs = {name: _drop_masked(v, mask) for name, v in kwargs.items()}
+            args = tuple(_drop_masked(value, mask, fit) for value in args)
+            kwargs = {name: _drop_masked(v, mask, fit) for name, v in kwargs.items()}
+        values = self.get_values(*args, **kwargs)
         return AllReduceMean.from_values(
-            self.get_values(*args, **kwargs),
-            mask=mask,
+            values,
+            mask=None if mask is None else fit(mask, jnp.shape(values)),
             weight=self.get_weight(step),
             normalize_by=self.normalize_by,
         )
+
+    def get_state_from_context(self, context: Any) -> Any:
+        state: Any = super().get_state_from_context(context)
+        mask = batch_mask_of(context)
+        if mask is None or self.normalize_by == "mask" or not reads_batch(self):
+            return state
+        # All values count, but for those of filler.
+        return state.replace(count=state.count * jnp.mean(mask, dtype=jnp.float32))
+
+    def _with_mask(self, inputs: dict[str, Any], mask: Any) -> dict[str, Any]:
+        is_own = type(self).get_state is not Loss.get_state
+        return {**inputs, ("mask" if is_own else "record_mask"): mask}
 
     def get_weight(self, step: Any = None) -> jax.Array:
         """The weight at a step, as a float32 scalar.
@@ -118,20 +155,16 @@ class Loss(Metric):
         return get_values
 
 
-def _drop_masked(value: Any, mask: Any) -> Any:
+def _drop_masked(value: Any, mask: Any, fit: Callable[..., Any]) -> Any:
     """Put 0 where a masked-out element is not finite.
 
     Such a value would not change the loss, but its gradient: 0 times infinity.
     """
     is_float = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
-    if not is_float or not _broadcasts_to(jnp.shape(mask), jnp.shape(value)):
+    if not is_float:
         return value
-    is_dropped = (jnp.asarray(mask) == 0) & ~jnp.isfinite(value)
-    return jnp.where(is_dropped, 0, value)
-
-
-def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
     try:
-        return jnp.broadcast_shapes(shape, target) == target
+        is_masked = fit(mask, jnp.shape(value)) == 0
     except ValueError:
-        return False
+        return value
+    return jnp.where(is_masked & ~jnp.isfinite(value), 0, value)

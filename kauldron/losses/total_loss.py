@@ -51,4 +51,5 @@ def compute_losses(losses: Any, context: Any) -> tuple[jax.Array, Any]:
 def _get_state(loss: Any, context: Any) -> Any:
     if not isinstance(loss, Metric):
         raise TypeError(f"a loss was expected, not {loss!r}.")
+    loss.check_padding(context)
     return loss.get_state_from_context(context)

@@ -16,6 +16,7 @@ from kauldron.metrics.input_hints import input_hints
 from kauldron.metrics.metric_equality import is_equal
 from kauldron.metrics.options import freeze_options
 from kauldron.metrics.state import EMPTY, EmptyState, State
+from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of
 
 
 def _set_parent(method: Callable[..., State]) -> Callable[..., State]:
@@ -106,6 +107,9 @@ class Metric(abc.ABC):
     def get_state_from_context(self, context: Any) -> State:
         """The state of the values that the metric's keys find in a context.
 
+        If the batch is padded and the metric takes a `mask` that is not set, it gets
+        the mask of the batch.
+
         Args:
           context: Anything that paths can point into.
 
@@ -113,13 +117,52 @@ class Metric(abc.ABC):
           ValueError: If a required key is not set.
           KeyError: If a path leads nowhere, with the closest ones.
           TypeError: If the keys do not fit the arguments of `get_state`.
+          UnmaskableError: If the mask of the batch does not fit the metric's values.
         """
         inputs = self.resolve_inputs(context)
         with naming(
             lambda: f"{_describe_inputs(self, inputs)}: ",
             type_hint=lambda: input_hints(kontext.get_keypaths(self), inputs),
         ):
-            return self.get_state(**inputs)
+            mask = self._mask_of_batch(context, inputs)
+            if mask is None:
+                return self.get_state(**inputs)
+            try:
+                return self.get_state(**self._with_mask(inputs, mask))
+            except Exception as error:
+                self.get_state(**inputs)  # raises, if it is not because of the mask
+                raise UnmaskableError(
+                    f"the filler of a padded batch cannot be left out: {error}\n"
+                    f"{_MASK_ADVICE}"
+                ) from error
+
+    def check_padding(self, context: Any) -> None:
+        """Refuse a context whose batch is padded, if filler would count.
+
+        Raises:
+          UnmaskableError: The metric reads the batch and takes no mask.
+        """
+        if batch_mask_of(context) is None or not reads_batch(self):
+            return
+        if not self.takes_mask:
+            raise UnmaskableError(
+                f"{type(self).__qualname__}.get_state takes no `mask`, so that the "
+                f"filler of a padded batch would count.\n{_MASK_ADVICE}"
+            )
+
+    @property
+    def takes_mask(self) -> bool:
+        """Whether `get_state` can leave out filler."""
+        return "mask" in inspect.signature(self.get_state).parameters
+
+    def _mask_of_batch(self, context: Any, inputs: dict[str, Any]) -> Any:
+        """The mask to pass on, if there is one and the user gave none."""
+        if inputs.get("mask") is not None or not self.takes_mask:
+            return None
+        return batch_mask_of(context) if reads_batch(self) else None
+
+    def _with_mask(self, inputs: dict[str, Any], mask: Any) -> dict[str, Any]:
+        return {**inputs, "mask": mask}
 
     def resolve_inputs(self, context: Any) -> dict[str, Any]:
         """The arguments of `get_state`, taken from a context by the metric's keys."""
@@ -202,6 +245,18 @@ def check_inner_metric(wrapper: Metric, metric: Any) -> None:
 #
 # Inputs
 #
+
+_OF_BATCH = ("batch", "preds", "interms")
+_MASK_ADVICE = (
+    "Give the metric a `mask` of one weight per record (its `mask=` key says which), or "
+    'choose another `batch_drop_remainder` of the data than "pad".'
+)
+
+
+def reads_batch(metric: Metric) -> bool:
+    """Whether a key leads to values of the records, rather than to parameters."""
+    keys = [str(key) for key in kontext.get_keypaths(metric).values() if key]
+    return any(key.split(".")[0].split("[")[0] in _OF_BATCH for key in keys)
 
 
 def _required_arguments(function: Callable[..., Any]) -> set[str]:

@@ -50,6 +50,10 @@ class SkipIfMissing(Metric):
     def __kontext_keys__(self) -> dict[str, Any]:
         return kontext.get_keypaths(self.metric)
 
+    @property
+    def takes_mask(self) -> bool:
+        return self.metric.takes_mask
+
     def get_state(self, **kwargs: Any) -> BaseState:
         return self.State(state=self.metric.get_state(**kwargs))
 

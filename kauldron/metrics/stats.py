@@ -28,24 +28,28 @@ class SingleDimension(Metric):
     Attributes:
       tensor: Values of any shape.
       index: Which entry; `None` takes all of them.
+      mask: Weights; dimensions missing at the end are filled in.
     """
 
     tensor: kontext.Key = kontext.REQUIRED
     index: int | None = 0
+    mask: kontext.Key | None = None
 
     State = AverageState
 
     @typechecked
-    def get_state(self, tensor: Float["*any"]) -> AverageState:
+    def get_state(
+        self, tensor: Float["*any"], mask: Array | None = None
+    ) -> AverageState:
         if self.index is None:
-            return AverageState.from_values(tensor)
+            return AverageState.from_values(tensor, mask=mask)
         size = tensor.shape[-1] if tensor.ndim else 0
         if not -size <= self.index < size:
             raise ValueError(
                 f"SingleDimension: index {self.index} is out of range for a tensor of"
                 f" shape {tensor.shape}."
             )
-        return AverageState.from_values(tensor[..., self.index])
+        return AverageState.from_values(tensor[..., self.index], mask=mask)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

@@ -90,6 +90,15 @@ class _TreeMetric(Metric):
             for name, tree in inputs.items()
         }
 
+    @property
+    def takes_mask(self) -> bool:
+        return self.metric.takes_mask
+
+    def _with_mask(self, inputs: dict[str, Any], mask: Any) -> dict[str, Any]:
+        """Every leaf has the batch as its first axis."""
+        some_tree = next(iter(inputs.values()))
+        return {**inputs, "mask": jax.tree.map(lambda _: mask, some_tree)}
+
     def _select(self, name: str, path: kontext.GlobPath, tree: Any) -> Any:
         pattern = path.relative_to(path.first_non_glob_parent)
         if not len(pattern):

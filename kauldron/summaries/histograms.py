@@ -18,6 +18,7 @@ from kauldron.metrics.collected import (
     start_copy,
     to_host,
 )
+from kauldron.metrics.masks import align_mask, as_real
 from kauldron.metrics.metric import Metric
 from kauldron.metrics.state import EMPTY, common_parent
 from kauldron.metrics.state import State as BaseState
@@ -45,11 +46,13 @@ class HistogramSummary(Metric):
       num_buckets: Number of buckets.
       max_values: How many values to keep at most, evenly spaced among all of them;
         `None` keeps all.
+      mask: Which values count; dimensions missing at the end are filled in.
     """
 
     tensor: kontext.Key = kontext.REQUIRED
     num_buckets: int = 30
     max_values: int | None = 1_000_000
+    mask: kontext.Key | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_buckets", "max_values"):
@@ -66,12 +69,14 @@ class HistogramSummary(Metric):
           num_seen: Number of values they were taken from.
           num_kept: Number of kept values.
           stride: Distance of the kept values, a power of two.
+          is_masked: Whether values that do not count are there, as NaN.
         """
 
         values: Any = EMPTY
         num_seen: int = flax.struct.field(pytree_node=False, default=0)
         num_kept: int = flax.struct.field(pytree_node=False, default=0)
         stride: int = flax.struct.field(pytree_node=False, default=1)
+        is_masked: bool = flax.struct.field(pytree_node=False, default=False)
 
         @classmethod
         def empty(cls) -> Self:
@@ -96,6 +101,7 @@ class HistogramSummary(Metric):
                 values=Collected((left.values, right.values)),
                 num_seen=left.num_seen + right.num_seen,
                 num_kept=left.num_kept + right.num_kept,
+                is_masked=left.is_masked or right.is_masked,
             )
             return merged._limit()
 
@@ -128,12 +134,24 @@ class HistogramSummary(Metric):
                 raise ValueError(
                     f"{self.parent!r}: there are no values to make a histogram of."
                 )
-            return Histogram(self.values, self.parent.num_buckets)
+            values = self.values
+            if self.is_masked:
+                values = values[~np.isnan(values)]
+            return Histogram(values, self.parent.num_buckets)
 
     @typechecked
-    def get_state(self, tensor: Array["*any"]) -> HistogramSummary.State:
+    def get_state(
+        self, tensor: Array["*any"], mask: Array | None = None
+    ) -> HistogramSummary.State:
+        if mask is not None:
+            counts = align_mask(mask, tensor.shape) > 0
+            tensor = jnp.where(counts, as_real(tensor), jnp.nan)
         values = jnp.ravel(tensor)
         state = self.State(
-            values=values, num_seen=values.size, num_kept=values.size, parent=self
+            values=values,
+            num_seen=values.size,
+            num_kept=values.size,
+            is_masked=mask is not None,
+            parent=self,
         )
         return state._limit()

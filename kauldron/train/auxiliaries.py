@@ -63,6 +63,8 @@ def _get_states(kind: str, tree: Tree, context: Context) -> dict[str, Any]:
 
     def get_state(path: Any, metric: metrics.Metric) -> Any:
         with naming(lambda: f"In {_name_of(kind, path)}: "):
+            if kind == "metric_states":
+                metric.check_padding(context)
             return metric.get_state_from_context(context)
 
     return jax.tree_util.tree_map_with_path(

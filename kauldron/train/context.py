@@ -9,6 +9,7 @@ import flax.struct
 from kauldron import kontext
 from kauldron.optim.schedule_counts import schedule_counts
 from kauldron.train import auxiliaries
+from kauldron.utils.batch_mask import batch_mask_of
 
 if TYPE_CHECKING:
     from kauldron.train.train_state import TrainState
@@ -71,6 +72,14 @@ class Context(flax.struct.PyTreeNode):
             collections=state.collections,
             opt_state=state.opt_state,
         )
+
+    @property
+    def batch_mask(self) -> Any:
+        """Which records of a padded batch are real, `bool[b]`; `None` if all are.
+
+        Losses and metrics whose `mask` is not set get it by themselves.
+        """
+        return batch_mask_of(self)
 
     def __kontext_unfilled__(self) -> dict[str, str]:
         """Why a key finds nothing here: the field is filled later, or never in eval."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kauldron import kd
 from kauldron.data.engine import threefry
 from kauldron.data.engine.index_shuffle import shuffle_indices
+from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 
 def numbers(count):
@@ -119,6 +120,58 @@ def test_the_mask_is_true_for_real_records():
     assert [mask.tolist() for mask in masks] == [[True] * 3, [True, True, False]]
     assert masks[0].dtype == bool
     assert ds.element_spec["mask"] == kd.data.ArraySpec((3,), bool)
+
+
+def test_a_padded_batch_carries_the_mask_that_metrics_find():
+    ds = make_ds(numbers(5), batch_size=3, batch_drop_remainder="pad")
+    masks = [batch[BATCH_MASK].tolist() for batch in ds]
+    assert masks == [[True] * 3, [True, True, False]]
+    assert ds.element_spec[BATCH_MASK] == kd.data.ArraySpec((3,), bool)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_drop_remainder": "pad", "batch_size": 4},  # divides the records
+        {"batch_drop_remainder": "pad", "batch_size": 3, "num_epochs": None},
+        {"batch_drop_remainder": "keep", "batch_size": 3},
+        {"batch_drop_remainder": "drop", "batch_size": 3},
+        {"batch_drop_remainder": "pad", "batch_size": None},
+    ],
+)
+def test_data_that_is_never_padded_has_no_mask(changes):
+    ds = make_ds(numbers(8), **changes)
+    assert sorted(ds.element_spec) == sorted(next(iter(ds))) == ["x"]
+
+
+def test_functions_of_batches_neither_see_nor_lose_the_mask():
+    def double(batch):
+        assert sorted(batch) == ["x"]
+        return {"y": 2 * batch["x"]}
+
+    ds = make_ds(numbers(5), batch_size=3, batch_drop_remainder="pad").map(double)
+    last = list(ds)[-1]
+    assert last["y"].tolist() == [6, 8, 0]
+    assert last[BATCH_MASK].tolist() == [True, True, False]
+    with pytest.raises(UnmaskableError, match="return a dict"):
+        list(ds.map(lambda batch: batch["y"]))
+
+
+def test_padded_batches_that_are_no_dicts_are_warned_about():
+    ds = make_ds(list(range(5)), batch_size=3, batch_drop_remainder="pad")
+    with pytest.warns(UserWarning, match="make the records dicts"):
+        assert list(ds)[-1].tolist() == [3, 4, 0]
+
+
+@pytest.mark.parametrize("own", ["drop", "keep", "pad"])
+@pytest.mark.parametrize("other", list(kd.data.py.DropRemainder))
+def test_data_with_another_remainder(own, other):
+    ds = make_ds(numbers(7), batch_size=3, batch_drop_remainder=own)
+    expected = make_ds(numbers(7), batch_size=3, batch_drop_remainder=other)
+    changed = ds.with_remainder(other)
+    assert xs(changed) == xs(expected) and len(changed) == len(expected)
+    assert changed.element_spec == expected.element_spec
+    assert xs(ds.take(2).with_remainder(other)) == xs(expected)[:2]
 
 
 def test_a_mask_that_is_already_a_field_is_refused():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kauldron import kontext, ktyping, losses, metrics
 from kauldron.losses import AllReduceMean
+from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 PREDS = np.array([[1.0, 2.0], [3.0, 4.0]])
 TARGETS = np.array([[1.0, 0.0], [0.0, 0.0]])
@@ -191,9 +192,64 @@ def test_loss_masks_broadcast_from_the_right():
 
 def test_mask_that_does_not_broadcast_is_refused_with_both_shapes():
     with pytest.raises(ValueError) as info:
-        losses.L2()(preds=np.ones((4, 3)), targets=np.ones((4, 3)), mask=np.ones(4))
-    assert "(4,)" in str(info.value)
+        losses.L2()(preds=np.ones((4, 3)), targets=np.ones((4, 3)), mask=np.ones(5))
+    assert "(5,)" in str(info.value)
     assert "(4, 3)" in str(info.value)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 3), (2, 3, 4)])
+def test_mask_of_records_fits_values_with_further_dimensions(shape):
+    preds, targets = np.arange(np.prod(shape)).reshape(shape) + 1.0, np.zeros(shape)
+    for mask in ([1.0, 0.0], [True, False]):
+        value = losses.L2()(preds=preds, targets=targets, mask=np.array(mask))
+        assert value == pytest.approx(np.square(preds[0]).mean())
+
+
+#
+# Padded batches
+#
+
+PADDED = {
+    "preds": {"x": PREDS, "loss": np.float32(3.0)},
+    "batch": {"x": TARGETS, BATCH_MASK: np.array([True, False])},
+    "params": {"w": np.array([[1.0, 3.0], [5.0, 7.0]])},
+}
+
+
+@pytest.mark.parametrize("normalize_by", ["mask", "values"])
+def test_filler_of_a_padded_batch_does_not_count(normalize_by):
+    real = np.square(PREDS - TARGETS)[0].mean()
+    assert l2(normalize_by=normalize_by)(context=PADDED) == pytest.approx(real)
+
+
+def test_filler_does_not_count_with_a_mask_and_all_values_either():
+    context = {**PADDED, "weights": np.array([[1.0, 0.5], [0.0, 0.0]])}
+    value = l2(mask="weights", normalize_by="values")(context=context)
+    assert value == pytest.approx((0.0 + 0.5 * 4.0) / 2)
+
+
+def test_a_mask_that_is_set_is_used_instead():
+    context = {**PADDED, "mask": np.array([[0.0], [1.0]])}
+    real = np.square(PREDS - TARGETS)[1].mean()
+    assert l2(mask="mask")(context=context) == pytest.approx(real)
+
+
+def test_loss_of_parameters_is_not_masked():
+    assert losses.Value(values="params.w")(context=PADDED) == 4.0
+
+
+def test_loss_that_cannot_be_masked_says_so():
+    loss = losses.Value(values="preds.loss")
+    with pytest.raises(UnmaskableError, match=r"In loss 'own'.*padded batch"):
+        losses.compute_losses({"own": loss}, PADDED)
+
+    class NoMask(losses.L2):
+        def get_state(self, preds, targets):
+            return super().get_state(preds=preds, targets=targets)
+
+    loss = NoMask(preds="preds.x", targets="batch.x")
+    with pytest.raises(UnmaskableError, match=r"In loss 'own'.*takes no `mask`"):
+        losses.compute_losses({"own": loss}, PADDED)
 
 
 @pytest.mark.parametrize("bad", ["mean", "", None])

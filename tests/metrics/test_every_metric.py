@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kauldron import konfig, losses, metrics, summaries
+from kauldron import konfig, kontext, losses, metrics, summaries
 from kauldron.metrics import merge_states
+from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 RNG = np.random.default_rng(0)
 
@@ -307,6 +308,68 @@ def test_computes_without_transfer_guard_trouble(name):
     with jax.transfer_guard("disallow"):
         value = metric.empty().merge(pair[0]).merge(pair[1]).compute()
     assert_same(value, expected)
+
+
+#
+# Padded batches
+#
+
+
+def padded(array):
+    """Two rows of filler after the real ones."""
+    return np.concatenate([array, np.zeros((2, *array.shape[1:]), array.dtype)])
+
+
+CHANGES_WITH_FILLER = {
+    "Accuracy": {"mask": None},
+    "HistogramSummary": {"max_values": None},
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, (metric, _) in EXAMPLES.items()
+        if metric.takes_mask and name != "Norm-concat"
+    ],
+)
+def test_filler_of_a_padded_batch_does_not_count(name):
+    metric, make_inputs = EXAMPLES[name]
+    inputs = {k: v for k, v in make_inputs().items() if k != "mask"}
+    size = len(jax.tree.leaves(inputs)[0])
+    if name.startswith("Tree"):
+        inputs = {"tensor": {"a": normal(size, 2), "b": [normal(size, 4)]}}
+    keys = {name: f"preds.{name}" for name in inputs}
+    inner = getattr(metric, "metric", metric)
+    keyed = dataclasses.replace(inner, **keys, **CHANGES_WITH_FILLER.get(name, {}))
+    if inner is not metric:
+        keyed = dataclasses.replace(metric, metric=keyed)
+    mask = np.arange(size + 2) < size
+    context = {
+        "preds": jax.tree.map(padded, inputs),
+        "batch": {BATCH_MASK: mask},
+    }
+    keyed.check_padding(context)
+    assert_same(keyed(context=context), keyed(context={"preds": inputs}))
+    state = jax.jit(keyed.get_state_from_context)(context)
+    assert_same(state.compute(), keyed(context={"preds": inputs}))
+
+
+def test_metric_without_a_mask_refuses_padded_batches_by_name():
+    @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+    class Mean(metrics.Metric):
+        x: kontext.Key = kontext.REQUIRED
+        State = metrics.AverageState
+
+        def get_state(self, x):
+            return metrics.AverageState.from_values(x)
+
+    context = {"batch": {"x": np.ones(2), BATCH_MASK: np.array([True, False])}}
+    for metric in (Mean(x="batch.x"), metrics.SkipIfMissing(Mean(x="batch.x"))):
+        with pytest.raises(UnmaskableError, match=r"takes no `mask`"):
+            metric.check_padding(context)
+    Mean(x="params.x").check_padding(context)  # parameters are never filler
 
 
 def as_config(metric):

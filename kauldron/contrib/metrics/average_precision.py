@@ -12,7 +12,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import EMPTY, AutoState, Metric, concat_field
-from kauldron.metrics.masks import as_real
+from kauldron.metrics.masks import align_mask, as_real
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -22,34 +22,42 @@ class MultilabelAveragePrecision(Metric):
     Attributes:
       scores: Scores of shape `*b n`.
       labels: Whether the class is right: bool, or 0 and 1; `*b n`.
+      mask: Which examples count, `*b 1`.
     """
 
     scores: kontext.Key = kontext.REQUIRED
     labels: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
 
     @flax.struct.dataclass(kw_only=True)
     class State(AutoState["MultilabelAveragePrecision"]):
-        """Scores and labels of all examples, `n c`."""
+        """Scores and labels of all examples, `n c`, and which of them count, `n`."""
 
         scores: Any = concat_field()
         labels: Any = concat_field()
+        counts: Any = concat_field()
 
         def compute(self) -> Any:
             if self.scores is EMPTY:
                 return np.float64(0.0)
+            scores, labels = self.scores[self.counts], self.labels[self.counts]
             values = [
                 average_precision(scores, is_right)
-                for scores, is_right in zip(self.scores.T, self.labels.T)
+                for scores, is_right in zip(scores.T, labels.T)
                 if is_right.any()
             ]
             return np.mean(values) if values else np.float64(0.0)
 
     @typechecked
     def get_state(
-        self, scores: Float["*b n"], labels: Array["*b n"]
+        self, scores: Float["*b n"], labels: Array["*b n"], mask: Array | None = None
     ) -> MultilabelAveragePrecision.State:
         num_classes = scores.shape[-1]
+        counts = jnp.ones((*scores.shape[:-1], 1), bool)
+        if mask is not None:
+            counts &= align_mask(mask, counts.shape) > 0
         return self.State(
+            counts=counts.ravel(),
             scores=as_real(scores).reshape(-1, num_classes),
             labels=(jnp.asarray(labels) > 0).reshape(-1, num_classes),
         )

@@ -16,7 +16,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
 from kauldron.metrics import AverageState, Metric
-from kauldron.metrics.masks import as_real
+from kauldron.metrics.masks import align_mask, as_real
 
 _THRESHOLDS = np.array([1, 2, 4, 8, 16], np.float32) / 256
 _QUERY_MODES = ("strided", "first")
@@ -51,16 +51,17 @@ class _TapMetric(Metric):
 
     def _evaluated(self, shape: tuple[int, ...], query_frames: Any, mask: Any) -> Any:
         """Which of the points `*b q t` count."""
-        if mask is not None:
+        is_of_elements = mask is not None and mask.ndim <= len(shape) - 2
+        if mask is not None and not is_of_elements:
             return jnp.broadcast_to(self._query_first(mask)[..., 0] > 0, shape)
         if query_frames is None:
             raise ValueError(
                 f"{type(self).__qualname__} needs either query_frames or a mask."
             )
-        frames = jnp.arange(shape[-1])
-        if self.query_mode == "strided":
-            return frames != jnp.asarray(query_frames)
-        return frames > jnp.asarray(query_frames)
+        frames, query_frames = jnp.arange(shape[-1]), jnp.asarray(query_frames)
+        is_strided = self.query_mode == "strided"
+        counts = frames != query_frames if is_strided else frames > query_frames
+        return counts & (align_mask(mask, shape) > 0) if is_of_elements else counts
 
 
 def _mean_over_elements(hits: jax.Array, counts: jax.Array) -> AverageState:
@@ -77,7 +78,8 @@ class TapOcclusionAccuracy(_TapMetric):
       visible_pred: Predicted visibility, bool or 0 and 1, `*b q t 1`.
       visible_true: True visibility.
       query_frames: Frame in which each point was given, `*b q 1`.
-      mask: Which points count, instead of `query_frames`.
+      mask: Which points count, instead of `query_frames`; or weights of the batch
+        elements, `*b`, besides them.
       query_mode: `"strided"` counts all frames but the query, `"first"` those after it.
       axis_order: `"BQTC"`, or `"BTQC"` for arrays `*b t q c`.
     """
@@ -110,7 +112,8 @@ class TapPositionAccuracy(_TapMetric):
       points_true: True positions.
       visible_true: True visibility, `*b q t 1`.
       query_frames: Frame in which each point was given, `*b q 1`.
-      mask: Which points count, instead of `query_frames`.
+      mask: Which points count, instead of `query_frames`; or weights of the batch
+        elements, `*b`, besides them.
       query_mode: `"strided"` counts all frames but the query, `"first"` those after it.
       axis_order: `"BQTC"`, or `"BTQC"` for arrays `*b t q c`.
     """
@@ -145,7 +148,8 @@ class TapAverageJaccard(_TapMetric):
       visible_pred: Predicted visibility, `*b q t 1`.
       visible_true: True visibility.
       query_frames: Frame in which each point was given, `*b q 1`.
-      mask: Which points count, instead of `query_frames`.
+      mask: Which points count, instead of `query_frames`; or weights of the batch
+        elements, `*b`, besides them.
       query_mode: `"strided"` counts all frames but the query, `"first"` those after it.
       axis_order: `"BQTC"`, or `"BTQC"` for arrays `*b t q c`.
     """

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron import kontext
-from kauldron.ktyping import Float, typechecked
+from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import AverageState, Metric
 from kauldron.metrics.masks import as_real
 
@@ -27,19 +27,25 @@ class PoseEndPointError(Metric):
     Attributes:
       preds: Poses `*b 3 4`: rotation and translation side by side.
       targets: Poses of the same shape.
+      mask: Weights of the poses, `*b`.
     """
 
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
 
     State = AverageState
 
     @typechecked
     def get_state(
-        self, preds: Float["*b 3 4"], targets: Float["*b 3 4"]
+        self,
+        preds: Float["*b 3 4"],
+        targets: Float["*b 3 4"],
+        mask: Array | None = None,
     ) -> AverageState:
         moved = [_move(as_real(pose)) for pose in (preds, targets)]
-        return AverageState.from_values(jnp.linalg.norm(moved[0] - moved[1], axis=-1))
+        distances = jnp.linalg.norm(moved[0] - moved[1], axis=-1)
+        return AverageState.from_values(distances, mask=mask)
 
 
 def _move(pose: jax.Array) -> jax.Array:
@@ -54,6 +60,7 @@ class _AngleError(Metric):
 
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
     mode: str = "accuracy"
     threshold_degs: float = 15.0
 
@@ -63,11 +70,11 @@ class _AngleError(Metric):
         if self.mode not in _MODES:
             raise ValueError(f"mode must be one of {_MODES}, not {self.mode!r}.")
 
-    def _state_of(self, cosines: Any) -> AverageState:
-        degrees = jnp.rad2deg(jnp.arccos(jnp.clip(cosines, -1.0, 1.0)))
+    def _state_of(self, cosines: Any, mask: Any) -> AverageState:
+        values = jnp.rad2deg(jnp.arccos(jnp.clip(cosines, -1.0, 1.0)))
         if self.mode == "accuracy":
-            return AverageState.from_values(degrees < self.threshold_degs)
-        return AverageState.from_values(degrees)
+            values = values < self.threshold_degs
+        return AverageState.from_values(values, mask=mask)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -77,6 +84,7 @@ class RelativeRotationError(_AngleError):
     Attributes:
       preds: Poses `*b 3 4`.
       targets: Poses of the same shape.
+      mask: Weights of the poses, `*b`.
       mode: `"mean"` for the mean angle in degrees, `"accuracy"` for the share of
         angles below the threshold.
       threshold_degs: The threshold.
@@ -84,11 +92,14 @@ class RelativeRotationError(_AngleError):
 
     @typechecked
     def get_state(
-        self, preds: Float["*b 3 4"], targets: Float["*b 3 4"]
+        self,
+        preds: Float["*b 3 4"],
+        targets: Float["*b 3 4"],
+        mask: Array | None = None,
     ) -> AverageState:
         rotations = as_real(preds)[..., :3], as_real(targets)[..., :3]
         trace = jnp.sum(rotations[0] * rotations[1], axis=(-2, -1))
-        return self._state_of((trace - 1) / 2)
+        return self._state_of((trace - 1) / 2, mask)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -98,6 +109,7 @@ class RelativeTranslationError(_AngleError):
     Attributes:
       preds: Poses `*b 3 4`.
       targets: Poses of the same shape.
+      mask: Weights of the poses, `*b`.
       mode: `"mean"` for the mean angle in degrees, `"accuracy"` for the share of
         angles below the threshold.
       threshold_degs: The threshold.
@@ -105,10 +117,13 @@ class RelativeTranslationError(_AngleError):
 
     @typechecked
     def get_state(
-        self, preds: Float["*b 3 4"], targets: Float["*b 3 4"]
+        self,
+        preds: Float["*b 3 4"],
+        targets: Float["*b 3 4"],
+        mask: Array | None = None,
     ) -> AverageState:
         directions = [_direction(as_real(pose)[..., 3]) for pose in (preds, targets)]
-        return self._state_of(jnp.sum(directions[0] * directions[1], axis=-1))
+        return self._state_of(jnp.sum(directions[0] * directions[1], axis=-1), mask)
 
 
 def _direction(translation: jax.Array) -> jax.Array:

@@ -24,6 +24,7 @@ class RootMeanSquaredError(Metric):
     Attributes:
       preds: Predictions, one sample per entry of the first dimension.
       targets: Targets of the same shape.
+      mask: Weights of the samples.
       rmse_mode: With the sum of squared errors of each sample: `"trad"` is the root of
         its mean over samples, `"per_sample_sqrt"` the mean of its root, and
         `"average_all"` the root of the mean over all numbers.
@@ -31,6 +32,7 @@ class RootMeanSquaredError(Metric):
 
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
     rmse_mode: str = "trad"
 
     def __post_init__(self) -> None:
@@ -49,9 +51,12 @@ class RootMeanSquaredError(Metric):
 
     @typechecked
     def get_state(
-        self, preds: Float["b *s"], targets: Float["b *s"]
+        self,
+        preds: Float["b *s"],
+        targets: Float["b *s"],
+        mask: Array["b"] | None = None,
     ) -> RootMeanSquaredError.State:
-        return self.State.from_values(self._terms(preds, targets))
+        return self.State.from_values(self._terms(preds, targets), mask=mask)
 
     def _terms(self, preds: Any, targets: Any) -> jax.Array:
         squares = jnp.square(as_real(preds) - as_real(targets))

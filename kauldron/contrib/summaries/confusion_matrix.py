@@ -25,10 +25,11 @@ class ConfusionMatrix(Metric):
     Attributes:
       logits: Scores of shape `*b n`.
       labels: Right classes, integers of shape `*b 1`.
-      sample_weight: Weights of the examples, `*b 1`.
+      mask: Weights of the examples, `*b 1`.
       normalize: Divide by the sum of each row (`"true"`), of each column (`"pred"`), or
         of everything (`"all"`).
       precision: Digits after the point of normalized or weighted entries.
+      sample_weight: Older name of `mask`.
 
     Example:
       >>> logits, labels = np.eye(2)[[0, 1, 1]], np.array([[0], [1], [0]])
@@ -41,11 +42,18 @@ class ConfusionMatrix(Metric):
 
     logits: kontext.Key = kontext.REQUIRED
     labels: kontext.Key = kontext.REQUIRED
-    sample_weight: kontext.Key | None = None
+    mask: kontext.Key | None = None
     normalize: str | None = None
     precision: int = 2
+    sample_weight: kontext.Key | None = None
 
     def __post_init__(self) -> None:
+        if self.sample_weight is not None:
+            if self.mask not in (None, self.sample_weight):
+                raise ValueError(
+                    "`sample_weight` is the older name of `mask`: set one."
+                )
+            object.__setattr__(self, "mask", self.sample_weight)
         if self.normalize not in _NORMALIZE:
             raise ValueError(
                 f"normalize must be one of {_NORMALIZE}, not {self.normalize!r}."
@@ -66,12 +74,14 @@ class ConfusionMatrix(Metric):
         self,
         logits: Float["*b n"],
         labels: Int["*b 1"],
+        mask: Array | None = None,
         sample_weight: Array | None = None,
     ) -> ConfusionMatrix.State:
         num_classes = logits.shape[-1]
         weights = jnp.ones(labels.shape, jnp.float32)
-        if sample_weight is not None:
-            weights *= align_mask(sample_weight, labels.shape)
+        mask = sample_weight if mask is None else mask
+        if mask is not None:
+            weights *= align_mask(mask, labels.shape)
         true = jax.nn.one_hot(labels[..., 0], num_classes) * weights
         pred = jax.nn.one_hot(jnp.argmax(logits, axis=-1), num_classes)
         matrix = jnp.einsum(

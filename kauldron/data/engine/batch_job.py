@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from kauldron.data.engine.chunk import Chunk, Positions, as_array
 from kauldron.data.engine.plans import Plan, Share, SparsePlan
 from kauldron.data.engine.skipped_records import SkippedRecords
 from kauldron.data.engine.stream_node import StreamNode
+from kauldron.utils.batch_mask import BATCH_MASK
 
 
 @dataclasses.dataclass(slots=True)
@@ -103,30 +106,60 @@ class BatchJob:
             return None
         columns = self.columns(chunk, positions)
         size = len(positions)
-        return self.with_mask(columns, size, size) if self.mask_key else columns
+        return self.with_masks(columns, size, size)
 
     def finish(self, columns: Any, size: int) -> Any:
-        """A batch of `size` real records as it is handed out: padded, with a mask."""
+        """A batch of `size` real records as it is handed out: padded, with masks."""
         wanted = size
         if self.plan.remainder is DropRemainder.PAD:
             wanted = self.plan.local_batch_size
         if size < wanted:
             columns = stacking.pad_rows(columns, wanted)
-        return self.with_mask(columns, size, wanted) if self.mask_key else columns
+        return self.with_masks(columns, size, wanted)
 
-    def with_mask(self, columns: Any, real: int, size: int) -> Any:
-        """The batch with the field that is true for real records."""
+    @functools.cached_property
+    def mask_names(self) -> tuple[str, ...]:
+        """Fields that tell real records from filler: the user's, and that of metrics."""
+        names = () if self.mask_key is None else (self.mask_key,)
+        is_endless = isinstance(self.plan, SparsePlan) and self.plan.total is None
+        may_pad = (
+            self.plan.batch_size is not None
+            and self.plan.remainder is DropRemainder.PAD
+            and self.plan.may_be_short
+            and (self.cut_epochs or not is_endless)
+        )
+        return (*names, BATCH_MASK) if may_pad else names
+
+    def with_masks(self, columns: Any, real: int, size: int) -> Any:
+        """The batch with the fields that are true for real records."""
+        names = self.mask_names
+        if real < size and BATCH_MASK not in names:
+            names = (*names, BATCH_MASK)  # records are missing that should be there
         if not isinstance(columns, dict):
+            self._tell_that_there_is_no_field(columns, has_filler=real < size)
+            return columns
+        for name in names:
+            if name in columns:
+                raise KeyError(
+                    f"batch_mask_key={name!r}: the records already have a field of that"
+                    f" name. Their fields: {sorted(columns)}."
+                )
+        return {**columns, **{name: np.arange(size) < real for name in names}}
+
+    def _tell_that_there_is_no_field(self, columns: Any, *, has_filler: bool) -> None:
+        kind = type(columns).__name__
+        if self.mask_key is not None:
             raise TypeError(
                 f"batch_mask_key={self.mask_key!r} needs records that are dicts, not"
-                f" {type(columns).__name__}."
+                f" {kind}."
             )
-        if self.mask_key in columns:
-            raise KeyError(
-                f"batch_mask_key={self.mask_key!r}: the records already have a field of"
-                f" that name. Their fields: {sorted(columns)}."
+        if has_filler and self.plan.batch_size:
+            warnings.warn(
+                f"The last batch is filled up with zeros, but a {kind} has no place for"
+                " the mask that keeps them out of losses and metrics: make the records"
+                " dicts.",
+                stacklevel=2,
             )
-        return {**columns, self.mask_key: np.arange(size) < real}
 
     def columns(self, chunk: Chunk, positions: Positions) -> Any:
         """The chunk as columns that the caller may write to.

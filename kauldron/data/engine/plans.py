@@ -60,6 +60,11 @@ class Plan(abc.ABC):
     def position_after(self, units: int) -> int:
         """Stream position, over all processes, once `units` were consumed."""
 
+    @property
+    @abc.abstractmethod
+    def may_be_short(self) -> bool:
+        """Whether some batch may have fewer records than the others."""
+
     def is_full(self, unit: int) -> bool:
         """Whether the unit has as many records as the others."""
         return len(self.positions(unit)) == self.local_batch_size
@@ -76,6 +81,11 @@ class StreamPlan(Plan):
         if not self.batch_size and not self._is_cut:  # single records, no step in lock
             remaining -= self.share.index
         return count_units(max(remaining, 0), self._global_size, self._is_cut)
+
+    @property
+    def may_be_short(self) -> bool:
+        rest = 0 if self.total is None else self.total - self.start
+        return rest % self._global_size != 0
 
     @functools.cached_property
     def _global_size(self) -> int:
@@ -105,6 +115,12 @@ class EpochPlan(Plan):
         epoch, _ = self._start
         later = max(self.num_epochs - epoch - 1, 0) * self._units_per_epoch
         return (self._units_in_first if epoch < self.num_epochs else 0) + later
+
+    @property
+    def may_be_short(self) -> bool:
+        size = self.local_batch_size * self.share.count
+        ends = {self.length, self.length - self._start[1]}
+        return any(records % size for records in ends)
 
     @property
     def _start(self) -> tuple[int, int]:
@@ -161,6 +177,10 @@ class SparsePlan(Plan):
         return count_units(
             max(local_total - self.start, 0), self.local_batch_size, False
         )
+
+    @property
+    def may_be_short(self) -> bool:
+        return True
 
     def positions(self, unit: int) -> range:
         index, count = self.share.index, self.share.count

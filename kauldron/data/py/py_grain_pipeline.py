@@ -22,8 +22,9 @@ from kauldron.data.engine.executors import (
 from kauldron.data.engine.plans import Plan, Share, SparsePlan, StreamPlan
 from kauldron.data.engine.skipped_records import SkippedRecords
 from kauldron.data.engine.stream_node import StreamNode
+from kauldron.data.iterable_dataset import IterableDataset
 from kauldron.data.pipeline_arguments import check_num_epochs, frozen_transforms
-from kauldron.data.processes import BatchSize, inherit_share
+from kauldron.data.processes import BatchSize, current_share, inherit_share
 from kauldron.data.stream_pipeline import StreamPipeline
 from kauldron.data.transforms.batch_forms import warm_up
 
@@ -65,7 +66,7 @@ class PyGrainPipeline(StreamPipeline):
       shard_by_process: Whether processes share the records; else each gets all.
       worker_init_fn: Called as `fn(worker_index, worker_count)` first in each worker.
       batch_mask_key: Name of an additional field, `bool[batch]`, that is false for the
-        filler of a padded batch.
+        filler of a padded batch. Losses and metrics leave filler out without it.
       prefetch_batches: Batches that background threads prepare ahead; 0: no thread.
         For arrays in memory a thread is only used if batches take long to build.
       max_bad_records: How many records may fail to be read or transformed. They are
@@ -190,6 +191,11 @@ class PyGrainPipeline(StreamPipeline):
     @property
     def _max_skipped(self) -> int:
         return self.max_bad_records
+
+    def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
+        if self._is_foreign and current_share().count > 1:
+            return self  # processes may have more or fewer records, and must not wait
+        return super().with_remainder(remainder)
 
     def _make_job(self, share: Share) -> BatchJob:
         if self.batch_size:

@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from kauldron.data.array_spec import ArraySpec
+from kauldron.data.drop_remainder import DropRemainder
 from kauldron.data.in_memory import frozen_transforms
+from kauldron.data.iterable_dataset import IterableDataset
 from kauldron.data.iters.iterator import Iterator
 from kauldron.data.iters.non_checkpointable import NonCheckpointableIterator
 from kauldron.data.pipeline import Pipeline
+from kauldron.data.processes import current_share
 from kauldron.data.tf import dataset_transforms
 from kauldron.data.tf.tf_iterator import TFDataIterator, to_numpy
 from kauldron.data.transforms.lazy_tensorflow import tf
@@ -74,6 +77,15 @@ class TFDataPipeline(Pipeline):
         if size is None:
             return ds
         return ds.batch(size, drop_remainder=self.batch_drop_remainder)
+
+    def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
+        if current_share().count > 1 or not self.batch_size:
+            return self  # processes may have more or fewer records, and must not wait
+        is_cut = remainder is DropRemainder.DROP
+        ds = self
+        if is_cut != self.batch_drop_remainder:
+            ds = dataclasses.replace(self, batch_drop_remainder=is_cut)
+        return super(TFDataPipeline, ds).with_remainder(remainder)
 
     def ds_with_transforms(self, rng: Any) -> Any:
         """The whole pipeline as a `tf.data.Dataset`, to be part of a mixture."""

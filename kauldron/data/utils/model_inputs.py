@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from kauldron import kontext
+from kauldron.utils.batch_mask import without_mask
 
 
 def get_model_inputs(
@@ -15,14 +16,14 @@ def get_model_inputs(
 
     Args:
       model: With keys (`kontext.Key` fields), it gets what they name in the context;
-        without, the whole batch as its only argument.
+        without, the whole batch as its only argument (less the mask of its filler).
       context: Has at least a `batch`.
 
     Returns:
       Positional arguments and keyword arguments.
     """
     if not kontext.is_key_annotated(model):
-        return (context.batch,), {}
+        return (without_mask(context.batch),), {}
     call = model.__call__ if callable(model) else None
     return (), kontext.resolve_from_keyed_obj(context, model, func=call)
 

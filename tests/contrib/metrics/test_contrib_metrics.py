@@ -46,6 +46,41 @@ def test_everything_contributed_has_a_hash_and_equals_its_copies(package):
         assert pickle.loads(pickle.dumps(metric)) == metric
 
 
+@pytest.mark.parametrize(
+    ("metric", "inputs"),
+    [
+        (metrics.RootMeanSquaredError(), {"preds": (3, 2), "targets": (3, 2)}),
+        (metrics.MultilabelAveragePrecision(), {"scores": (3, 4), "labels": (3, 4)}),
+        (metrics.PoseEndPointError(), {"preds": (3, 3, 4), "targets": (3, 3, 4)}),
+        (
+            metrics.RelativeRotationError(mode="mean"),
+            {"preds": (3, 3, 4), "targets": (3, 3, 4)},
+        ),
+        (
+            metrics.RelativeTranslationError(mode="mean"),
+            {"preds": (3, 3, 4), "targets": (3, 3, 4)},
+        ),
+        (
+            metrics.TapOcclusionAccuracy(),
+            {
+                "visible_pred": (3, 2, 4, 1),
+                "visible_true": (3, 2, 4, 1),
+                "query_frames": (3, 2, 1),
+            },
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Metric) else "",
+)
+def test_records_are_masked_out(metric, inputs):
+    inputs = {name: normal(*shape) for name, shape in inputs.items()}
+    if "query_frames" in inputs:
+        inputs["query_frames"] = np.zeros((3, 2, 1), np.int32)
+    real = {name: array[:2] for name, array in inputs.items()}
+    masked = metric(**inputs, mask=np.array([True, True, False]))
+    assert masked == pytest.approx(metric(**real), rel=1e-5)
+    assert masked != pytest.approx(metric(**inputs), rel=1e-5)
+
+
 def test_joint_accuracy_needs_both_to_be_right():
     value = metrics.JointAccuracy()(
         logits_a=np.eye(3)[[0, 1, 2, 0]],

@@ -58,6 +58,18 @@ def test_all_classes_are_shown_though_some_do_not_occur():
     assert entries(table).shape == (4, 4)
 
 
+@pytest.mark.parametrize("name", ["mask", "sample_weight"])
+def test_mask_of_a_confusion_matrix_has_two_names(name):
+    inputs = {"logits": np.eye(2), "labels": np.array([[0], [1]])}
+    weights = np.array([2.0, 0.0])
+    table = summaries.ConfusionMatrix()(**inputs, **{name: weights})
+    np.testing.assert_array_equal(entries(table), [[2, 0], [0, 0]])
+    metric = summaries.ConfusionMatrix(logits="a", labels="b", **{name: "c"})
+    assert metric.mask == "c"
+    context = {"a": inputs["logits"], "b": inputs["labels"], "c": weights}
+    assert metric(context=context) == table
+
+
 def test_unknown_normalization_of_a_confusion_matrix_is_refused():
     with pytest.raises(ValueError, match="'rows'"):
         summaries.ConfusionMatrix(normalize="rows")
