@@ -135,5 +135,5 @@ def abstract_states(
 def batch_specs(evaluator: Evaluator) -> Any:
     """A global batch of the evaluator's data as `jax.ShapeDtypeStruct`s."""
     sharding = evaluator.base_cfg.sharding.batch
-    spec = data_utils.get_global_elem_spec(evaluator.ds.element_spec, sharding)
+    spec = data_utils.get_global_elem_spec(evaluator.records.element_spec, sharding)
     return jax.eval_shape(lambda: data_utils.mock_batch_from_elem_spec(spec, sharding))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
+
+from kauldron.data.drop_remainder import DropRemainder, remainder_of
 from kauldron.data.iters import Iterator, as_iterator
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ def select_batches(
     """The batches on the host, limited and cached as asked.
 
     Args:
-      ds: The data.
+      ds: The data, as `every_record` gives it.
       num_batches: How many batches; `None` for all.
       cache: Whether to keep them in memory during the first pass.
       owner: Name of the evaluator, for messages.
@@ -45,6 +48,22 @@ def select_batches(
             "of its data is unknown."
         )
     return ds.cache()
+
+
+def every_record(ds: data.IterableDataset) -> data.IterableDataset:
+    """The data with its last batch filled up and masked, whatever training does.
+
+    Data that was told to keep its last batch as it is does so on a single device;
+    several can only share whole batches.
+    """
+    keeps = remainder_of(ds) is DropRemainder.KEEP and jax.device_count() == 1
+    return ds.with_remainder(DropRemainder.KEEP if keeps else DropRemainder.PAD)
+
+
+def unpadded(ds: data.IterableDataset) -> data.IterableDataset:
+    """The data without filler: a last batch that devices cannot share is dropped."""
+    is_single = jax.device_count() == 1
+    return ds.with_remainder(DropRemainder.KEEP if is_single else DropRemainder.DROP)
 
 
 def on_devices(ds: data.IterableDataset, sharding: Any) -> Iterator:

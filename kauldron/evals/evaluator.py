@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,7 +14,13 @@ from jax.sharding import NamedSharding
 from kauldron import ckpts
 from kauldron import sharding as kd_sharding
 from kauldron.data.iters import Iterator
-from kauldron.evals.eval_batches import length, on_devices, select_batches
+from kauldron.evals.eval_batches import (
+    every_record,
+    length,
+    on_devices,
+    select_batches,
+    unpadded,
+)
 from kauldron.evals.evaluator_base import EvaluatorBase
 from kauldron.evals.grouped_batches import BatchGroups, GroupMerger
 from kauldron.evals.inherited_metrics import split_off
@@ -27,6 +33,7 @@ from kauldron.train.forward import forward
 from kauldron.train.model_with_aux import ModelWithAux
 from kauldron.train.progress import Progress
 from kauldron.utils import config_util, status
+from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of
 from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
@@ -42,6 +49,9 @@ _PER_BATCH = ("step", "checked_step", "ds_iter")
 
 class Evaluator(EvaluatorBase):
     """Runs the model over a data set and merges what is measured.
+
+    Every record counts once: the last batch is filled up, and losses and metrics leave
+    the filler out.
 
     Attributes:
       num_batches: Number of batches; `None` for the whole data set.
@@ -97,7 +107,8 @@ class Evaluator(EvaluatorBase):
 
     def evaluate(self, state: TrainState, step: int) -> AuxiliariesState:
         self._assert_root_cfg_resolved()
-        merged = self._merge_batches(self.prepare_state(state))
+        state = self.prepare_state(state)
+        merged = self.without_filler(lambda: self._merge_batches(state))
         self.writer.write_step_metrics(
             step=step, aux=merged, schedules={}, log_summaries=True
         )
@@ -107,6 +118,33 @@ class Evaluator(EvaluatorBase):
         """The state as `step` gets it."""
         state = self.init_transform.transform(state)
         return state.replace(opt_state=None) if self.discard_opt else state
+
+    def without_filler(self, measure: Callable[[], Any]) -> Any:
+        """Measure; if something would count filler, again on data without it.
+
+        Args:
+          measure: Goes over `ds_iter` from its beginning.
+        """
+        try:
+            return measure()
+        except UnmaskableError as error:
+            if self._memory.get("is_unpadded"):
+                raise
+            self._tell_that_nothing_is_padded(error)
+            self._memory.clear()
+            self._memory.update(records=unpadded(self.ds), is_unpadded=True)
+            return measure()
+
+    def _tell_that_nothing_is_padded(self, reason: Exception) -> None:
+        if jax.device_count() == 1:
+            status.log(
+                f"Evaluator {self.name} takes the last batch as small as it is: {reason}"
+            )
+            return
+        status.warn(
+            f"Evaluator {self.name} leaves out the last records, which do not fill a "
+            f"batch for {jax.device_count()} devices: {reason}"
+        )
 
     def _merge_batches(self, state: TrainState) -> AuxiliariesState:
         if self._looks_at_each_batch():
@@ -132,7 +170,7 @@ class Evaluator(EvaluatorBase):
             groups = BatchGroups.of(self, state, total=total, limit=limit)
             self._memory["groups"] = groups
         merger = GroupMerger(self, state, self._memory.get("program"))
-        ds = self._batches if limit is None else self.ds
+        ds = self._batches if limit is None else self.records
         done = 0
         with groups.read(ds) as feeds, self._progress() as progress:
             for feed in itertools.chain.from_iterable(map(groups.of_equal_size, feeds)):
@@ -188,11 +226,27 @@ class Evaluator(EvaluatorBase):
     # The data
     #
 
-    @functools.cached_property
+    @property
+    def records(self) -> data.IterableDataset:
+        """The data as it is evaluated: every record, in batches of one size."""
+        if "records" not in self._memory:
+            # What a user makes of a batch may lose its mask: pad only if that must be.
+            has_own_step = type(self)._step is not Evaluator._step
+            is_unpadded = has_own_step and jax.device_count() == 1
+            records = (unpadded if is_unpadded else every_record)(self.ds)
+            self._memory.update(records=records, is_unpadded=is_unpadded)
+        return self._memory["records"]
+
+    @property
     def _batches(self) -> data.IterableDataset:
-        return select_batches(
-            self.ds, num_batches=self.num_batches, cache=self.cache, owner=self.name
-        )
+        if "batches" not in self._memory:
+            self._memory["batches"] = select_batches(
+                self.records,
+                num_batches=self.num_batches,
+                cache=self.cache,
+                owner=self.name,
+            )
+        return self._memory["batches"]
 
     @property
     def ds_iter(self) -> Iterator:
@@ -209,8 +263,7 @@ class Evaluator(EvaluatorBase):
             self._memory["told_about_shapes"] = True
             status.log(
                 f"Evaluator {self.name}: a batch has other shapes than the first one, "
-                "so the step is compiled once more. `batch_drop_remainder` of the data "
-                "pads or drops it."
+                "so the step is compiled once more."
             )
 
     #
@@ -249,6 +302,7 @@ class Evaluator(EvaluatorBase):
     ) -> AuxiliariesState:
         sharding = self.base_cfg.sharding
         error = None
+        self._memory["has_mask"] = batch_mask_of({"batch": batch}) is not None
         with sharding.set_global_mesh():
             if self.checkify_error_categories:
                 checked = checkify.checkify(
@@ -261,8 +315,16 @@ class Evaluator(EvaluatorBase):
         return aux.replace(error=error)
 
     def _step(self, step_nr: Any, state: TrainState, batch: Any) -> AuxiliariesState:
-        """One batch inside `jit`: the method to override."""
+        """One batch inside `jit`: the method to override.
+
+        A padded batch has a mask among its entries: hand on what you do not change.
+        """
         context = Context.from_state_and_batch(state=state, batch=batch)
+        if self._memory.get("has_mask") and context.batch_mask is None:
+            raise UnmaskableError(
+                f"{type(self).__name__}._step drops the mask of the batch: hand on all "
+                "entries that it does not change, as in `{**batch, ...}`."
+            )
         context = forward(
             context,
             model=self.model,

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
 from kauldron import ckpts, kontext
-from kauldron.evals.eval_batches import on_devices, select_batches
+from kauldron.evals.eval_batches import every_record, on_devices, select_batches
 from kauldron.evals.evaluator_base import EvaluatorBase
 from kauldron.evals.ridge_regression import fit_and_score
 from kauldron.konfig.immutabledict import ImmutableDict
@@ -20,6 +21,7 @@ from kauldron.train.auxiliaries import AuxiliariesOutput
 from kauldron.train.context import Context
 from kauldron.train.forward import forward
 from kauldron.utils import config_util
+from kauldron.utils.batch_mask import BATCH_MASK
 from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ class FewShotEvaluator(EvaluatorBase):
 
     def _collect(self, name: str, state: TrainState) -> dict[str, np.ndarray]:
         """Labels (under `""`) and features of a data set, on the host."""
-        ds = select_batches(getattr(self, name), owner=self.name)
+        ds = select_batches(every_record(getattr(self, name)), owner=self.name)
         pieces: list[dict[str, Any]] = []
         with on_devices(ds, self.base_cfg.sharding.batch) as batches:
             for index, batch in enumerate(batches):
@@ -135,6 +137,8 @@ class FewShotEvaluator(EvaluatorBase):
         if not pieces:
             raise ValueError(f"There is no batch in {name} of {self.name!r}: {ds!r}")
         arrays = {key: np.concatenate([p[key] for p in pieces]) for key in pieces[0]}
+        is_real = arrays.pop(BATCH_MASK)
+        arrays = {key: array[is_real] for key, array in arrays.items()}
         with error_prefix(f"Labels ({self.label_name}) in {name}: "):
             arrays[""] = _check_labels(arrays[""], self.num_classes)
         return {key: _flatten(key, array) for key, array in arrays.items()}
@@ -156,7 +160,11 @@ class FewShotEvaluator(EvaluatorBase):
                 method=self.model_method,
             )
         keys = {**self.repr_names, "": self.label_name}
-        return kontext.resolve_from_keypaths(context, keys)
+        found = kontext.resolve_from_keypaths(context, keys)
+        is_real = context.batch_mask
+        if is_real is None:
+            is_real = jnp.ones(len(found[""]), bool)
+        return {**found, BATCH_MASK: is_real}
 
     #
     # Classifiers

@@ -58,7 +58,10 @@ class CheckpointedEvaluator(Evaluator):
         if marker.exists():
             return self._earlier_values(marker, step)
         with dataclasses.replace(self.checkpointer, workdir=folder) as checkpointer:
-            merged = self._merge_and_save(self.prepare_state(state), checkpointer)
+            state = self.prepare_state(state)
+            merged = self.without_filler(
+                lambda: self._merge_and_save(state, checkpointer)
+            )
         self.writer.write_step_metrics(
             step=step, aux=merged, schedules={}, log_summaries=True
         )
