@@ -74,7 +74,7 @@ def test_grouping_of_steps_changes_no_bit(tmp_path, one_by_one, size, device_res
     state, _ = trainer.train()
     _assert_equal(state, expected)
     assert _points(tmp_path) == _points(workdir)
-    assert [step for step, _ in _points(tmp_path, "eval")] == [0, 17, 34]
+    assert [step for step, _ in _points(tmp_path, "eval")] == [0, 17, 34, 40]
     assert _points(tmp_path, "eval") == _points(workdir, "eval")
     assert trainer.checkpointer.all_steps == [22, 33, 40]
 

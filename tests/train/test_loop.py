@@ -92,9 +92,11 @@ def test_last_step_is_evaluated_once_whatever_the_interval(tmp_path):
     assert list(_points(tmp_path, "mine")) == [1, 2, 4, 6]
     assert list(_points(tmp_path, "once")) == [3]
     # Continued later, it is not evaluated again.
-    make_trainer(tmp_path, num_train_steps=9, **changes).train()
+    longer = make_trainer(tmp_path, num_train_steps=9, **changes)
+    longer.replace(stop_after_steps=7).train()
+    longer.train()
     lines = writers.read_scalars(tmp_path / "every")
-    assert [line["step"] for line in lines] == [0, 4, 6, 8, 9]
+    assert [line["step"] for line in lines] == [0, 4, 6, 7, 8, 9]
 
 
 def test_last_step_can_be_the_best(tmp_path):
