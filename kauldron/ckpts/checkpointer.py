@@ -187,11 +187,17 @@ class Checkpointer(BaseCheckpointer):
     def should_save(self, step: int) -> bool:
         return self.is_due(step) or self._is_preempted(step)
 
+    def is_planned(self, step: int) -> bool:
+        if not self.create or (self.never_save_step_zero and step == 0):
+            return False
+        return step % self.save_interval_steps == 0 or step in (
+            self.save_on_steps or ()
+        )
+
     def is_due(self, step: int) -> bool:
         if not self.create or (self.never_save_step_zero and step == 0):
             return False
-        is_planned = step % self.save_interval_steps == 0
-        is_planned = is_planned or step in (self.save_on_steps or ())
+        is_planned = self.is_planned(step)
         # The first one is due at once; if that fails, it is not tried at every step.
         waits_for_plan = self.never_save_step_zero or self._saves.has_failed
         if not is_planned and waits_for_plan:

@@ -46,6 +46,10 @@ class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
         """`should_save` for any step, also a future one: without asking anybody."""
         return self.should_save(step)
 
+    def is_planned(self, step: int) -> bool:
+        """`is_due`, whatever was saved so far."""
+        return self.is_due(step)
+
     @abc.abstractmethod
     def save(
         self,

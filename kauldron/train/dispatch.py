@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 
-# How many steps are planned, to find the best size of groups.
-_PLANNED_STEPS = 10_000
-
-
 class Dispatched(NamedTuple):
     """What a dispatch gives, as soon as the work is on its way.
 
@@ -56,9 +52,9 @@ class _Measured(NamedTuple):
     return_summaries: bool = False
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Dispatcher:
-    """Runs the steps of a feed, by programs that are freed with it.
+    """Runs the steps of a feed.
 
     There are at most two programs where every step is a call of its own: one for steps
     that log, one for the others. Steps that log summaries too need a program with them;
@@ -79,11 +75,16 @@ class Dispatcher:
     records: DeviceRecords | None = None
     calls_step: bool = False
     _compiled: set[Any] = dataclasses.field(default_factory=set)
+    _singly_until: int = 0
 
     def size_at(self, step: int) -> int:
-        """How many steps the dispatch at `step` takes."""
-        is_full = self.host_steps.free_run(step, self.size) == self.size
-        return self.size if is_full else 1
+        """How many steps the dispatch at `step` takes; to be asked in their order."""
+        if step < self._singly_until:
+            return 1
+        free = self.host_steps.free_run(step, self.size)
+        if free < self.size:
+            self._singly_until = step + free
+        return self.size if free == self.size else 1
 
     def put(self, batch: Any, size: int) -> Any:
         """Bring the batch (with `size > 1`, stacked batches) to the devices."""
@@ -101,12 +102,16 @@ class Dispatcher:
         columns = self.records.columns if self.records and feed.is_rows else None
         if feed.size > 1:
             with self._guard(feed, None):
-                return self._run_group(state, feed.batch, columns)
+                return self._programs.run_group(state, feed.batch, columns)
         measured = self._measured_at(step)
         if not self.calls_step:
             with self._guard(feed, measured):
-                return self._run_step(state, feed.batch, columns, measured=measured)
-        batch = feed.batch if columns is None else self._gather(columns, feed.batch)
+                return self._programs.run_step(
+                    state, feed.batch, columns, measured=measured
+                )
+        batch = feed.batch
+        if columns is not None:
+            batch = self._programs.gather(columns, batch)
         state, aux = self.trainer.trainstep.step(
             state,
             batch,
@@ -148,19 +153,35 @@ class Dispatcher:
         self._compiled.add(program)
         return contextlib.nullcontext()
 
+    @functools.cached_property
+    def _programs(self) -> _Programs:
+        """Programs; a second run of the same train step finds those of the first."""
+        if self.records is not None:  # they must not outlive the run
+            return _Programs(self.trainer.trainstep, self.records)
+        owner = vars(self.trainer.trainstep)
+        return owner.setdefault("_programs", _Programs(self.trainer.trainstep))
+
+
+@dataclasses.dataclass(eq=False)
+class _Programs:
+    """The programs of a train step, on batches or on rows of records."""
+
+    trainstep: TrainStep
+    records: DeviceRecords | None = None
+
     @jit_method(static_argnames="measured", donate_argnames="state")
-    def _run_step(
+    def run_step(
         self, state: TrainState, batch: Any, columns: Any, *, measured: _Measured
     ) -> Dispatched:
         if columns is not None:
-            batch = self._gather(columns, batch)
-        state, aux = self.trainer.trainstep.step(state, batch, **measured._asdict())
+            batch = self.gather(columns, batch)
+        state, aux = self.trainstep.step(state, batch, **measured._asdict())
         return Dispatched(state, aux, jnp.copy(state.step))
 
     @jit_method(donate_argnames="state")
-    def _run_group(self, state: TrainState, batches: Any, columns: Any) -> Dispatched:
+    def run_group(self, state: TrainState, batches: Any, columns: Any) -> Dispatched:
         def body(state: TrainState, batch: Any) -> tuple[TrainState, None]:
-            return self._run_step(
+            return self.run_step(
                 state, batch, columns, measured=_Measured()
             ).state, None
 
@@ -168,11 +189,13 @@ class Dispatcher:
         return Dispatched(state, AuxiliariesState(), jnp.copy(state.step))
 
     @jit_method()
-    def _gather(self, columns: Any, rows: jax.Array) -> Any:
+    def gather(self, columns: Any, rows: jax.Array) -> Any:
         """The batch of some rows."""
         assert self.records is not None
         batch = self.records.gather(columns, rows)
-        return kd_sharding.with_sharding_constraint(batch, self.trainer.sharding.batch)
+        return kd_sharding.with_sharding_constraint(
+            batch, self.trainstep.sharding.batch
+        )
 
 
 _METRICS = _Measured(return_losses=True, return_metrics=True)
@@ -209,7 +232,7 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
     records = DeviceRecords.of(trainer.train_ds)
     calls_step = _reason_to_call_step(trainer)
     most = _most_steps(trainer, calls_step, has_records=records is not None)
-    size = best_group(host_steps.free_runs(_PLANNED_STEPS), most) if most > 1 else 1
+    size = best_group(host_steps.planned_runs(), most) if most > 1 else 1
     if size > 1:
         status.log(f"Groups of {size} steps run in one dispatch.")
     return Dispatcher(trainer, host_steps, size, records, calls_step is not None)

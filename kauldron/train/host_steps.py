@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 
+# How many steps at each end of training are planned.
+_PLANNED_STEPS = 5_000
+
+
 @dataclasses.dataclass(frozen=True)
 class HostSteps:
     """The steps before, or in, which something happens on the host.
@@ -66,14 +70,28 @@ class HostSteps:
                 return size
         return limit
 
-    def free_runs(self, limit: int) -> list[int]:
-        """Lengths of all free runs among the first `limit` steps of the experiment."""
-        lengths, step = [], 0
-        if self.last_step is not None:
-            limit = min(limit, self.last_step)
-        while step < limit:
-            length = self.free_run(step, limit - step)
-            if not self.logs(step):
-                lengths.append(length)
-            step += length
-        return lengths
+    def planned_runs(self) -> list[int]:
+        """Lengths of the runs that the host need not see, at both ends of training.
+
+        Their plan, that is: what happens by chance or by the clock is not in it.
+        """
+        runs: list[int] = []
+        last = self.last_step
+        spans = [(0, _PLANNED_STEPS if last is None else min(last, _PLANNED_STEPS))]
+        if last is not None and last > _PLANNED_STEPS:
+            spans.append((max(_PLANNED_STEPS, last - _PLANNED_STEPS), last))
+        for start, stop in spans:
+            length = 0
+            for step in range(start, stop):
+                if length and (self.logs(step) or self._plans_to_pause(step)):
+                    runs.append(length)
+                    length = 0
+                length += not self.logs(step)
+            runs.append(length)
+        return [run for run in runs if run]
+
+    def _plans_to_pause(self, step: int) -> bool:
+        trainer = self.trainer
+        return any(
+            e.run.should_eval_in_train(step) for e in trainer.evals.values()
+        ) or trainer.checkpointer.is_planned(step)
