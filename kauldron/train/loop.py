@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 
-from kauldron.train import final_evals, preemption, problems, start, trainer_fields
+from kauldron.train import final_evals, preemption, problems, start
 from kauldron.train.checkpoint_state import CheckpointState
 from kauldron.train.closing import close_at_the_end
 from kauldron.train.deferred_log import DeferredLog
@@ -18,7 +18,6 @@ from kauldron.train.feeder import Feeder
 from kauldron.train.host_steps import HostSteps
 from kauldron.train.last_step import find_last_step
 from kauldron.train.progress import Progress
-from kauldron.train.train_step import TrainStep
 from kauldron.train.workdir_lock import workdir_lock
 from kauldron.utils import chrono as chrono_lib
 from kauldron.utils import status
@@ -40,10 +39,6 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
             "This trainer evaluates an earlier run and cannot train: use "
             "`trainer.continuous_eval(names)`."
         )
-    for name in ("model", "train_ds", "optimizer"):
-        trainer_fields.require(trainer, name)
-    if not trainer.train_losses and type(trainer.trainstep)._step is TrainStep._step:
-        status.warn("`trainer.train_losses` is empty: training will change nothing.")
     problems.report(problems.find(trainer))
     last_step = find_last_step(trainer)
     trainer.setup.run(trainer)

@@ -171,7 +171,8 @@ def test_key_that_leads_nowhere_is_told_without_a_traceback(kauldron):
     code, _, err = kauldron("train", *TOY, "--cfg.train_losses.l2.preds=pred.y")
     assert code == 2
     message = err[err.index("error: ") :]
-    assert message.startswith("error: In loss 'l2'")
+    assert message.startswith("error: cfg.train_losses.l2: ")
+    assert "set by --cfg.train_losses.l2.preds=pred.y" in message
     assert "Did you mean: 'preds', 'batch.y', 'preds.y'?" in message
     assert "Traceback" not in err
 
