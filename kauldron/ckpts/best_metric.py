@@ -49,7 +49,7 @@ def never_there(checkpointer: Checkpointer, trainer: Any) -> str | None:
     evaluator = (getattr(trainer, "evals", None) or {}).get(name)
     run = getattr(evaluator, "run", None)
     if getattr(run, "includes_last_step", False):
-        return  # the last step is saved as well
+        return None  # the last step is saved as well
     due = getattr(run, "should_eval_in_train", None)
     try:
         if due is not None and any(due(s) for s in _saved_steps(checkpointer, trainer)):

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 from kauldron.ckpts import structure
 from kauldron.konfig.immutabledict import ImmutableDict
 from kauldron.utils.error_context import error_prefix
+from kauldron.utils.explained_arguments import ExplainedArguments
 
 _T = TypeVar("_T")
 
 
-class InitTransform(abc.ABC):
+class InitTransform(ExplainedArguments, abc.ABC):
     """Changes values of the initial state; structure, shapes and dtypes stay."""
 
     @abc.abstractmethod

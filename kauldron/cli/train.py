@@ -12,7 +12,6 @@ from kauldron import konfig
 from kauldron.cli.commands import OK
 from kauldron.cli.config_loading import load_config
 from kauldron.cli.config_origin import ConfigOrigin
-from kauldron.cli.post_mortem import post_mortem
 from kauldron.cli.problems import Problems
 from kauldron.cli.sub_command import SubCommand
 from kauldron.cli.trainer_loading import (
@@ -21,6 +20,7 @@ from kauldron.cli.trainer_loading import (
     start_distributed,
 )
 from kauldron.cli.usage_errors import UsageError
+from kauldron.utils.error_utils import post_mortem
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer

@@ -23,15 +23,47 @@ def explain(
     names = list(configs)
     flags = [f"--{name}" for name in names]
     lines = []
-    for argument in unknown:
+    remaining = list(unknown)
+    while remaining:
+        argument = remaining.pop(0)
+        if _is_field_before_value(argument, remaining):
+            argument = f"{argument}={remaining.pop(0)}"
         hint = (
             _value_after_space(argument, arguments, flags)
             or _missing_dashes(argument, names)
             or _missing_flag(argument, flags)
+            or _field(argument, flags, cutoff=1.0)
             or _misspelt(argument, [*flags, *options])
+            or _field(argument, flags, cutoff=0.8)
         )
         lines.append(f"{argument!r} is not understood.{hint}")
     return "\n".join(lines)
+
+
+def _is_field_before_value(argument: str, following: Sequence[str]) -> bool:
+    """Whether it is `--num_train_steps` of `--num_train_steps 500`."""
+    has_value = bool(following) and not following[0].startswith("-")
+    return has_value and "=" not in argument and bool(_field(argument, ["--cfg"], 1.0))
+
+
+def _field(argument: str, flags: Sequence[str], cutoff: float) -> str:
+    """`--workdir=run` for `--cfg.workdir=run`."""
+    if not argument.startswith("-") or not flags:
+        return ""
+    import dataclasses
+
+    from kauldron.train import Trainer  # only who is mistaken waits for it
+
+    name, rest = _split(argument.lstrip("-"))
+    fields = [field.name for field in dataclasses.fields(Trainer)]
+    close = difflib.get_close_matches(name, fields, n=1, cutoff=cutoff)
+    return f" Did you mean {flags[0]}.{close[0]}{rest}?" if close else ""
+
+
+def _split(argument: str) -> tuple[str, str]:
+    """The first name of a flag, and all that follows."""
+    end = min((argument.find(c) for c in ".=[" if c in argument), default=len(argument))
+    return argument[:end], argument[end:]
 
 
 def _value_after_space(
@@ -58,6 +90,6 @@ def _missing_flag(argument: str, flags: Sequence[str]) -> str:
 def _misspelt(argument: str, flags: Sequence[str]) -> str:
     if not argument.startswith("-"):
         return ""
-    end = min((argument.find(c) for c in ".=[" if c in argument), default=len(argument))
-    close = difflib.get_close_matches(argument[:end], flags, n=1)
-    return f" Did you mean {close[0]}{argument[end:]}?" if close else ""
+    name, rest = _split(argument)
+    close = difflib.get_close_matches(name, flags, n=1)
+    return f" Did you mean {close[0]}{rest}?" if close else ""

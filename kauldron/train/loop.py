@@ -230,6 +230,7 @@ class _Run:
 
     def _dispatch(self, dispatcher: Dispatcher) -> None:
         step = self.step
+        self.progress.resume()
         try:
             feed = next(self.feeder)
         except StopIteration:

@@ -105,9 +105,25 @@ def test_debugger_opens_where_the_error_was_raised(kauldron, monkeypatch, flag):
         frames.append(traceback.tb_frame.f_code.co_name)
 
     monkeypatch.setattr("pdb.post_mortem", debug)
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
     with pytest.raises(RuntimeError, match="out of coffee"):
         kauldron("train", "--cfg=stopping.py", *TOY[1:], flag)
     assert frames == ["evaluate"]
+
+
+def test_debugger_stays_closed_where_nobody_can_answer(folder):
+    reader, writer = os.pipe()  # open, and nothing ever comes
+    result = run_process(
+        *("--cfg=stopping.py", *TOY[1:], "--catch_post_mortem"),
+        cwd=folder,
+        stdin=reader,
+    )
+    os.close(reader)
+    os.close(writer)
+    assert result.returncode == 1
+    assert "out of coffee" in result.stderr
+    assert "(Pdb)" not in result.stdout
 
 
 MISTAKES = {
@@ -136,6 +152,22 @@ MISTAKES = {
     "no such parameter": (
         (*TOY, "--cfg.optimizer.learning_rat=1e-3"),
         ["'learning_rat'", "Did you mean 'learning_rate'?", "learning_rate, b1, b2"],
+    ),
+    "field as a flag": (
+        ("--cfg=toy.py", "--workdir=run"),
+        ["'--workdir=run' is not understood. Did you mean --cfg.workdir=run?"],
+    ),
+    "field as a flag, value after a space": (
+        (*TOY, "--num_train_steps", "3"),
+        ["Did you mean --cfg.num_train_steps=3?"],
+    ),
+    "field as a flag, misspelt": (
+        (*TOY, "--num_train_step=3"),
+        ["Did you mean --cfg.num_train_steps=3?"],
+    ),
+    "part of a field as a flag": (
+        (*TOY, "--train_ds.batch_size=3"),
+        ["Did you mean --cfg.train_ds.batch_size=3?"],
     ),
     "unknown evaluator": ((*TOY, "--eval_names=tset"), ["'tset'", "test, alone"]),
     "neither true nor false": ((*TOY, "--distributed=maybe"), ["--distributed"]),
@@ -314,13 +346,14 @@ def test_folders_that_a_run_names_are_not_used_for_configs_that_are_not_trusted(
 #
 
 
-def run_process(*arguments, cwd):
+def run_process(*arguments, cwd, stdin=None):
     return subprocess.run(
         [sys.executable, "-m", "kauldron.main", *arguments],
         capture_output=True,
         text=True,
         timeout=300,
         cwd=cwd,
+        stdin=stdin,
     )
 
 
