@@ -65,7 +65,8 @@ class Problems:
             below = path_grammar.format_path((*parts, name))
             last = konfig.history(self._cfg, below)[-1:]
             events += [event for event in last if event.kind == "cli"]
-        return "".join(f"\n  {describe_origin(event)}" for event in events)
+        origins = dict.fromkeys(map(describe_origin, events))
+        return "".join(f"\n  {origin}" for origin in origins)
 
 
 def _is_about(path: str, left_out: Collection[str]) -> bool:

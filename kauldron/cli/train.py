@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import tempfile
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kauldron import konfig
-from kauldron.cli.commands import OK
+from kauldron.cli.commands import FAILED, OK
 from kauldron.cli.config_loading import load_config
 from kauldron.cli.config_origin import ConfigOrigin
 from kauldron.cli.problems import Problems
@@ -19,7 +21,7 @@ from kauldron.cli.trainer_loading import (
     build_trainer,
     start_distributed,
 )
-from kauldron.cli.usage_errors import UsageError
+from kauldron.cli.usage_errors import UsageError, tell
 from kauldron.utils.error_utils import post_mortem
 
 if TYPE_CHECKING:
@@ -55,7 +57,25 @@ def run(args: argparse.Namespace) -> int:
         _check_workdir(trainer)
         command = Train(cfg, origin)
         vars(command)["trainer"] = trainer
-        return command()
+        with _without_traceback(show_traceback=args.traceback):
+            return command()
+
+
+@contextlib.contextmanager
+def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
+    """Tell in a line what ends a run and is not a mistake in any code.
+
+    Raises:
+      SystemExit: The data was too short, a loss was not finite, or another job runs.
+    """
+    from kauldron.train.last_step import DataEndedError
+    from kauldron.train.workdir_lock import InUseError
+
+    try:
+        yield
+    except (DataEndedError, FloatingPointError, InUseError) as error:
+        tell(error, show_traceback=show_traceback)
+        raise SystemExit(FAILED) from error
 
 
 def _refuse_problems(cfg: konfig.ConfigDict, trainer: Trainer) -> None:

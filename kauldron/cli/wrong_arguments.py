@@ -6,6 +6,16 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 
+# Those of `kd.train.Trainer`, which takes seconds to import.
+TRAINER_FIELDS = """
+    seed workdir train_ds eval_ds model rng_streams sharding num_train_steps
+    stop_after_steps log_metrics_every log_summaries_every train_losses train_metrics
+    train_summaries writer profiler checkify_error_categories schedules optimizer
+    checkpointer init_transform exporter trainstep evals aux setup xm_job raw_cfg
+    on_nonfinite steps_per_dispatch
+""".split()
+
+
 def explain(
     unknown: Sequence[str],
     arguments: Sequence[str],
@@ -50,13 +60,8 @@ def _field(argument: str, flags: Sequence[str], cutoff: float) -> str:
     """`--workdir=run` for `--cfg.workdir=run`."""
     if not argument.startswith("-") or not flags:
         return ""
-    import dataclasses
-
-    from kauldron.train import Trainer  # only who is mistaken waits for it
-
     name, rest = _split(argument.lstrip("-"))
-    fields = [field.name for field in dataclasses.fields(Trainer)]
-    close = difflib.get_close_matches(name, fields, n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(name, TRAINER_FIELDS, n=1, cutoff=cutoff)
     return f" Did you mean {flags[0]}.{close[0]}{rest}?" if close else ""
 
 

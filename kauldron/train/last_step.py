@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 
+class DataEndedError(ValueError):
+    """The training data has fewer batches than the steps that were asked for."""
+
+
 def find_last_step(trainer: Trainer) -> int | None:
     """The number of updates after which training stops.
 

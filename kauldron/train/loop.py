@@ -16,7 +16,7 @@ from kauldron.train.deferred_log import DeferredLog
 from kauldron.train.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.feeder import Feeder
 from kauldron.train.host_steps import HostSteps
-from kauldron.train.last_step import find_last_step
+from kauldron.train.last_step import DataEndedError, find_last_step
 from kauldron.train.progress import Progress
 from kauldron.train.workdir_lock import workdir_lock
 from kauldron.utils import chrono as chrono_lib
@@ -312,11 +312,11 @@ class _Run:
             return
         if start.is_real(self.trainer.checkpointer):
             self._save()
-        raise ValueError(
+        raise DataEndedError(
             f"The training data ended after {self.step - self.begin.step} batches, at "
             f"step {self.step} of {self.last_step}. Set `cfg.train_ds.num_epochs=None` "
             "to repeat it, or a smaller `cfg.num_train_steps`."
-        )
+        ) from None
 
     def _write_what_is_pending(self, error: BaseException) -> None:
         try:

@@ -78,6 +78,10 @@ def find_all(trainer: Trainer) -> list[Problem]:
     Evaluators that run in a process of their own are looked at as well. Of a trainer
     that only evaluates, nothing else is.
     """
+    return list(dict.fromkeys(_find_all(trainer)))  # some are found twice
+
+
+def _find_all(trainer: Trainer) -> list[Problem]:
     is_eval_only = trainer.setup.eval_only
     found = [] if is_eval_only else find(trainer)
     alone = _evaluators(trainer, in_training=False)
@@ -93,7 +97,7 @@ def find_all(trainer: Trainer) -> list[Problem]:
         found += find_with_state(trainer, state) + _starting_state(trainer, state)
     if not _is_model_wrong(found):
         found += _of_evaluators(alone, state, found)
-    return list(dict.fromkeys(found))
+    return found
 
 
 def report(problems: list[Problem]) -> None:

@@ -32,6 +32,9 @@ def error_prefix(prefix: str | Callable[[], str]) -> Iterator[None]:
 def message_with_notes(error: BaseException) -> str:
     """The message of an error and all that was added to it on the way."""
     message = str(error) or type(error).__name__
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        text = str(error.args[0])  # a sentence is not quoted, a key is no sentence
+        message = text if " " in text else f"KeyError: {message}"
     notes = [
         note
         for note in getattr(error, "__notes__", ())
