@@ -6,7 +6,38 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 # Those of `kd.train.Trainer`, which takes seconds to import.
-TRAINER_FIELDS = ["seed", "workdir", "train_ds", "eval_ds", "model", "rng_streams", "sharding", "num_train_steps", "stop_after_steps", "log_metrics_every", "log_summaries_every", "train_losses", "train_metrics", "train_summaries", "writer", "profiler", "checkify_error_categories", "schedules", "optimizer", "checkpointer", "init_transform", "exporter", "trainstep", "evals", "aux", "setup", "xm_job", "raw_cfg", "on_nonfinite", "steps_per_dispatch"]
+TRAINER_FIELDS = [
+    "seed",
+    "workdir",
+    "train_ds",
+    "eval_ds",
+    "model",
+    "rng_streams",
+    "sharding",
+    "num_train_steps",
+    "stop_after_steps",
+    "log_metrics_every",
+    "log_summaries_every",
+    "train_losses",
+    "train_metrics",
+    "train_summaries",
+    "writer",
+    "profiler",
+    "checkify_error_categories",
+    "schedules",
+    "optimizer",
+    "checkpointer",
+    "init_transform",
+    "exporter",
+    "trainstep",
+    "evals",
+    "aux",
+    "setup",
+    "xm_job",
+    "raw_cfg",
+    "on_nonfinite",
+    "steps_per_dispatch",
+]
 
 
 def explain(

@@ -125,7 +125,8 @@ def test_evaluation_is_a_second_line_of_the_same_display(monkeypatch, capsys):
             shown = [(task.description, task.completed) for task in display.tasks]
         assert [task.description for task in display.tasks] == ["train"]
         [task] = display.tasks
-        assert task.fields == {"values": "total=0.5", "doing": "evaluating val"}
+        assert task.fields["values"] == "total=0.5"
+        assert task.fields["doing"] == "evaluating val"
     assert shown == [("train", 3), ("val", 2)]
     assert Progress._display is None
     assert "train" in capsys.readouterr().err
