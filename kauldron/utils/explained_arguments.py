@@ -21,6 +21,7 @@ class ExplainedArguments:
     """Base of classes whose subclasses users write as dataclasses.
 
     Example:
+      >>> import dataclasses
       >>> @dataclasses.dataclass(frozen=True, kw_only=True)
       ... class Sum(ExplainedArguments):
       ...     values: str

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from kauldron import kd, kontext
+from kauldron import kd, konfig, kontext
 from kauldron.utils.explained_arguments import ExplainedArguments
 
 BASES = [
@@ -31,6 +31,18 @@ def test_missing_decorator_is_named(base):
         cls(my_key="batch.x")
     assert "@dataclasses.dataclass(frozen=True, kw_only=True)" in str(error.value)
     assert "Mine declares 'my_key'" in str(error.value)
+
+
+class Undecorated:
+    size: int = 3
+
+
+def test_missing_decorator_is_a_problem_of_the_config():
+    cfg = konfig.ConfigDict({"m": {"__qualname__": f"{__name__}:Undecorated"}})
+    cfg.m.size = 4
+    (problem,) = konfig.check(cfg)
+    assert "Undecorated has no parameter 'size'. The class declares it" in str(problem)
+    assert "`@dataclasses.dataclass(frozen=True, kw_only=True)` above" in str(problem)
 
 
 def test_class_above_that_lacks_its_decorator_is_named():
