@@ -94,7 +94,9 @@ def _find_all(trainer: Trainer) -> list[Problem]:
     except Exception as error:
         return found + _explain_step(trainer, None, error)
     if not is_eval_only:
-        found += find_with_state(trainer, state) + _starting_state(trainer, state)
+        found += find_with_state(trainer, state)
+        if not any(problem.path.startswith("init_transform") for problem in found):
+            found += _starting_state(trainer, state)
     if not _is_model_wrong(found):
         found += _of_evaluators(alone, state, found)
     return found
