@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kauldron.evals import batch_program
 from kauldron.train.problems import Problem, caught, forward_specs, of_metrics
+from kauldron.utils.batch_mask import without_mask
 
 if TYPE_CHECKING:
     from kauldron.evals.evaluator import Evaluator
@@ -24,18 +25,22 @@ def of_step(evaluator: Evaluator, state: TrainState) -> list[Problem]:
         state = state.replace(opt_state=None)
     found: list[Problem] = []
     with caught(found, f"{here}.ds"):
-        batch = batch_program.batch_specs(evaluator)
+        batch_program.batch_specs(evaluator)
     if found:
         return found
-    with caught(found, here):
+
+    def measure() -> None:
+        batch = batch_program.batch_specs(evaluator)
         batch_program.abstract_states(evaluator, state, batch)
-    if found:
-        return _of_each(evaluator, state, batch) or found
-    return []
+
+    with caught(found, here):
+        evaluator.without_filler(measure)
+    return (_of_each(evaluator, state) or found) if found else []
 
 
-def _of_each(evaluator: Evaluator, state: TrainState, batch: object) -> list[Problem]:
+def _of_each(evaluator: Evaluator, state: TrainState) -> list[Problem]:
     """All that cannot be measured, where the step stops at the first."""
+    batch = without_mask(batch_program.batch_specs(evaluator))
     try:
         context = forward_specs(
             state,

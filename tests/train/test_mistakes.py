@@ -724,6 +724,24 @@ def test_metrics_of_another_method_are_measured_on_its_outputs(tmp_path):
     _assert_said(["'preds' (dict) has no 'y'", "drawn"], str(problem))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LargestValue(kd.metrics.Metric):
+    """Takes no mask: filler would count."""
+
+    x: kontext.Key = kontext.REQUIRED
+
+    State = kd.metrics.AverageState
+
+    def get_state(self, x):
+        return self.State.from_values(values=x.max())
+
+
+def test_metric_that_takes_no_mask_is_no_problem(tmp_path):
+    metrics = {"m": LargestValue(x="preds.y")}
+    changes = evaluator(ds=make_ds(num_epochs=1, batch_size=24), metrics=metrics)
+    assert kd.train.problems.find_all(make_trainer(tmp_path, **changes)) == []
+
+
 def test_evaluator_with_a_step_of_its_own_is_left_alone(tmp_path):
     run = kd.evals.EveryNSteps(1)
     metrics = {"m": kd.metrics.Norm(tensor="preds.nowhere")}
