@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -41,33 +40,25 @@ _ADVICE = (
 )
 
 
-def warn_if_never_there(checkpointer: Checkpointer, trainer: Any) -> None:
-    """Warn the author of a config whose evaluations and saves never meet."""
+def never_there(checkpointer: Checkpointer, trainer: Any) -> str | None:
+    """What to say about a config whose evaluations and saves never meet."""
     path = checkpointer.best_metric_path
-    if path is None:
-        return
-    name = owner_of(path)
+    name = owner_of(path) if path is not None else _TRAIN
     if name == _TRAIN:
-        return
+        return None
     evaluator = (getattr(trainer, "evals", None) or {}).get(name)
     run = getattr(evaluator, "run", None)
     if getattr(run, "includes_last_step", False):
-        return  # the last step is saved as well
+        return None  # the last step is saved as well
     due = getattr(run, "should_eval_in_train", None)
     try:
         if due is not None and any(due(s) for s in _saved_steps(checkpointer, trainer)):
-            return
+            return None
     except NotImplementedError:  # a strategy that says nothing of its steps
-        return
-    problem = (
-        f"there is no evaluator {name!r}"
-        if evaluator is None
-        else f"the evaluator {name!r} never runs in the training job at a saved step"
-    )
-    warnings.warn(
-        f"Checkpointer.best_metric_path is {path!r}, but {problem}: no checkpoint will "
-        f"have the metric. {_ADVICE}",
-        stacklevel=2,
+        return None
+    return (
+        f"{path!r} is ranked by, but the evaluator {name!r} never runs in the training "
+        f"job at a saved step: no checkpoint will have the metric. {_ADVICE}"
     )
 
 

@@ -7,7 +7,7 @@ import datetime
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 from etils import epath
@@ -95,10 +95,6 @@ class Checkpointer(BaseCheckpointer):
             object.__setattr__(self, "save_on_steps", tuple(self.save_on_steps))
         if isinstance(self.workdir, str | os.PathLike):
             object.__setattr__(self, "workdir", epath.Path(self.workdir))
-
-    def update_from_root_cfg(self, root: Any) -> Self:
-        best_metric.warn_if_never_there(self, root)
-        return super().update_from_root_cfg(root)
 
     #
     # What there is
@@ -326,6 +322,17 @@ class Checkpointer(BaseCheckpointer):
         # If none can be read, something else is wrong than one of them.
         self._saves.unreadable = known
         raise first_error
+
+    def check_fits(self, state: Any) -> None:
+        step = self.latest_step
+        if step is None:
+            return
+        try:
+            restoring.check_fits(state, step_folders.step_folder(self.folder, step))
+        except structure.StructureMismatch:
+            raise
+        except Exception as error:  # a damaged one: an older one is restored
+            status.log_warning(f"ckpt_{step} cannot be looked at: {error}")
 
     def _restore_step(self, state: _T, step: int, *, donate: bool) -> _T:
         folder = step_folders.step_folder(self.folder, step)

@@ -38,6 +38,16 @@ class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
           The restored item.
         """
 
+    def check_fits(self, state: Any) -> None:
+        """Raise if the newest checkpoint cannot be restored into such a state.
+
+        Args:
+          state: An item, or its specs.
+
+        Raises:
+          StructureMismatch: The checkpoint is of another model or optimizer.
+        """
+
     @abc.abstractmethod
     def should_save(self, step: int) -> bool:
         """Whether a checkpoint is due at `step`."""

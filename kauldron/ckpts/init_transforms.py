@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 from kauldron.ckpts import structure
 from kauldron.konfig.immutabledict import ImmutableDict
 from kauldron.utils.error_context import error_prefix
+from kauldron.utils.explained_arguments import ExplainedArguments
 
 _T = TypeVar("_T")
 
 
-class InitTransform(abc.ABC):
+class InitTransform(ExplainedArguments, abc.ABC):
     """Changes values of the initial state; structure, shapes and dtypes stay."""
 
     @abc.abstractmethod
@@ -33,6 +34,14 @@ class InitTransform(abc.ABC):
         """
         del state
         yield from ()
+
+    def check(self, state: Any = None) -> None:
+        """Raise what `transform` would, without loading anything.
+
+        Args:
+          state: Specs of the state; `None` to look only at what needs no state.
+        """
+        del state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +76,11 @@ class MultiTransform(InitTransform):
         for name, transform in self.transforms.items():
             for path, message in transform.find_mistakes(state):
                 yield f"{name}.{path}".rstrip("."), message
+
+    def check(self, state: Any = None) -> None:
+        for name, transform in self.transforms.items():
+            with error_prefix(f"Init transform {name!r}: "):
+                transform.check(state)
 
     def _apply(self, method: str, state: Any) -> Any:
         for name, transform in self.transforms.items():

@@ -102,6 +102,15 @@ class MappedLoader(InitTransform):
         for message in self._useless_patterns(structure.flatten(state)):
             yield "", message
 
+    def check(self, state: Any = None) -> None:
+        source = self._open(is_continued=False)
+        if state is None:
+            return
+        leaves, stored = structure.flatten(state), structure.flatten(source.tree)
+        self._check_names(state, self.new_to_old, source, stored)
+        for new in self.new_to_old:
+            self._check_fits(self._entry(new, leaves, stored), source.name)
+
     def close(self) -> None:
         """Nothing is held open."""
 
@@ -118,9 +127,7 @@ class MappedLoader(InitTransform):
         is_all = len(names) == len(self.new_to_old)
         source = self._open(is_continued=is_optimizer and not is_all)
         leaves, stored = structure.flatten(state), structure.flatten(source.tree)
-        for new in names:
-            kontext.get_by_path(state, new)  # says what there is instead
-            _check_exists(structure.parse(self.new_to_old[new]), source, stored)
+        self._check_names(state, names, source, stored)
         is_last = is_optimizer or is_all  # all that patterns can match is there
         if is_last and (mistakes := list(self._useless_patterns(leaves))):
             raise ValueError("\n".join(mistakes))
@@ -138,6 +145,17 @@ class MappedLoader(InitTransform):
         log = status.log if loaded or not stored else status.log_warning
         log(self._report(leaves, stored, new_to_old, source.name, is_optimizer))
         return structure.with_leaves(state, loaded)
+
+    def _check_names(
+        self,
+        state: Any,
+        names: Iterable[str],
+        source: WeightSource,
+        stored: Mapping[LeafPath, Any],
+    ) -> None:
+        for new in names:
+            kontext.get_by_path(state, new)  # says what there is instead
+            _check_exists(structure.parse(self.new_to_old[new]), source, stored)
 
     def _entry(
         self, new: str, leaves: Mapping[LeafPath, Any], stored: Mapping[LeafPath, Any]

@@ -113,6 +113,9 @@ class SimpleCheckpointLoader(InitTransform):
     def transform_after_optimizer(self, state: _T) -> _T:
         return self._loader.transform_after_optimizer(state)
 
+    def check(self, state: Any = None) -> None:
+        self._loader.check(state)
+
     @functools.cached_property
     def _loader(self) -> PartialKauldronLoader:
         names = dict(_SAME_NAMES)

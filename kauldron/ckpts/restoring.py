@@ -36,11 +36,7 @@ def restore_item(item: _T, folder: epath.Path, *, donate: bool) -> _T:
     stored = _parts_on_disk(parts, folder)
     with error_prefix(f"Restoring {folder} failed: "):
         checksums.check(folder)
-        trees = {
-            name: _plan_tree(part, folder / name)
-            for name, part in stored.items()
-            if isinstance(part, items.StandardCheckpointItem)
-        }
+    trees = _plan(stored, folder)
     if donate:
         trees = {name: tree.without_arrays() for name, tree in trees.items()}
     consumed = " (the state that was passed is consumed)" if donate else ""
@@ -58,6 +54,21 @@ def restore_item(item: _T, folder: epath.Path, *, donate: bool) -> _T:
             for name, part in stored.items()
         }
     return items.join(item, {**parts, **restored})
+
+
+def check_fits(item: Any, folder: epath.Path) -> None:
+    """Raise `StructureMismatch` if the checkpoint holds another structure."""
+    _plan(_parts_on_disk(items.split(item), folder), folder)
+
+
+def _plan(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, _TreeToRead]:
+    """What to read of each tree in the folder; raises if it does not fit the part."""
+    with error_prefix(f"Restoring {folder} failed: "):
+        return {
+            name: _plan_tree(part, folder / name)
+            for name, part in parts.items()
+            if isinstance(part, items.StandardCheckpointItem)
+        }
 
 
 def is_error_anywhere(error: Exception | None) -> bool:

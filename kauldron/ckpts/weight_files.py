@@ -67,6 +67,11 @@ class MsgpackLoader(MappedLoader):
     path: epath.PathLike
     new_to_old: Mapping[str, str] = _ALL_TO_PARAMS
 
+    def check(self, state: Any = None) -> None:
+        epath.Path(self.path).stat()  # to open the file is to read all of it
+        if state is not None:
+            super().check(state)
+
     def _open(self, *, is_continued: bool) -> _FileSource:
         from flax import serialization
 

@@ -8,8 +8,8 @@ import re
 from typing import Any
 
 from kauldron import konfig, path_grammar
-from kauldron.cli.error_descriptions import message_with_notes
 from kauldron.cli.problems import Problems
+from kauldron.utils.error_context import message_with_notes
 
 # Fields whose members stand for themselves: one can be left out.
 _WITH_MEMBERS = (

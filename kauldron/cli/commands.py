@@ -9,6 +9,7 @@ from typing import Protocol
 
 # Exit codes of all commands.
 OK = 0
+FAILED = 1  # a run that began
 FOUND_SOMETHING = 1  # problems, differences
 BAD_INPUT = 2  # wrong usage, a config that cannot be loaded
 INTERRUPTED = 130  # Ctrl-C

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import linecache
 import os
+import sysconfig
 import traceback
 
+import kauldron
 from kauldron.konfig.file_names import short_file
+from kauldron.utils.error_context import message_with_notes
 
 
 def describe(error: BaseException, user_file: str | None = None) -> str:
@@ -26,15 +29,29 @@ def describe(error: BaseException, user_file: str | None = None) -> str:
     return f"{message}\n{place}" if place else message
 
 
-def message_with_notes(error: BaseException) -> str:
-    """The message and all that was added to it on the way."""
-    message = str(error) or type(error).__name__
-    notes = [
-        note
-        for note in getattr(error, "__notes__", ())
-        if "JAX_TRACEBACK_FILTERING" not in note  # no traceback is shown
-    ]
-    return "\n".join([message, *notes])
+def users_line(error: BaseException) -> str:
+    """The innermost line of the user's own code that an error passed through.
+
+    Returns:
+      Lines to add to the message; empty if only libraries were involved.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if not _is_of_library(frame.filename)]
+    return f"\n{_describe_frame(error, lines[-1])}" if lines else ""
+
+
+def _is_of_library(file: str) -> bool:
+    path = os.path.abspath(file)
+    return file.startswith("<") or path.startswith(_LIBRARIES)
+
+
+_LIBRARIES = (
+    os.path.dirname(os.path.abspath(kauldron.__file__)) + os.sep,
+    *(
+        os.path.abspath(sysconfig.get_path(name)) + os.sep
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ),
+)
 
 
 def _place_in(error: BaseException, user_file: str) -> str | None:
@@ -42,9 +59,10 @@ def _place_in(error: BaseException, user_file: str) -> str | None:
     path = os.path.abspath(user_file)
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame for frame in frames if os.path.abspath(frame.filename) == path]
-    if not lines:
-        return None
-    line = lines[-1]
+    return _describe_frame(error, lines[-1]) if lines else None
+
+
+def _describe_frame(error: BaseException, line: traceback.FrameSummary) -> str:
     source = linecache.getline(line.filename, line.lineno or 0).strip()
     name = type(error).__name__
     place = f"{short_file(line.filename)}:{line.lineno}, in {line.name}"

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kauldron import konfig
-from kauldron.cli.commands import OK
+from kauldron import konfig, kontext
+from kauldron.cli.commands import FAILED, OK
 from kauldron.cli.config_loading import bad_input, load_config
 from kauldron.cli.trainer_loading import (
     add_job_arguments,
@@ -20,11 +20,11 @@ from kauldron.cli.trainer_loading import (
 )
 from kauldron.cli.usage_errors import UsageError, tell
 from kauldron.konfig.config_sources import ConfigSource
+from kauldron.utils.error_context import message_with_notes
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
 
-_NO_SIGN_OF_LIFE = 1  # exit code, as of any run that fails
 _NO_GROUPS = "No evaluator of this config runs in a process of its own."
 
 
@@ -90,18 +90,23 @@ def _checkpoints_that_cannot_be_had() -> Iterator[None]:
     """Tell without a traceback what is not a mistake in any code.
 
     Raises:
-      UsageError: A folder or checkpoint is missing, or is of another model.
+      UsageError: A folder or checkpoint is missing or of another model, or a key leads
+        nowhere.
       SystemExit: Training gave no sign of life for too long.
     """
     from kauldron import ckpts
 
     try:
         yield
-    except (FileNotFoundError, ckpts.StructureMismatch) as error:
-        raise UsageError(str(error)) from error
+    except (
+        FileNotFoundError,
+        ckpts.StructureMismatch,
+        kontext.MissingKeysError,
+    ) as error:
+        raise UsageError(message_with_notes(error)) from error
     except TimeoutError as error:
         tell(error, show_traceback=False)
-        raise SystemExit(_NO_SIGN_OF_LIFE) from error
+        raise SystemExit(FAILED) from error
 
 
 def _with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSource:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import tempfile
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kauldron import konfig, kontext
-from kauldron.cli.commands import OK
+from kauldron import konfig
+from kauldron.cli.commands import FAILED, OK
 from kauldron.cli.config_loading import load_config
 from kauldron.cli.config_origin import ConfigOrigin
-from kauldron.cli.error_descriptions import message_with_notes
-from kauldron.cli.post_mortem import post_mortem
+from kauldron.cli.problems import Problems
 from kauldron.cli.sub_command import SubCommand
 from kauldron.cli.trainer_loading import (
     add_job_arguments,
     build_trainer,
     start_distributed,
 )
-from kauldron.cli.usage_errors import UsageError
+from kauldron.cli.usage_errors import UsageError, tell
+from kauldron.utils.error_utils import post_mortem
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -44,19 +46,44 @@ def run(args: argparse.Namespace) -> int:
     trainer = build_trainer(cfg, args.cfg)
     if str(trainer.workdir or ".") == ".":
         raise UsageError("Where shall the run go? Give --cfg.workdir=path/to/run.")
-    try:
-        with post_mortem(is_on=args.catch_post_mortem):
-            if args.eval_names or trainer.setup.eval_only:
-                from kauldron.cli.eval import evaluate
+    with post_mortem(is_on=args.catch_post_mortem):
+        if args.eval_names or trainer.setup.eval_only:
+            from kauldron.cli.eval import evaluate
 
-                evaluate(trainer, args.eval_names, args.cfg)
-                return OK
-            _check_workdir(trainer)
-            command = Train(cfg, origin)
-            vars(command)["trainer"] = trainer
+            evaluate(trainer, args.eval_names, args.cfg)
+            return OK
+        if not args.catch_post_mortem:  # the debugger needs what `train` raises
+            _refuse_problems(cfg, trainer)
+        _check_workdir(trainer)
+        command = Train(cfg, origin)
+        vars(command)["trainer"] = trainer
+        with _without_traceback(show_traceback=args.traceback):
             return command()
-    except kontext.MissingKeysError as error:  # its traceback shows no line of the user
-        raise UsageError(message_with_notes(error)) from error
+
+
+@contextlib.contextmanager
+def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
+    """Tell in a line what ends a run and is not a mistake in any code.
+
+    Raises:
+      SystemExit: The data was too short, a loss was not finite, or another job runs.
+    """
+    from kauldron.train.last_step import DataEndedError
+    from kauldron.train.workdir_lock import InUseError
+
+    try:
+        yield
+    except (DataEndedError, FloatingPointError, InUseError) as error:
+        tell(error, show_traceback=show_traceback)
+        raise SystemExit(FAILED) from error
+
+
+def _refuse_problems(cfg: konfig.ConfigDict, trainer: Trainer) -> None:
+    """Tell all that `train` would refuse, with the lines and flags that set it."""
+    problems = Problems(cfg)
+    problems.add_all_of(trainer)
+    if problems.messages:
+        raise UsageError("\n".join(problems.messages)) from problems.cause
 
 
 def _check_workdir(trainer: Trainer) -> None:

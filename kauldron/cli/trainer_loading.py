@@ -11,10 +11,10 @@ from kauldron.cli import job_processes
 from kauldron.cli.commands import OK
 from kauldron.cli.config_loading import bad_input, load_config
 from kauldron.cli.config_origin import ConfigOrigin
-from kauldron.cli.error_descriptions import message_with_notes
 from kauldron.cli.sub_command import SubCommand
 from kauldron.cli.usage_errors import UsageError
 from kauldron.konfig.config_sources import ConfigSource
+from kauldron.utils.error_context import message_with_notes
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer

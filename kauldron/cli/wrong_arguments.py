@@ -5,6 +5,40 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+# Those of `kd.train.Trainer`, which takes seconds to import.
+TRAINER_FIELDS = [
+    "seed",
+    "workdir",
+    "train_ds",
+    "eval_ds",
+    "model",
+    "rng_streams",
+    "sharding",
+    "num_train_steps",
+    "stop_after_steps",
+    "log_metrics_every",
+    "log_summaries_every",
+    "train_losses",
+    "train_metrics",
+    "train_summaries",
+    "writer",
+    "profiler",
+    "checkify_error_categories",
+    "schedules",
+    "optimizer",
+    "checkpointer",
+    "init_transform",
+    "exporter",
+    "trainstep",
+    "evals",
+    "aux",
+    "setup",
+    "xm_job",
+    "raw_cfg",
+    "on_nonfinite",
+    "steps_per_dispatch",
+]
+
 
 def explain(
     unknown: Sequence[str],
@@ -23,15 +57,42 @@ def explain(
     names = list(configs)
     flags = [f"--{name}" for name in names]
     lines = []
-    for argument in unknown:
+    remaining = list(unknown)
+    while remaining:
+        argument = remaining.pop(0)
+        if _is_field_before_value(argument, remaining):
+            argument = f"{argument}={remaining.pop(0)}"
         hint = (
             _value_after_space(argument, arguments, flags)
             or _missing_dashes(argument, names)
             or _missing_flag(argument, flags)
+            or _field(argument, flags, cutoff=1.0)
             or _misspelt(argument, [*flags, *options])
+            or _field(argument, flags, cutoff=0.8)
         )
         lines.append(f"{argument!r} is not understood.{hint}")
     return "\n".join(lines)
+
+
+def _is_field_before_value(argument: str, following: Sequence[str]) -> bool:
+    """Whether it is `--num_train_steps` of `--num_train_steps 500`."""
+    has_value = bool(following) and not following[0].startswith("-")
+    return has_value and "=" not in argument and bool(_field(argument, ["--cfg"], 1.0))
+
+
+def _field(argument: str, flags: Sequence[str], cutoff: float) -> str:
+    """`--workdir=run` for `--cfg.workdir=run`."""
+    if not argument.startswith("-") or not flags:
+        return ""
+    name, rest = _split(argument.lstrip("-"))
+    close = difflib.get_close_matches(name, TRAINER_FIELDS, n=1, cutoff=cutoff)
+    return f" Did you mean {flags[0]}.{close[0]}{rest}?" if close else ""
+
+
+def _split(argument: str) -> tuple[str, str]:
+    """The first name of a flag, and all that follows."""
+    end = min((argument.find(c) for c in ".=[" if c in argument), default=len(argument))
+    return argument[:end], argument[end:]
 
 
 def _value_after_space(
@@ -58,6 +119,6 @@ def _missing_flag(argument: str, flags: Sequence[str]) -> str:
 def _misspelt(argument: str, flags: Sequence[str]) -> str:
     if not argument.startswith("-"):
         return ""
-    end = min((argument.find(c) for c in ".=[" if c in argument), default=len(argument))
-    close = difflib.get_close_matches(argument[:end], flags, n=1)
-    return f" Did you mean {close[0]}{argument[end:]}?" if close else ""
+    name, rest = _split(argument)
+    close = difflib.get_close_matches(name, flags, n=1)
+    return f" Did you mean {close[0]}{rest}?" if close else ""

@@ -71,8 +71,17 @@ class DeviceRecords:
         except _NotPossibleError as error:
             if wanted == "auto":
                 return None
-            name = type(pipeline).__name__
-            raise ValueError(f"{name}(device_resident=True): {error}.") from None
+            raise _refusal(pipeline, error) from None
+
+    @classmethod
+    def check(cls, pipeline: Any) -> None:
+        """Raise what `of` would, as far as can be told without moving the records."""
+        if getattr(pipeline, "device_resident", False) is not True:
+            return
+        try:
+            _possible_parts(pipeline, may_be_large=True)
+        except _NotPossibleError as error:
+            raise _refusal(pipeline, error) from None
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Rows of the records at stream positions, `int32` of the same shape."""
@@ -111,12 +120,13 @@ class _NotPossibleError(Exception):
     pass
 
 
+def _refusal(pipeline: Any, reason: _NotPossibleError) -> ValueError:
+    return ValueError(f"{type(pipeline).__name__}(device_resident=True): {reason}.")
+
+
 def _put(pipeline: StreamPipeline, *, may_be_large: bool) -> DeviceRecords:
     job = pipeline._job
-    source, entries, reorderings = _parts(job)
-    for entry in entries:
-        _check_entry(entry, may_be_users=may_be_large)
-    _check_dtypes(pipeline.element_spec)
+    source, entries, reorderings = _possible_parts(pipeline, may_be_large=may_be_large)
     room = None if may_be_large else _free_memory() * _SHARE_OF_MEMORY
     per_record = _num_bytes(pipeline.element_spec) / job.plan.local_batch_size
     steps: list[Callable[[Any], Any]] = []
@@ -131,6 +141,17 @@ def _put(pipeline: StreamPipeline, *, may_be_large: bool) -> DeviceRecords:
     return DeviceRecords(
         _on_all_devices(columns), reorderings, source.length, steps, masks
     )
+
+
+def _possible_parts(
+    pipeline: StreamPipeline, *, may_be_large: bool
+) -> tuple[SourceNode, list[Entry], list[ReorderNode]]:
+    """What the pipeline's stream is made of, if it can live on the devices."""
+    source, entries, reorderings = _parts(pipeline._job)
+    for entry in entries:
+        _check_entry(entry, may_be_users=may_be_large)
+    _check_dtypes(pipeline.element_spec)
+    return source, entries, reorderings
 
 
 def _parts(job: BatchJob) -> tuple[SourceNode, list[Entry], list[ReorderNode]]:

@@ -8,6 +8,7 @@ import jax
 
 from kauldron.data.drop_remainder import DropRemainder, remainder_of
 from kauldron.data.iters import Iterator, as_iterator
+from kauldron.train.last_step import is_endless
 
 if TYPE_CHECKING:
     from kauldron import data
@@ -35,7 +36,7 @@ def select_batches(
     """
     if num_batches is not None:
         ds = ds.take(num_batches)
-    elif getattr(ds, "num_epochs", 1) is None:
+    elif is_endless(ds):
         raise ValueError(
             f"The data of evaluator {owner!r} repeats forever: set "
             f"`cfg.evals.{owner}.num_batches`, or `num_epochs=1` in its data."

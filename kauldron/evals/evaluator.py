@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 from kauldron import ckpts
 from kauldron import sharding as kd_sharding
 from kauldron.data.iters import Iterator
+from kauldron.evals import evaluator_problems
 from kauldron.evals.eval_batches import (
     every_record,
     length,
@@ -31,6 +32,7 @@ from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesState
 from kauldron.train.context import Context
 from kauldron.train.forward import forward
 from kauldron.train.model_with_aux import ModelWithAux
+from kauldron.train.problems import Problem, caught
 from kauldron.train.progress import Progress
 from kauldron.utils import config_util, status
 from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of
@@ -100,6 +102,22 @@ class Evaluator(EvaluatorBase):
     def needs_opt_state(self) -> bool:
         is_changed = not isinstance(self.init_transform, ckpts.NoopTransform)
         return not self.discard_opt or is_changed
+
+    def find_problems(self, state: TrainState | None = None) -> list[Problem]:
+        found = super().find_problems(state)
+        with caught(found, f"evals.{self.name}.init_transform"):
+            self.init_transform.check(state)
+        if state is None:
+            with caught(found, f"evals.{self.name}"):
+                _ = self._batches  # has it an end?
+        elif self._is_own_step():
+            found += evaluator_problems.of_step(self, state)
+        return found
+
+    def _is_own_step(self) -> bool:
+        """Whether what an evaluation does is known: `step` on each batch."""
+        own = (getattr(Evaluator, name) for name in ("evaluate", "step"))
+        return all(getattr(type(self), f.__name__) is f for f in own)
 
     #
     # One evaluation

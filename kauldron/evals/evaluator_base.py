@@ -11,6 +11,7 @@ from kauldron import writers
 from kauldron.evals import checkpoint_following
 from kauldron.evals.job_groups import job_groups
 from kauldron.evals.run_strategies import Once, RunStrategy
+from kauldron.train.problems import Problem, caught
 from kauldron.utils import config_util, status
 from kauldron.utils.error_context import error_prefix
 
@@ -66,6 +67,19 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
     def needs_opt_state(self) -> bool:
         """Whether a checkpoint must be read with its optimizer state."""
         return not self.discard_opt
+
+    def find_problems(self, state: TrainState | None = None) -> list[Problem]:
+        """Return what would make an evaluation fail, without computing anything.
+
+        Args:
+          state: A state, or its specs. `None` to look at what needs no shapes; that is
+            not looked at again when there is a state.
+        """
+        found: list[Problem] = []
+        if state is None and not self._is_inherited("writer"):
+            with caught(found, f"evals.{self.name}.writer"):
+                self.writer.check()
+        return found
 
     def on_train_start(self, *, last_step: int | None) -> None:
         """Say what the user should know when training starts.

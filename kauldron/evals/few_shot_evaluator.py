@@ -20,6 +20,7 @@ from kauldron.train import preemption
 from kauldron.train.auxiliaries import AuxiliariesOutput
 from kauldron.train.context import Context
 from kauldron.train.forward import forward
+from kauldron.train.problems import Problem, caught
 from kauldron.utils import config_util
 from kauldron.utils.batch_mask import BATCH_MASK
 from kauldron.utils.error_context import error_prefix
@@ -88,6 +89,15 @@ class FewShotEvaluator(EvaluatorBase):
     def needs_opt_state(self) -> bool:
         is_changed = not isinstance(self.init_transform, ckpts.NoopTransform)
         return not self.discard_opt or is_changed
+
+    def find_problems(self, state: TrainState | None = None) -> list[Problem]:
+        found = super().find_problems(state)
+        with caught(found, f"evals.{self.name}.init_transform"):
+            self.init_transform.check(state)
+        for name in ("ds_train", "ds_val", "ds_test") if state is None else ():
+            with caught(found, f"evals.{self.name}.{name}"):
+                select_batches(getattr(self, name), owner=self.name)
+        return found
 
     def evaluate(self, state: TrainState, step: int) -> AuxiliariesOutput:
         self._assert_root_cfg_resolved()

@@ -72,6 +72,18 @@ def unexpected_names(
     return [name for name in kwargs if name not in names]
 
 
+def missing_decorator(symbol: Any, name: str) -> str:
+    """What to do if a class declares what it does not take; empty if it does not."""
+    parents = symbol.__mro__ if isinstance(symbol, type) else ()
+    owner = next((p for p in parents if name in inspect.get_annotations(p)), None)
+    if owner is None:
+        return ""
+    return (
+        "The class declares it: write `@dataclasses.dataclass(frozen=True, "
+        f"kw_only=True)` above `class {owner.__name__}`."
+    )
+
+
 def missing_names(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kauldron.konfig.argument_hints import (
     accepted_names,
+    missing_decorator,
     missing_names,
     signature_of,
     unexpected_names,
@@ -72,7 +73,7 @@ def _unknown_names(
     listed = f"It accepts: {', '.join(accepted) or 'no named arguments'}."
     for name in unexpected_names(function, positional, named):
         message = f"{_name(function)} has no parameter {name!r}."
-        hint = did_you_mean(name, accepted).strip()
+        hint = did_you_mean(name, accepted).strip() or missing_decorator(function, name)
         yield ArgumentProblem(name, message, " ".join(filter(None, [hint, listed])))
 
 

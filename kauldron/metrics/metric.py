@@ -17,6 +17,7 @@ from kauldron.metrics.metric_equality import is_equal
 from kauldron.metrics.options import freeze_options
 from kauldron.metrics.state import EMPTY, EmptyState, State
 from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of
+from kauldron.utils.explained_arguments import ExplainedArguments
 
 
 def _set_parent(method: Callable[..., State]) -> Callable[..., State]:
@@ -35,7 +36,7 @@ def _set_parent(method: Callable[..., State]) -> Callable[..., State]:
     return wrapper
 
 
-class Metric(abc.ABC):
+class Metric(ExplainedArguments, abc.ABC):
     """Base class of every metric, loss and summary.
 
     A metric is a frozen, hashable description without data. Subclasses are decorated

@@ -39,6 +39,10 @@ class UseEmaParams(InitTransform):
         ]
         return state.replace(params=jax.tree.unflatten(structure, params))
 
+    def check(self, state: Any = None) -> None:
+        if state is not None:
+            jax.eval_shape(self.transform, state)
+
     def _choose(self, path: Any, param: Any, average: Any) -> Any:
         if average is not None:
             return _like(param, average)

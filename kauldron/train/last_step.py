@@ -14,18 +14,16 @@ if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 
+class DataEndedError(ValueError):
+    """The training data has fewer batches than the steps that were asked for."""
+
+
 def find_last_step(trainer: Trainer) -> int | None:
     """The number of updates after which training stops.
 
     Returns:
       The step, or `None` if it is known only when the data ends.
     """
-    length = _length(trainer.train_ds)
-    if length == 0:
-        raise ValueError(
-            "`trainer.train_ds` has no batch to train on: it is empty, or has fewer "
-            "records than one batch."
-        )
     given = [
         number
         for number in (trainer.num_train_steps, trainer.stop_after_steps)
@@ -33,22 +31,37 @@ def find_last_step(trainer: Trainer) -> int | None:
     ]
     if trainer.num_train_steps is not None:
         return min(given)
+    length = _length(trainer.train_ds)
     if length is not None:
         return min([*given, _smallest_of_all_processes(length)])
-    if given:
-        return given[0]
-    if _is_endless(trainer.train_ds):
+    return given[0] if given else None
+
+
+def check_has_batches(trainer: Trainer) -> None:
+    """Raise `ValueError` if there is nothing to train on."""
+    if _length(trainer.train_ds) == 0:
+        raise ValueError(
+            "`trainer.train_ds` has no batch to train on: it is empty, or has fewer "
+            "records than one batch."
+        )
+
+
+def check_ends(trainer: Trainer) -> None:
+    """Raise `ValueError` if nothing says when training stops."""
+    given = (trainer.num_train_steps, trainer.stop_after_steps)
+    if any(number is not None for number in given):
+        return
+    if is_endless(trainer.train_ds):
         raise ValueError(
             "`trainer.num_train_steps` is None and `trainer.train_ds` repeats forever: "
             "set `cfg.num_train_steps`, `cfg.stop_after_steps`, or "
             "`cfg.train_ds.num_epochs`."
         )
-    if jax.process_count() > 1:
+    if _length(trainer.train_ds) is None and jax.process_count() > 1:
         raise ValueError(
             "`trainer.num_train_steps` is None and the length of `trainer.train_ds` is "
             "unknown: with several processes, set `cfg.num_train_steps`."
         )
-    return None
 
 
 def _length(dataset: Any) -> int | None:
@@ -58,7 +71,8 @@ def _length(dataset: Any) -> int | None:
         return None
 
 
-def _is_endless(dataset: Any) -> bool:
+def is_endless(dataset: Any) -> bool:
+    """Whether a data set says that it repeats forever."""
     while not hasattr(dataset, "num_epochs"):
         if isinstance(dataset, TakeDataset) or not hasattr(dataset, "parent"):
             return False

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 
-from kauldron.train import final_evals, preemption, problems, start, trainer_fields
+from kauldron.train import final_evals, preemption, problems, start
 from kauldron.train.checkpoint_state import CheckpointState
 from kauldron.train.closing import close_at_the_end
 from kauldron.train.deferred_log import DeferredLog
 from kauldron.train.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.feeder import Feeder
 from kauldron.train.host_steps import HostSteps
-from kauldron.train.last_step import find_last_step
+from kauldron.train.last_step import DataEndedError, find_last_step
 from kauldron.train.progress import Progress
-from kauldron.train.train_step import TrainStep
 from kauldron.train.workdir_lock import workdir_lock
 from kauldron.utils import chrono as chrono_lib
 from kauldron.utils import status
@@ -40,10 +39,6 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
             "This trainer evaluates an earlier run and cannot train: use "
             "`trainer.continuous_eval(names)`."
         )
-    for name in ("model", "train_ds", "optimizer"):
-        trainer_fields.require(trainer, name)
-    if not trainer.train_losses and type(trainer.trainstep)._step is TrainStep._step:
-        status.warn("`trainer.train_losses` is empty: training will change nothing.")
     problems.report(problems.find(trainer))
     last_step = find_last_step(trainer)
     trainer.setup.run(trainer)
@@ -235,6 +230,7 @@ class _Run:
 
     def _dispatch(self, dispatcher: Dispatcher) -> None:
         step = self.step
+        self.progress.resume()
         try:
             feed = next(self.feeder)
         except StopIteration:
@@ -316,11 +312,11 @@ class _Run:
             return
         if start.is_real(self.trainer.checkpointer):
             self._save()
-        raise ValueError(
+        raise DataEndedError(
             f"The training data ended after {self.step - self.begin.step} batches, at "
             f"step {self.step} of {self.last_step}. Set `cfg.train_ds.num_epochs=None` "
             "to repeat it, or a smaller `cfg.num_train_steps`."
-        )
+        ) from None
 
     def _write_what_is_pending(self, error: BaseException) -> None:
         try:

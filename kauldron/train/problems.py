@@ -1,19 +1,32 @@
-"""Mistakes that would train silently, found at the start of a run.
+"""Mistakes found before a run spends time on them.
 
 `trainer.train()` refuses to start on an error and warns about the rest; `kauldron check`
-lists all of them. To add a check, write a generator of `Problem`s and list it in `CHECKS`
-(needs the trainer alone) or `STATE_CHECKS` (needs shapes of the state too).
+lists all of them. Both call the same functions, so that they cannot disagree. To add a
+check, write a generator of `Problem`s and list it in `CHECKS` (needs the trainer alone) or
+`STATE_CHECKS` (needs shapes of the state too).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
+
+from kauldron import kontext
+from kauldron.ckpts import Checkpointer, best_metric, metric_values
+from kauldron.data import DeviceRecords
 from kauldron.optim.mistakes import find_mistakes
+from kauldron.train import last_step, setup, trainer_fields, trainer_specs
+from kauldron.train.context import Context
+from kauldron.train.forward import forward
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
+from kauldron.utils.error_context import error_prefix, message_with_notes
 
 if TYPE_CHECKING:
     from kauldron.train.train_state import TrainState
@@ -28,14 +41,202 @@ class Problem:
       path: Where in the config: `"optimizer"`, `"evals.test"`.
       message: What is wrong, and what to do about it.
       is_error: Whether training refuses to start; otherwise it warns.
+      error: What was raised, if the problem was found by trying.
     """
 
     path: str
     message: str
     is_error: bool = True
+    error: Exception | None = dataclasses.field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"cfg.{self.path}: {self.message}"
+
+
+@contextlib.contextmanager
+def caught(found: list[Problem], path: str) -> Iterator[None]:
+    """Add what is raised inside to `found`, as a problem of `cfg.<path>`."""
+    try:
+        yield
+    except Exception as error:
+        found.append(Problem(path, message_with_notes(error), error=error))
+
+
+def find(trainer: Trainer) -> list[Problem]:
+    """Return what is wrong with the trainer's fields."""
+    return [problem for check in CHECKS for problem in check(trainer)]
+
+
+def find_with_state(trainer: Trainer, state: TrainState) -> list[Problem]:
+    """Return what is wrong with the trainer, given its state (or the state's specs)."""
+    return [problem for check in STATE_CHECKS for problem in check(trainer, state)]
+
+
+def find_all(trainer: Trainer) -> list[Problem]:
+    """Return everything that would stop a run at its start, by shapes alone.
+
+    Evaluators that run in a process of their own are looked at as well. Of a trainer
+    that only evaluates, nothing else is.
+    """
+    return list(dict.fromkeys(_find_all(trainer)))  # some are found twice
+
+
+def _find_all(trainer: Trainer) -> list[Problem]:
+    is_eval_only = trainer.setup.eval_only
+    found = [] if is_eval_only else find(trainer)
+    alone = _evaluators(trainer, in_training=False)
+    for evaluator in alone.values():
+        found += evaluator.find_problems()
+    if trainer.model is None or trainer.train_ds is None:
+        return found
+    try:
+        state = trainer.state_specs
+    except Exception as error:
+        return found + _explain_step(trainer, None, error)
+    if not is_eval_only:
+        found += find_with_state(trainer, state)
+        if not any(problem.path.startswith("init_transform") for problem in found):
+            found += _starting_state(trainer, state)
+    if not _is_model_wrong(found):
+        found += _of_evaluators(alone, state, found)
+    return found
+
+
+def report(problems: list[Problem]) -> None:
+    """Warn about problems; raise if one of them is an error.
+
+    Raises:
+      Exception: What was raised when the only error was found.
+      ValueError: All errors, a line each.
+    """
+    for problem in problems:
+        if not problem.is_error:
+            status.warn(str(problem), stacklevel=2)
+    errors = [problem for problem in problems if problem.is_error]
+    if len(errors) == 1 and errors[0].error is not None:
+        with error_prefix(f"cfg.{errors[0].path}: "):
+            raise errors[0].error
+    if errors:
+        raise ValueError("\n".join(map(str, errors))) from errors[0].error
+
+
+#
+# The fields of the trainer
+#
+
+
+def _missing_parts(trainer: Trainer) -> Iterator[Problem]:
+    for name in ("train_ds", "model", "optimizer"):
+        if getattr(trainer, name) is None:
+            yield Problem(name, trainer_fields.not_set_message(name))
+
+
+def _losses(trainer: Trainer) -> Iterator[Problem]:
+    is_own_step = type(trainer.trainstep)._step is not TrainStep._step
+    if not trainer.train_losses and not is_own_step:
+        yield Problem(
+            "train_losses",
+            "`trainer.train_losses` is empty: training would change nothing. Set "
+            "`cfg.train_losses = {'name': ...}`.",
+        )
+
+
+def _data(trainer: Trainer) -> list[Problem]:
+    found: list[Problem] = []
+    if trainer.train_ds is not None:
+        with caught(found, "train_ds"):
+            last_step.check_has_batches(trainer)
+            DeviceRecords.check(trainer.train_ds)
+        if not found:
+            with caught(found, "num_train_steps"):
+                last_step.check_ends(trainer)
+    return found
+
+
+def _workdir(trainer: Trainer) -> list[Problem]:
+    found: list[Problem] = []
+    is_set = str(trainer.workdir or ".") != "."
+    if is_set and type(trainer.setup).run is setup.Setup.run:
+        with caught(found, "workdir"):
+            setup.check_writable(trainer.workdir)
+    return found
+
+
+def _writer(trainer: Trainer) -> list[Problem]:
+    found: list[Problem] = []
+    with caught(found, "writer"):
+        trainer.writer.check()
+    return found
+
+
+def _init_transform(trainer: Trainer) -> list[Problem]:
+    found: list[Problem] = []
+    if not _is_resumed(trainer):
+        with caught(found, "init_transform"):
+            trainer.init_transform.check()
+    return found
+
+
+def _is_resumed(trainer: Trainer) -> bool:
+    """Whether the run continues from a checkpoint, and nothing is initialised."""
+    has_folder = str(trainer.workdir or ".") != "."
+    return has_folder and trainer.checkpointer.latest_step is not None
+
+
+def _evaluators_before_init(trainer: Trainer) -> Iterator[Problem]:
+    for evaluator in _evaluators(trainer, in_training=True).values():
+        yield from evaluator.find_problems()
+
+
+def _evaluators(trainer: Trainer, *, in_training: bool) -> dict[str, Any]:
+    """The evaluators that run in the training process, or all others."""
+    is_eval_only = trainer.setup.eval_only
+    return {
+        name: evaluator
+        for name, evaluator in trainer.evals.items()
+        if (evaluator.run.runs_in_training and not is_eval_only) == in_training
+    }
+
+
+def _best_metric(trainer: Trainer) -> Iterator[Problem]:
+    checkpointer = trainer.checkpointer
+    path = getattr(checkpointer, "best_metric_path", None)
+    if path is None or not isinstance(checkpointer, Checkpointer):
+        return
+    measured: dict[str, Any] = {"train": _measured(trainer, "train_")}
+    for name, evaluator in trainer.evals.items():
+        aux = getattr(evaluator, "aux", None)
+        measured[name] = None if aux is None else _measured(aux, "")
+    where = "checkpointer.best_metric_path"
+    if not _leads_to_metric(measured, kontext.Path.from_str(path).parts):
+        known = metric_values.paths({n: v for n, v in measured.items() if v})
+        close = difflib.get_close_matches(path, known, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        listed = f" There are: {', '.join(known)}." if known else ""
+        yield Problem(where, f"nothing measures {path!r}.{hint}{listed}")
+    elif (message := best_metric.never_there(checkpointer, trainer)) is not None:
+        yield Problem(where, message, is_error=False)
+
+
+def _measured(owner: Any, prefix: str) -> dict[str, Any]:
+    """What `best_metric_path` can name below an evaluator, or below `train`."""
+    losses = getattr(owner, f"{prefix}losses")
+    total = {"total": True} if losses else {}
+    return {
+        **getattr(owner, f"{prefix}metrics"),
+        "losses": {**losses, **total},
+    }
+
+
+def _leads_to_metric(tree: Any, parts: Iterable[Any]) -> bool:
+    """Whether a path ends at a metric, or inside the value of one."""
+    for part in parts:
+        if not isinstance(tree, Mapping):
+            return True
+        if part not in tree:
+            return False
+        tree = tree[part]
+    return not isinstance(tree, Mapping)
 
 
 def check_batch_sizes(trainer: Trainer) -> Iterator[Problem]:
@@ -61,6 +262,138 @@ def _datasets(trainer: Trainer) -> Iterator[tuple[str, Any]]:
                 yield f"evals.{name}.{field.name}", dataset
 
 
+CHECKS: list[Callable[[Trainer], Iterable[Problem]]] = [
+    _missing_parts,
+    _losses,
+    _data,
+    check_batch_sizes,
+    _workdir,
+    _writer,
+    _init_transform,
+    _evaluators_before_init,
+    _best_metric,
+]
+
+
+#
+# Shapes: of a train step, and of each evaluation
+#
+
+
+def _steps(trainer: Trainer, state: TrainState) -> list[Problem]:
+    found = _train_step(trainer, state)
+    if not _is_model_wrong(found):
+        evaluators = _evaluators(trainer, in_training=True)
+        found += _of_evaluators(evaluators, state, found)
+    return found
+
+
+def _is_model_wrong(found: list[Problem]) -> bool:
+    """Whether evaluations fail for the same reason as the step."""
+    return any(problem.path in ("train_ds", "model") for problem in found)
+
+
+def _train_step(trainer: Trainer, state: TrainState) -> list[Problem]:
+    if type(trainer.trainstep).step is not TrainStep.step:
+        return []  # it may do anything
+    if trainer.optimizer is None:
+        return _explain_step(trainer, state, None)
+    try:
+        _ = trainer.context_specs
+    except Exception as error:
+        return _explain_step(trainer, state, error)
+    return []
+
+
+def _explain_step(
+    trainer: Trainer, state: TrainState | None, error: Exception | None
+) -> list[Problem]:
+    """All parts of the trainer that are wrong, where the step stops at the first."""
+    found: list[Problem] = []
+    if type(trainer.trainstep)._step is TrainStep._step:
+        found += _explain_parts(trainer, state)
+    if error is not None and not found:
+        is_optimizer = "`trainer.optimizer`" in str(error)
+        with caught(found, "optimizer" if is_optimizer else "trainstep"):
+            raise error
+    return found
+
+
+def _explain_parts(trainer: Trainer, state: TrainState | None) -> list[Problem]:
+    found: list[Problem] = []
+    batch = context = None
+    with caught(found, "train_ds"):
+        batch = trainer_specs.batch_specs(trainer)
+    if found:
+        return found
+    with caught(found, "model"):
+        if state is None:
+            state = jax.eval_shape(
+                lambda: trainer.init_state(skip_transforms=True, skip_optimizer=True)
+            )
+        context = forward_specs(
+            state,
+            batch,
+            model=trainer.model,
+            rngs=trainer.rng_streams.train_rngs(0),
+            is_training=True,
+        )
+    if context is None:
+        return found
+    if trainer.optimizer is not None:
+        with (
+            caught(found, "optimizer"),
+            error_prefix("Initialising `trainer.optimizer` failed: "),
+        ):
+            jax.eval_shape(trainer.optimizer.init, context.params)
+    context = context.replace(
+        grads=context.params,
+        updates=context.params,
+        loss_total=jax.ShapeDtypeStruct((), jnp.float32),
+    )
+    for field in ("train_losses", "train_metrics", "train_summaries"):
+        found += of_metrics(field, getattr(trainer, field), context)
+    return found
+
+
+def forward_specs(state: Any, batch: Any, **options: Any) -> Context:
+    """The context after a forward pass, as specs; `options` are those of `forward`."""
+
+    def run(state: Any, batch: Any) -> Context:
+        context = Context.from_state_and_batch(state=state, batch=batch)
+        return forward(context, **options)
+
+    return jax.eval_shape(run, state, batch)
+
+
+def of_metrics(
+    path: str, metrics: Mapping[str, Any], context: Context
+) -> list[Problem]:
+    """Each metric, loss or summary that cannot be measured in a context of specs."""
+    found: list[Problem] = []
+    for name, metric in metrics.items():
+        inner = f"{path}.{name}"
+        if isinstance(metric, Mapping):
+            found += of_metrics(inner, metric, context)
+            continue
+        with caught(found, inner):
+            jax.eval_shape(metric.get_state_from_context, context)
+    return found
+
+
+def _of_evaluators(
+    evaluators: Mapping[str, Any], state: TrainState, found: list[Problem]
+) -> list[Problem]:
+    """Problems of evaluators, less those that training has already for itself."""
+    told = {problem.path for problem in found}
+    return [
+        problem
+        for name, evaluator in evaluators.items()
+        for problem in evaluator.find_problems(state)
+        if problem.path.replace(f"evals.{name}.", "train_", 1) not in told
+    ]
+
+
 def check_optimizer(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
     """Optimizers that would do something else than was meant."""
     # One for each loss: `kd.contrib.train.multi_optimizer`.
@@ -82,34 +415,24 @@ def check_init_transform(trainer: Trainer, state: TrainState) -> Iterator[Proble
         yield Problem(f"init_transform.{path}".rstrip("."), message)
 
 
-CHECKS: list[Callable[[Trainer], Iterator[Problem]]] = [
-    check_batch_sizes,
-]
-STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterator[Problem]]] = [
+STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterable[Problem]]] = [
+    _steps,
     check_optimizer,
     check_init_transform,
 ]
 
 
-def find(trainer: Trainer) -> list[Problem]:
-    """Return what is wrong with the trainer's fields."""
-    return [problem for check in CHECKS for problem in check(trainer)]
+#
+# What the state begins with: a run finds out by loading it
+#
 
 
-def find_with_state(trainer: Trainer, state: TrainState) -> list[Problem]:
-    """Return what is wrong with the trainer, given its state (or the state's specs)."""
-    return [problem for check in STATE_CHECKS for problem in check(trainer, state)]
-
-
-def report(problems: list[Problem]) -> None:
-    """Warn about problems; raise if one of them is an error.
-
-    Raises:
-      ValueError: All errors, a line each.
-    """
-    for problem in problems:
-        if not problem.is_error:
-            status.warn(str(problem), stacklevel=2)
-    errors = [str(problem) for problem in problems if problem.is_error]
-    if errors:
-        raise ValueError("\n".join(errors))
+def _starting_state(trainer: Trainer, state: TrainState) -> list[Problem]:
+    found: list[Problem] = []
+    if _is_resumed(trainer):
+        with caught(found, "workdir"):
+            trainer.checkpointer.check_fits(state)
+    else:
+        with caught(found, "init_transform"):
+            trainer.init_transform.check(state)
+    return found

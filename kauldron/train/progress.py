@@ -34,6 +34,8 @@ class Progress:
         self._step = step
         self._last = last_step
         self._activity = activity
+        self._work = "compiling"  # what the next step does
+        self._shown = self._work
         self._start = time.monotonic()
         self._plain_step = step
         self._plain_time = self._start
@@ -57,7 +59,7 @@ class Progress:
             total=self._last,
             completed=self._step,
             values="",
-            doing="compiling",
+            doing=self._shown,
         )
         return self
 
@@ -71,9 +73,15 @@ class Progress:
         self._bar = None
 
     def doing(self, what: str) -> None:
-        """Show what happens between steps."""
+        """Show what happens between steps, until `resume`."""
+        self._shown = what
         if self._bar is not None:
             self._bar.update(self._task, completed=self._step, doing=what)
+
+    def resume(self) -> None:
+        """Show that steps go on: the first one is compiled."""
+        if self._shown != self._work:
+            self.doing(self._work)
 
     def update(
         self,
@@ -90,6 +98,7 @@ class Progress:
           speed: Steps per second as the log reports them; otherwise they are measured.
         """
         self._step = step
+        self._work = self._activity
         now = time.monotonic()
         if now < self._next_update and step != self._last:  # nobody reads faster
             return
@@ -97,11 +106,12 @@ class Progress:
         if values:
             self._values = _format_losses(values)
         if self._bar is not None:
+            self._shown = self._work
             self._bar.update(
                 self._task,
                 completed=step,
                 values=self._values,
-                doing=self._activity,
+                doing=self._work,
                 speed=speed,
             )
         elif status.is_lead_host:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import pathlib
 import sys
@@ -97,12 +98,29 @@ def make_writable(workdir: epath.Path) -> None:
             with tempfile.TemporaryFile(dir=workdir):
                 pass
     except OSError as error:
-        raise OSError(
-            error.errno,
-            "The workdir cannot be written; set another `cfg.workdir` "
-            f"({error.strerror})",
-            str(workdir),
-        ) from error
+        raise _cannot_be_written(workdir, error.errno or 0) from error
+
+
+def check_writable(workdir: epath.Path) -> None:
+    """Raise `OSError` if the folder cannot be made or written; nothing is changed."""
+    if "://" in str(workdir):
+        return
+    folder = os.path.abspath(workdir)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise _cannot_be_written(workdir, errno.ENOTDIR)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _cannot_be_written(workdir, errno.EACCES)
+
+
+def _cannot_be_written(workdir: epath.Path, number: int) -> OSError:
+    return OSError(
+        number,
+        "The workdir cannot be written; set another `cfg.workdir` "
+        f"({os.strerror(number)})",
+        str(workdir),
+    )
 
 
 def _use_compilation_cache(folder: str | None) -> None:

@@ -71,8 +71,13 @@ def require(trainer: Trainer, name: str) -> Any:
     """The field, or an error that says how to set it."""
     value = getattr(trainer, name)
     if value is None:
-        raise ValueError(f"`trainer.{name}` is not set; set `cfg.{name} = ...`.")
+        raise ValueError(not_set_message(name))
     return value
+
+
+def not_set_message(name: str) -> str:
+    """What to say about a field that is needed and is not set."""
+    return f"`trainer.{name}` is not set; set `cfg.{name} = ...`."
 
 
 def select_evaluators(trainer: Trainer, names: str | list[str]) -> dict[str, Any]:

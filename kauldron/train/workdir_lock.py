@@ -17,6 +17,10 @@ LOCK_FILENAME = "train.lock"
 _PATIENCE_SECS = 0.5
 
 
+class InUseError(RuntimeError):
+    """Another process has the lock."""
+
+
 @contextlib.contextmanager
 def workdir_lock(workdir: epath.Path) -> Iterator[None]:
     """Keep other training jobs out of the workdir for the time of the block."""
@@ -50,7 +54,7 @@ def file_lock(
     with open(path, "a+") as file:
         if not _try_to_lock(file):
             owner = describe_holder(path)
-            raise RuntimeError(f"{problem}: {owner}. Stop it, or {advice}.")
+            raise InUseError(f"{problem}: {owner}. Stop it, or {advice}.")
         file.truncate(0)
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
         file.write(json.dumps({**owner, **details}))

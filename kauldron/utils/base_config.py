@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import pathlib
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
 from kauldron.utils import config_repr
+from kauldron.utils.explained_arguments import unknown_argument
 
 
 @typing.dataclass_transform(
@@ -94,21 +94,13 @@ def _checked_init(cls: type, init: Callable[..., None]) -> Callable[..., None]:
             )
         for name in kwargs:
             if name not in accepted:
-                raise TypeError(_unknown_field_message(cls, name, accepted))
+                raise TypeError(unknown_argument(cls, name))
         for name, path_type in _path_fields(type(self)).items():
             if isinstance(kwargs.get(name), str):
                 kwargs[name] = path_type(kwargs[name])
         init(self, **kwargs)
 
     return __init__
-
-
-def _unknown_field_message(cls: type, name: str, accepted: list[str]) -> str:
-    message = f"{cls.__qualname__} has no field {name!r}."
-    close = difflib.get_close_matches(name, accepted, n=1)
-    if close:
-        return f"{message} Did you mean {close[0]!r}?"
-    return f"{message} Its fields: {', '.join(accepted)}."
 
 
 @functools.cache

@@ -29,6 +29,20 @@ def error_prefix(prefix: str | Callable[[], str]) -> Iterator[None]:
         raise
 
 
+def message_with_notes(error: BaseException) -> str:
+    """The message of an error and all that was added to it on the way."""
+    message = str(error) or type(error).__name__
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        text = str(error.args[0])  # a sentence is not quoted, a key is no sentence
+        message = text if " " in text else f"KeyError: {message}"
+    notes = [
+        note
+        for note in getattr(error, "__notes__", ())
+        if "JAX_TRACEBACK_FILTERING" not in note  # no traceback is shown
+    ]
+    return "\n".join([message, *notes])
+
+
 class _Verbatim(str):
     """`str(KeyError(text))` is `repr(text)`: this one keeps its line breaks."""
 
@@ -38,6 +52,9 @@ class _Verbatim(str):
 def _add_prefix(error: Exception, prefix: str) -> None:
     if isinstance(error, OSError) and error.strerror:
         error.strerror = f"{prefix}{error.strerror}"
+        return
+    if isinstance(error, ImportError) and error.msg:
+        error.msg = f"{prefix}{error.msg}"
         return
     old_args = error.args
     message = str(old_args[0]) if old_args else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pdb
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from kauldron.utils.error_context import error_prefix as error_prefix
@@ -44,15 +45,25 @@ def catch_post_mortem(fn: Callable[_Params, _Result]) -> Callable[_Params, _Resu
 
     @functools.wraps(fn)
     def wrapper(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
-        try:
+        with post_mortem(is_on=_is_flag_on()):
             return fn(*args, **kwargs)
-        except Exception as error:
-            if _is_flag_on() and sys.stdin.isatty() and sys.stdout.isatty():
-                traceback.print_exception(error)
-                pdb.post_mortem(error.__traceback__)
-            raise
 
     return wrapper
+
+
+@contextlib.contextmanager
+def post_mortem(*, is_on: bool) -> Iterator[None]:
+    """Open the debugger on what is raised inside, then raise it.
+
+    Without a terminal, where nobody could answer, it is only raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_on and sys.stdin.isatty() and sys.stdout.isatty():
+            traceback.print_exception(error)
+            pdb.post_mortem(error.__traceback__)
+        raise
 
 
 def _is_flag_on() -> bool:

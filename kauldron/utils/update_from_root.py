@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from kauldron.utils.error_context import error_prefix
+from kauldron.utils.explained_arguments import ExplainedArguments
 from kauldron.utils.root_cfg_ref import RootCfgRef, find_in_root
 
 _MEMORY = "_inherited"
@@ -25,7 +26,7 @@ class _Inherited:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class UpdateFromRootCfg:
+class UpdateFromRootCfg(ExplainedArguments):
     """Mixin for frozen dataclasses whose fields may be references to the root trainer.
 
     A field that was filled from a reference stays linked to it, and is filled again

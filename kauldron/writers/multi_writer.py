@@ -99,5 +99,6 @@ for _name in (
     "write_context_structure",
     "resume",
     "flush",
+    "check",
 ):
     setattr(MultiWriter, _name, _forward(_name))

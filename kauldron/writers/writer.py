@@ -127,6 +127,9 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
                 configs={name: cloud.configs},
             )
 
+    def check(self) -> None:
+        """Raise if nothing can be written; called before a run begins."""
+
     def write_start(self, *, trainer: Any, state: Any, step: int) -> None:
         """Describe a run that begins: its config, parameters, data and context."""
         self.write_config(trainer.raw_cfg)

@@ -1,5 +1,6 @@
 """The command line itself: finding the command, help, exit codes, entry points."""
 
+import dataclasses
 import os
 import pty
 import re
@@ -8,7 +9,9 @@ import sys
 
 import pytest
 
+from kauldron import kd
 from kauldron.cli import COMMANDS
+from kauldron.cli.wrong_arguments import TRAINER_FIELDS
 from tests.terminal_output import read_all
 
 
@@ -108,6 +111,11 @@ def test_help_imports_no_array_library():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_fields_of_the_trainer_are_known_without_importing_it():
+    fields = [field.name for field in dataclasses.fields(kd.train.Trainer)]
+    assert sorted(TRAINER_FIELDS) == sorted(fields)
 
 
 def test_nothing_heavy_is_imported_before_the_flags_are_read():

@@ -113,8 +113,8 @@ def test_check_tells_what_is_missing(kauldron):
         "check", "--cfg=toy.py", "--cfg.model=None", "--cfg.optimizer=None"
     )
     assert code == 1
-    assert "cfg.model: it is not set" in out
-    assert "cfg.optimizer: it is not set" in out
+    assert "cfg.model: `trainer.model` is not set; set `cfg.model = ...`." in out
+    assert "cfg.optimizer: `trainer.optimizer` is not set; set" in out
 
 
 def test_check_reports_problems_of_every_stage_at_once(kauldron):

@@ -11,6 +11,7 @@ import pytest
 
 from kauldron import konfig
 from kauldron.main import main
+from kauldron.train.workdir_lock import workdir_lock
 
 TOY = ("--cfg=toy.py", "--cfg.workdir=run")
 
@@ -32,7 +33,7 @@ def test_training_prints_the_last_values_and_where_everything_is(
     table = {tuple(row.split("\t")[:3]) for row in rows}
     assert ("train", "2", "losses/l2") in table
     assert ("train", "2", "metrics/norm") in table
-    assert ("test", "2", "losses/total") in table
+    assert ("test", "3", "losses/total") in table
     assert steps(folder / "run")[-1] == 3
 
 
@@ -95,6 +96,43 @@ def test_error_of_a_run_is_raised(kauldron):
         kauldron("train", "--cfg=stopping.py", *TOY[1:])
 
 
+ENDINGS = {
+    "too little data": (
+        ("--cfg.train_ds.num_epochs=1", "--cfg.num_train_steps=50"),
+        "error: The training data ended after 4 batches, at step 4 of 50. Set",
+    ),
+    "loss that is not finite": (
+        (
+            "--cfg.optimizer=py::optax.sgd(1e30)",
+            "--cfg.on_nonfinite=raise",
+            "--cfg.num_train_steps=9",
+        ),
+        "error: Loss not finite at step",
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_end_that_no_code_is_to_blame_for_is_told_in_a_line(kauldron, capsys, ending):
+    flags, message = ENDINGS[ending]
+    with pytest.raises(SystemExit) as stopped:
+        kauldron("train", *TOY, *flags)
+    assert stopped.value.code == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_workdir_of_another_job_is_told_in_a_line(kauldron, capsys, folder):
+    (folder / "run").mkdir()
+    with workdir_lock(folder / "run"), pytest.raises(SystemExit) as stopped:
+        kauldron("train", *TOY)
+    assert stopped.value.code == 1
+    err = capsys.readouterr().err
+    assert "error: Another training job uses run: process" in err
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize("flag", ["--catch_post_mortem", "--catch_post_mortem=true"])
 def test_debugger_opens_where_the_error_was_raised(kauldron, monkeypatch, flag):
     frames = []
@@ -105,9 +143,25 @@ def test_debugger_opens_where_the_error_was_raised(kauldron, monkeypatch, flag):
         frames.append(traceback.tb_frame.f_code.co_name)
 
     monkeypatch.setattr("pdb.post_mortem", debug)
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
     with pytest.raises(RuntimeError, match="out of coffee"):
         kauldron("train", "--cfg=stopping.py", *TOY[1:], flag)
     assert frames == ["evaluate"]
+
+
+def test_debugger_stays_closed_where_nobody_can_answer(folder):
+    reader, writer = os.pipe()  # open, and nothing ever comes
+    result = run_process(
+        *("--cfg=stopping.py", *TOY[1:], "--catch_post_mortem"),
+        cwd=folder,
+        stdin=reader,
+    )
+    os.close(reader)
+    os.close(writer)
+    assert result.returncode == 1
+    assert "out of coffee" in result.stderr
+    assert "(Pdb)" not in result.stdout
 
 
 MISTAKES = {
@@ -136,6 +190,22 @@ MISTAKES = {
     "no such parameter": (
         (*TOY, "--cfg.optimizer.learning_rat=1e-3"),
         ["'learning_rat'", "Did you mean 'learning_rate'?", "learning_rate, b1, b2"],
+    ),
+    "field as a flag": (
+        ("--cfg=toy.py", "--workdir=run"),
+        ["'--workdir=run' is not understood. Did you mean --cfg.workdir=run?"],
+    ),
+    "field as a flag, value after a space": (
+        (*TOY, "--num_train_steps", "3"),
+        ["Did you mean --cfg.num_train_steps=3?"],
+    ),
+    "field as a flag, misspelt": (
+        (*TOY, "--num_train_step=3"),
+        ["Did you mean --cfg.num_train_steps=3?"],
+    ),
+    "part of a field as a flag": (
+        (*TOY, "--train_ds.batch_size=3"),
+        ["Did you mean --cfg.train_ds.batch_size=3?"],
     ),
     "unknown evaluator": ((*TOY, "--eval_names=tset"), ["'tset'", "test, alone"]),
     "neither true nor false": ((*TOY, "--distributed=maybe"), ["--distributed"]),
@@ -171,9 +241,118 @@ def test_key_that_leads_nowhere_is_told_without_a_traceback(kauldron):
     code, _, err = kauldron("train", *TOY, "--cfg.train_losses.l2.preds=pred.y")
     assert code == 2
     message = err[err.index("error: ") :]
-    assert message.startswith("error: In loss 'l2'")
+    assert message.startswith("error: cfg.train_losses.l2: ")
+    assert "set by --cfg.train_losses.l2.preds=pred.y" in message
     assert "Did you mean: 'preds', 'batch.y', 'preds.y'?" in message
     assert "Traceback" not in err
+
+
+# What `train` refuses and `check` finds, in the same words.
+REFUSED = {
+    "metric that nothing measures": (
+        ("--cfg.checkpointer.best_metric_path=test.nrom",),
+        "cfg.checkpointer.best_metric_path: nothing measures 'test.nrom'. Did you mean "
+        "'test.norm'?",
+    ),
+    "missing checkpoint": (
+        ("--cfg.init_transform=py::kd.ckpts.PartialKauldronLoader(workdir='nowhere')",),
+        "cfg.init_transform: There is no checkpoint in ",
+    ),
+    "average that is not kept": (
+        ("--cfg.evals.test.init_transform=py::kd.optim.UseEmaParams()",),
+        "cfg.evals.test.init_transform: UseEmaParams: no EmaParamsState found",
+    ),
+    "endless evaluation": (
+        ("--cfg.eval_ds.num_epochs=None",),
+        "cfg.evals.test: The data of evaluator 'test' repeats forever: set",
+    ),
+    "no losses": (
+        ("--cfg.train_losses={}",),
+        "cfg.train_losses: `trainer.train_losses` is empty",
+    ),
+    "library of the writer": (
+        ("--cfg.writer=py::kd.contrib.train.WandbWriter()",),
+        "cfg.writer: kd.contrib.train.WandbWriter needs W&B: pip install",
+    ),
+    "no number of steps": (
+        ("--cfg.num_train_steps=None",),
+        "cfg.num_train_steps: `trainer.num_train_steps` is None and",
+    ),
+    "shapes that differ": (
+        ("--cfg.model.layers=py::[flax.linen.Dense(3)]",),
+        "cfg.train_losses.l2: L2(preds='preds.y': float32 (16, 3), targets=",
+    ),
+    "workdir that cannot be": (
+        ("--cfg.workdir=good.py/run",),
+        "The workdir cannot be written; set another `cfg.workdir` (Not a directory)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_what_train_refuses_is_found_by_check(kauldron, folder, mistake, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)  # whether it is installed or not
+    flags, message = REFUSED[mistake]
+    code, found, _ = kauldron("check", *TOY, *flags)
+    assert code == 1
+    assert found.splitlines()[-1] == "1 problem in toy.py"
+    code, _, err = kauldron("train", *TOY, *flags)
+    assert code == 2
+    refused = err[err.index("error: ") :].removeprefix("error: ").strip()
+    assert message in refused
+    assert refused == found[: found.rindex("1 problem")].strip()
+    assert not (folder / "run").exists()
+
+
+def test_checkpoint_of_another_model_is_told_in_a_few_lines(kauldron, folder):
+    flags = ("train", *TOY, "--cfg.train_losses.l2.targets=preds.y")
+    assert kauldron(*flags, "--cfg.num_train_steps=1")[0] == 0
+    code, _, err = kauldron(*flags, "--cfg.model.layers=py::[flax.linen.Dense(3)]")
+    assert code == 2
+    message = err[err.index("error: ") :]
+    assert message.startswith("error: cfg.workdir: Restoring ")
+    assert "params.layers_0.kernel: model (4, 3) vs checkpoint (4, 2)" in message
+    assert "Traceback" not in err
+
+
+def test_line_of_the_model_that_fails_is_shown(kauldron, folder):
+    (folder / "fails.py").write_text(
+        (folder / "toy.py").read_text().replace("def arrays", MODEL_THAT_FAILS, 1)
+    )
+    code, _, err = kauldron("train", "--cfg=fails.py", *TOY[1:], MODEL_FLAG)
+    assert code == 2
+    line = (
+        "\n  TypeError raised at fails.py:22, in __call__\n    return {'y': x + None}"
+    )
+    assert "error: cfg.model: Initialising Fails failed: " in err
+    assert line in err
+    assert "Traceback" not in err
+
+
+MODEL_FLAG = "--cfg.model=py::cfg_config.Fails(x='batch.x')"
+MODEL_THAT_FAILS = """
+import flax
+from kauldron import kontext
+
+class Fails(flax.linen.Module):
+    x: kontext.Key = kontext.REQUIRED
+
+    def __call__(self, x):
+        return {'y': x + None}
+
+def arrays"""
+
+
+def test_warnings_are_shown_apart_from_problems(kauldron):
+    flags = (
+        "--cfg.checkpointer.best_metric_path=test.norm",
+        "--cfg.evals.test.run=py::kd.evals.Once(3)",
+    )
+    code, out, _ = kauldron("check", *TOY, *flags)
+    assert code == 0
+    assert out.startswith("warning: cfg.checkpointer.best_metric_path: 'test.norm' is")
+    assert "\n  set by --cfg.checkpointer.best_metric_path=test.norm\n" in out
+    assert out.splitlines()[-1].startswith("No problems found in toy.py")
 
 
 def test_settings_of_jax_can_be_given(kauldron):
@@ -313,13 +492,14 @@ def test_folders_that_a_run_names_are_not_used_for_configs_that_are_not_trusted(
 #
 
 
-def run_process(*arguments, cwd):
+def run_process(*arguments, cwd, stdin=None):
     return subprocess.run(
         [sys.executable, "-m", "kauldron.main", *arguments],
         capture_output=True,
         text=True,
         timeout=300,
         cwd=cwd,
+        stdin=stdin,
     )
 
 

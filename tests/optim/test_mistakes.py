@@ -10,8 +10,7 @@ import optax
 import pytest
 from jax.experimental import checkify
 
-from kauldron import kd, konfig, kontext, train
-from kauldron.cli.step_problems import find_step_problems
+from kauldron import kd, kontext, train
 from kauldron.optim.mistakes import find_mistakes
 from tests.optim.test_in_trainer import gan_trainer, make_trainer
 
@@ -308,10 +307,10 @@ def test_loss_with_gradients_raises_no_alarm(name, tmp_path):
 @pytest.mark.parametrize("name", ["line search", "plateau"])
 def test_check_knows_what_optimizers_are_given(name):
     trainer = make_trainer(optimizer=RIGHT[name]())
-    assert find_step_problems(konfig.ConfigDict(), trainer) == []
+    assert kd.train.problems.find_all(trainer) == []
 
 
 def test_check_lists_bare_gradients():
     trainer = make_trainer(optimizer=optax.masked(optax.sgd(0.1), head()))
-    (message,) = find_step_problems(konfig.ConfigDict(), trainer)
-    assert "bare gradients of encoder.bias" in message
+    (problem,) = kd.train.problems.find_all(trainer)
+    assert "bare gradients of encoder.bias" in problem.message

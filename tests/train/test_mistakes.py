@@ -73,6 +73,39 @@ class Lists(kd.data.Pipeline):
             yield {"x": [[0.0] * 4] * 16, "y": Y[:16]}
 
 
+class TwoMethods(nn.Module):
+    """Trains one method, evaluates another."""
+
+    x: kontext.Key = kontext.REQUIRED
+
+    def setup(self):
+        self.dense = nn.Dense(2)
+
+    def __call__(self, x):
+        return {"y": self.dense(x)}
+
+    def sample(self, x):
+        return {"drawn": self.dense(x)}
+
+
+class OnTheHost(kd.evals.Evaluator):
+    """Looks at each batch outside of jit."""
+
+    def step(self, *, step_nr, state, batch):
+        return kd.train.AuxiliariesState(loss_states={"x": float(batch["x"][0, 0])})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Uninstalled(kd.train.WriterBase):
+    """Needs a library that nobody has."""
+
+    def check(self):
+        raise ImportError("Uninstalled needs teleprinter: pip install teleprinter")
+
+    def write_scalars(self, step, scalars):
+        raise AssertionError("nothing can be written")
+
+
 class Undefined(kd.train.TrainStep):
     """Returns the state alone."""
 
@@ -111,6 +144,27 @@ def multi(**optimizers):
 def evaluator(**kwargs):
     run = kd.evals.EveryNSteps(1)
     return {"evals": {"val": kd.evals.Evaluator(run=run, **kwargs)}}
+
+
+def best(path):
+    checkpointer = kd.ckpts.Checkpointer(save_interval_steps=1, best_metric_path=path)
+    return {"checkpointer": checkpointer}
+
+
+def few_shots():
+    finite = make_ds(num_epochs=1)
+    few = kd.evals.FewShotEvaluator(
+        run=kd.evals.EveryNSteps(1),
+        ds_train=finite,
+        ds_val=make_ds(),
+        ds_test=finite,
+        metric_prefix="few",
+        num_classes=2,
+        num_shots=[1],
+        label_name="batch.y",
+        repr_names={"pre_logits": "preds.y"},
+    )
+    return {"evals": {"few": few}}
 
 
 #
@@ -481,9 +535,107 @@ AT_THE_START = {
         },
         ["device_resident=True", "RandomCrop"],
     ),
-    "trainer of an evaluation is trained": (
-        lambda: {"setup": kd.train.Setup(eval_only=True)},
-        ["evaluates an earlier run", "continuous_eval"],
+    "optimizer is not set": (
+        lambda: {"optimizer": None},
+        ["`trainer.optimizer` is not set; set `cfg.optimizer = ...`"],
+    ),
+    "no losses": (
+        lambda: {"train_losses": {}},
+        ["cfg.train_losses: `trainer.train_losses` is empty", "change nothing"],
+    ),
+    "metric that nothing measures": (
+        lambda: best("val.nrom") | evaluator(ds=make_ds(num_epochs=1)),
+        [
+            "cfg.checkpointer.best_metric_path: nothing measures 'val.nrom'",
+            "Did you mean 'val.norm'?",
+            "train.losses.l2, train.losses.total, train.norm, val.losses.l2",
+        ],
+    ),
+    "metric of no evaluator": (
+        lambda: best("vla.norm") | evaluator(ds=make_ds(num_epochs=1)),
+        ["nothing measures 'vla.norm'", "Did you mean 'val.norm'?"],
+    ),
+    "evaluator alone is no metric": (
+        lambda: best("val") | evaluator(ds=make_ds(num_epochs=1)),
+        ["nothing measures 'val'.", "There are: train.losses.l2"],
+    ),
+    "loss of training that does not exist": (
+        lambda: best("train.losses.l1"),
+        ["nothing measures 'train.losses.l1'", "'train.losses.l2'"],
+    ),
+    "weights of a run that is not there": (
+        lambda: {
+            "init_transform": kd.ckpts.PartialKauldronLoader(workdir="no/such/run")
+        },
+        ["cfg.init_transform: There is no checkpoint in", "no/such/run/checkpoints"],
+    ),
+    "one of several loaders finds nothing": (
+        lambda: {
+            "init_transform": kd.ckpts.MultiTransform(
+                encoder=kd.ckpts.SimpleCheckpointLoader(workdir="no/such/run")
+            )
+        },
+        ["cfg.init_transform: Init transform 'encoder': There is no checkpoint in"],
+    ),
+    "file of weights that is not there": (
+        lambda: {"init_transform": kd.ckpts.MsgpackLoader(path="no/such/file")},
+        ["cfg.init_transform: ", "No such file", "no/such/file"],
+    ),
+    "average that is not kept": (
+        lambda: evaluator(
+            ds=make_ds(num_epochs=1), init_transform=kd.optim.UseEmaParams()
+        ),
+        [
+            "cfg.evals.val.init_transform: UseEmaParams: no EmaParamsState found",
+            "Add `kd.optim.ema_params(...)` at the end",
+        ],
+    ),
+    "weights of an evaluator that are not there": (
+        lambda: evaluator(
+            ds=make_ds(num_epochs=1),
+            init_transform=kd.ckpts.PartialKauldronLoader(workdir="no/such/run"),
+        ),
+        ["cfg.evals.val.init_transform: There is no checkpoint in"],
+    ),
+    "endless evaluation": (
+        lambda: evaluator(ds=make_ds()),
+        ["cfg.evals.val: ", "repeats forever", "`cfg.evals.val.num_batches`"],
+    ),
+    "mapped endless evaluation": (
+        lambda: evaluator(ds=make_ds().map(lambda batch: batch)),
+        ["cfg.evals.val: ", "repeats forever", "num_epochs=1"],
+    ),
+    "evaluation at the end that cannot be measured": (
+        lambda: {
+            "evals": {
+                "val": kd.evals.Evaluator(
+                    run=kd.evals.Final(),
+                    ds=make_ds(num_epochs=1),
+                    metrics={"a": {"m": kd.metrics.Norm(tensor="preds.z")}},
+                )
+            }
+        },
+        ["cfg.evals.val.metrics.a.m: ", "'preds' (dict) has no 'z'"],
+    ),
+    "evaluation of a method that the model does not have": (
+        lambda: evaluator(ds=make_ds(num_epochs=1), model_method="smaple"),
+        ["cfg.evals.val: ", "smaple"],
+    ),
+    "evaluation of other data": (
+        lambda: evaluator(ds=arrays(num_epochs=1, x=X)),
+        ["cfg.evals.val.losses.l2: ", "'batch' (dict) has no 'y'"],
+    ),
+    "few shots of endless data": (
+        few_shots,
+        ["cfg.evals.few.ds_val: ", "'few' repeats forever"],
+    ),
+    "library of the writer is not installed": (
+        lambda: {"writer": kd.train.MultiWriter(writers=[Uninstalled()])},
+        ["cfg.writer: Uninstalled needs teleprinter: pip install teleprinter"],
+    ),
+    "library of an evaluator's writer is not installed": (
+        lambda: evaluator(ds=make_ds(num_epochs=1), writer=Uninstalled()),
+        ["cfg.evals.val.writer: Uninstalled needs teleprinter"],
     ),
 }
 
@@ -491,18 +643,126 @@ AT_THE_START = {
 @pytest.mark.parametrize("name", AT_THE_START)
 def test_mistake_is_found_at_the_start_of_a_run(tmp_path, name):
     changes, words = AT_THE_START[name]
-    changes = {"workdir": str(tmp_path / "run"), "writer": None} | changes()
-    trainer = make_trainer(changes.pop("workdir"), checkpointer=None, **changes)
-    with pytest.raises((ValueError, OSError)) as error:
+    trainer = _trainer_with(tmp_path, changes())
+    with pytest.raises(
+        (ValueError, OSError, KeyError, ImportError, AttributeError)
+    ) as error:
         trainer.train()
     _assert_said(words, error.value)
+    assert not (tmp_path / "run/checkpoints").exists()
 
 
-def test_evaluation_of_endless_data_names_the_evaluator(tmp_path):
-    trainer = make_trainer(tmp_path, writer=None, **evaluator(ds=make_ds()))
+@pytest.mark.parametrize("name", AT_THE_START)
+def test_what_training_refuses_is_found_without_training(tmp_path, name):
+    changes, words = AT_THE_START[name]
+    changes = changes()
+    problems = kd.train.problems.find_all(_trainer_with(tmp_path, changes))
+    if changes.get("workdir") == "":  # the command that checks needs none
+        assert problems == []
+        return
+    (problem,) = problems
+    assert problem.is_error
+    _assert_said(words, str(problem))
+    assert not (tmp_path / "run").exists()
+
+
+def _trainer_with(tmp_path, changes):
+    defaults = {"workdir": str(tmp_path / "run"), "writer": None, "checkpointer": None}
+    changes = defaults | changes
+    return make_trainer(changes.pop("workdir"), **changes)
+
+
+def test_trainer_of_an_evaluation_is_not_trained(tmp_path):
+    trainer = make_trainer(tmp_path, setup=kd.train.Setup(eval_only=True))
     with pytest.raises(ValueError) as error:
         trainer.train()
-    _assert_said(["val", "repeats forever", "num_batches", "num_epochs=1"], error.value)
+    _assert_said(["evaluates an earlier run", "continuous_eval"], error.value)
+
+
+def test_several_problems_are_told_at_once(tmp_path):
+    trainer = make_trainer(
+        tmp_path, model=None, optimizer=None, **(best("val.x") | {"train_losses": {}})
+    )
+    with pytest.raises(ValueError) as error:
+        trainer.train()
+    paths = [line.partition(": ")[0] for line in str(error.value).splitlines()]
+    assert paths == [
+        "cfg.model",
+        "cfg.optimizer",
+        "cfg.train_losses",
+        "cfg.checkpointer.best_metric_path",
+    ]
+
+
+def test_the_same_mistake_is_told_once_for_training_and_evaluation(tmp_path):
+    changes = metric(tensor="preds.q") | evaluator(ds=make_ds(num_epochs=1))
+    (problem,) = kd.train.problems.find_all(make_trainer(tmp_path, **changes))
+    assert problem.path == "train_metrics.mine"
+
+
+@pytest.mark.parametrize(
+    "path", ["val.norm", "val.losses.l2", "val.losses.total", "train.norm", "val.a.b"]
+)
+def test_metric_that_is_measured_is_no_problem(tmp_path, path):
+    nested = {"a": {"b": kd.metrics.Norm(tensor="preds.y")}}
+    norm = {"norm": kd.metrics.Norm(tensor="preds.y")}
+    changes = evaluator(ds=make_ds(num_epochs=1), metrics=norm | nested) | best(path)
+    assert kd.train.problems.find_all(make_trainer(tmp_path, **changes)) == []
+
+
+def test_metrics_of_another_method_are_measured_on_its_outputs(tmp_path):
+    changes = {"model": TwoMethods(x="batch.x")} | evaluator(
+        ds=make_ds(num_epochs=1),
+        model_method="sample",
+        losses={},
+        metrics={"n": kd.metrics.Norm(tensor="preds.drawn")},
+        summaries={"s": kd.metrics.Norm(tensor="preds.y")},
+    )
+    trainer = make_trainer(tmp_path, writer=None, **changes)
+    (problem,) = kd.train.problems.find_all(trainer)
+    assert problem.path == "evals.val.summaries.s"
+    _assert_said(["'preds' (dict) has no 'y'", "drawn"], str(problem))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LargestValue(kd.metrics.Metric):
+    """Takes no mask: filler would count."""
+
+    x: kontext.Key = kontext.REQUIRED
+
+    State = kd.metrics.AverageState
+
+    def get_state(self, x):
+        return self.State.from_values(values=x.max())
+
+
+def test_metric_that_takes_no_mask_is_no_problem(tmp_path):
+    metrics = {"m": LargestValue(x="preds.y")}
+    changes = evaluator(ds=make_ds(num_epochs=1, batch_size=24), metrics=metrics)
+    assert kd.train.problems.find_all(make_trainer(tmp_path, **changes)) == []
+
+
+def test_evaluator_with_a_step_of_its_own_is_left_alone(tmp_path):
+    run = kd.evals.EveryNSteps(1)
+    metrics = {"m": kd.metrics.Norm(tensor="preds.nowhere")}
+    val = OnTheHost(run=run, ds=make_ds(num_epochs=1), metrics=metrics)
+    assert kd.train.problems.find_all(make_trainer(tmp_path, evals={"val": val})) == []
+
+
+def test_evaluator_of_another_process_does_not_stop_training(tmp_path):
+    val = kd.evals.Evaluator(run=kd.evals.StandaloneLastCheckpoint(), ds=make_ds())
+    trainer = make_trainer(tmp_path, num_train_steps=1, evals={"val": val})
+    (problem,) = kd.train.problems.find_all(trainer)
+    assert problem.path == "evals.val"
+    trainer.train()
+
+
+def test_weights_are_not_needed_once_the_run_has_begun(tmp_path):
+    make_trainer(tmp_path, num_train_steps=1, writer=None).train()
+    loader = kd.ckpts.PartialKauldronLoader(workdir="no/such/run")
+    trainer = make_trainer(tmp_path, num_train_steps=2, init_transform=loader)
+    assert kd.train.problems.find_all(trainer) == []
+    assert trainer.train()[0].step == 2
 
 
 def test_metric_of_training_only_says_so_in_an_evaluation(tmp_path):
@@ -511,8 +771,7 @@ def test_metric_of_training_only_says_so_in_an_evaluation(tmp_path):
     with pytest.raises(KeyError) as error:
         make_trainer(tmp_path, writer=None, checkpointer=None, **changes).train()
     words = [
-        "val failed at step 0",
-        "metrics/g",
+        "cfg.evals.val.metrics.g: ",
         "'grads.dense.kernel'",
         "only in train",
     ]
@@ -522,9 +781,31 @@ def test_metric_of_training_only_says_so_in_an_evaluation(tmp_path):
 def test_checkpoint_of_another_model_is_refused_with_the_paths(tmp_path):
     make_trainer(tmp_path, num_train_steps=1, writer=None).train()
     other = make_trainer(tmp_path, num_train_steps=2, model=Wide(x="batch.x"), **l2())
+    words = ["ckpt_1", "params.dense.kernel", "4, 2", "4, 3"]
     with pytest.raises(ValueError) as error:
         other.train()
-    _assert_said(["ckpt_1", "params.dense.kernel", "4, 2", "4, 3"], error.value)
+    _assert_said(words, error.value)
+    (problem,) = [
+        p for p in kd.train.problems.find_all(other) if p.path != "train_losses.l2"
+    ]
+    assert problem.path == "workdir"
+    _assert_said(words, str(problem))
+
+
+def test_weights_of_another_model_are_refused_with_the_paths(tmp_path):
+    make_trainer(tmp_path / "old", num_train_steps=1, writer=None).train()
+    loader = kd.ckpts.PartialKauldronLoader(
+        workdir=tmp_path / "old", new_to_old={"params": "params"}
+    )
+    trainer = make_trainer(
+        tmp_path / "new", model=Linear(x="batch.x", size=3), init_transform=loader
+    )
+    trainer = trainer.replace(train_ds=make_ds(size=3))
+    (problem,) = kd.train.problems.find_all(trainer)
+    assert problem.path == "init_transform"
+    _assert_said(["params.dense.kernel", "(4, 3)", "(4, 2)"], str(problem))
+    with pytest.raises(ValueError, match="does not fit"):
+        trainer.train()
 
 
 def test_schedule_that_fails_is_named(tmp_path):
@@ -532,14 +813,6 @@ def test_schedule_that_fails_is_named(tmp_path):
     with pytest.raises(TypeError) as error:
         trainer.train()
     _assert_said(["schedules/lr at step 0: ", "0 positional"], error.value)
-
-
-def test_training_without_losses_is_warned_about(tmp_path):
-    trainer = make_trainer(
-        tmp_path, train_losses={}, num_train_steps=1, writer=None, checkpointer=None
-    )
-    with pytest.warns(UserWarning, match="`trainer.train_losses` is empty"):
-        trainer.train()
 
 
 def _numbered(wrong_label, **loss):

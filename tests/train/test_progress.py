@@ -12,6 +12,7 @@ import pytest
 from kauldron.train import progress as progress_lib
 from kauldron.train.progress import Progress
 from tests.terminal_output import read_all
+from tests.train.toy import Linear, make_trainer
 
 #
 # Where there is no terminal
@@ -81,6 +82,36 @@ def test_bar_reaches_the_end_however_fast_the_steps_are(monkeypatch):
         assert task.completed == 10
 
 
+def test_what_happened_before_a_step_is_not_shown_while_it_runs(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = []
+    with Progress("train", step=0, last_step=10) as progress:
+        [task] = Progress._display.tasks
+        for step in range(1, 4):
+            progress.doing("saving")
+            shown.append(task.fields["doing"])
+            progress.resume()
+            shown.append(task.fields["doing"])
+            progress.update(step)
+    assert shown == ["saving", "compiling", "saving", "training", "saving", "training"]
+
+
+def test_first_step_after_a_checkpoint_is_shown_as_compiled(monkeypatch, tmp_path):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    seen = []
+
+    class Watched(Linear):
+        def __call__(self, x):  # traced when the step is compiled
+            if Progress._display is not None:
+                seen.append(Progress._display.tasks[0].fields["doing"])
+            return super().__call__(x)
+
+    trainer = make_trainer(tmp_path, model=Watched(x="batch.x"), num_train_steps=2)
+    trainer.train()
+    assert (tmp_path / "checkpoints/ckpt_0").exists()
+    assert seen and set(seen) == {"compiling"}
+
+
 def test_evaluation_is_a_second_line_of_the_same_display(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, that is a terminal
     monkeypatch.setattr(progress_lib, "_UPDATE_SECONDS", 0.0)
@@ -94,7 +125,8 @@ def test_evaluation_is_a_second_line_of_the_same_display(monkeypatch, capsys):
             shown = [(task.description, task.completed) for task in display.tasks]
         assert [task.description for task in display.tasks] == ["train"]
         [task] = display.tasks
-        assert task.fields == {"values": "total=0.5", "doing": "evaluating val"}
+        assert task.fields["values"] == "total=0.5"
+        assert task.fields["doing"] == "evaluating val"
     assert shown == [("train", 3), ("val", 2)]
     assert Progress._display is None
     assert "train" in capsys.readouterr().err

@@ -51,6 +51,9 @@ class CheckpointedEvaluator(Evaluator):
                 "was cached would be gone after an interruption."
             )
 
+    def _is_own_step(self) -> bool:
+        return type(self).step is Evaluator.step
+
     def evaluate(self, state: TrainState, step: int) -> Any:
         self._assert_root_cfg_resolved()
         folder = self._folder / f"step_{step}"

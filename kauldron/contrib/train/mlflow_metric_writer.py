@@ -26,6 +26,10 @@ class MLFlowMetricWriter(QueuedWriter):
 
     pass_to_default_writer: bool = True
 
+    def check(self) -> None:
+        if status.is_lead_host:
+            _import_mlflow()
+
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         super().write_scalars(step, scalars)
         if status.is_lead_host:

@@ -44,6 +44,10 @@ class WandbWriter(KDMetricWriter):
     init_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     pass_to_default_writer: bool = True
 
+    def check(self) -> None:
+        if status.is_lead_host:
+            _import_wandb()
+
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         super().write_scalars(step, scalars)
         self._log(step, lambda wandb: scalars)

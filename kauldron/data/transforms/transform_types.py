@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kauldron.utils.explained_arguments import ExplainedArguments
 
-class MapTransform(abc.ABC):
+
+class MapTransform(ExplainedArguments, abc.ABC):
     """Turns one record into one record.
 
     Returning `None` drops the record.
@@ -41,7 +43,7 @@ class MapTransform(abc.ABC):
         return self.map(element)
 
 
-class FilterTransform(abc.ABC):
+class FilterTransform(ExplainedArguments, abc.ABC):
     """Keeps the records for which `filter` is true.
 
     Example:
@@ -60,7 +62,7 @@ class FilterTransform(abc.ABC):
         return self.filter(element)
 
 
-class RandomMapTransform(abc.ABC):
+class RandomMapTransform(ExplainedArguments, abc.ABC):
     """Turns one record into one record, with randomness of its own.
 
     The generator depends on the seed of the pipeline and on the position of the record
