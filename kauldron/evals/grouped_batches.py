@@ -165,12 +165,12 @@ def _one_batch(feed: Feed) -> Any:
 
 def _most_batches(evaluator: Evaluator, state: TrainState) -> int:
     batch = batch_specs(evaluator)
-    lowered = evaluator.compiled_step.lower(
+    traced = evaluator.compiled_step.trace(
         step_nr=np.int32(0), state=state, batch=batch
     )
     measured = abstract_states(evaluator, state, batch)
     per_batch = step_cost.num_bytes(batch) + step_cost.num_bytes(measured)
-    return step_cost.most_steps(lowered, bytes_per_step=per_batch)
+    return step_cost.most_steps(traced.jaxpr, bytes_per_step=per_batch)
 
 
 def _even_size(total: int, most: int) -> int:

@@ -273,10 +273,10 @@ def _obstacle_to_grouping(trainer: Trainer) -> str | None:
 def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
     """The most steps that make a short dispatch."""
     if jax.default_backend() == "cpu":
-        return 1  # what `step_cost` would say after lowering the step
+        return 1  # what `step_cost` would say after tracing the step
     batch = trainer_specs.batch_specs(trainer)
     return step_cost.most_steps(
-        trainer.trainstep.step.lower(trainer.state_specs, batch),
+        trainer.trainstep.step.trace(trainer.state_specs, batch).jaxpr,
         bytes_per_step=0 if has_records else step_cost.num_bytes(batch),
     )
 
