@@ -1,0 +1,236 @@
+"""Errors that tell the person who reads them what to fix: the floor of all packages.
+
+Here is how a message is put in front of, or in place of, another one without changing
+what was raised, how the nearest right name is found, and a `KeyError` whose text can be
+read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+_MOST_COMPARED = 200
+
+
+class ReadableKeyError(KeyError):
+    """A `KeyError` that shows its text as it is; Python's shows the `repr` of it.
+
+    Example:
+      >>> str(ReadableKeyError("No 'x' here.")), str(KeyError("No 'x' here."))
+      ("No 'x' here.", '"No \'x\' here."')
+    """
+
+    __str__ = Exception.__str__
+
+
+#
+# The nearest name
+#
+
+
+def nearest(
+    name: Any, candidates: Iterable[Any], *, count: int = 1, cutoff: float = 0.6
+) -> list[str]:
+    """Return the candidates that look most like `name`, the best first.
+
+    Example:
+      >>> nearest("logit", ["labels", "logits"])
+      ['logits']
+    """
+    name = str(name)
+    names = [c for c in candidates if isinstance(c, str)]
+    # Comparing is slow: of thousands of names, only those of similar length.
+    compared = heapq.nsmallest(
+        _MOST_COMPARED, names, key=lambda c: abs(len(c) - len(name))
+    )
+    close = difflib.get_close_matches(name, compared, count, cutoff)
+    if close:
+        return close
+    return [c for c in names if c.lower() == name.lower()][:count]
+
+
+def did_you_mean(
+    name: Any, candidates: Iterable[Any], *, count: int = 1, cutoff: float = 0.6
+) -> str:
+    """Return ` Did you mean 'x'?` with the nearest names, or an empty text.
+
+    Example:
+      >>> did_you_mean("logit", ["labels", "logits"])
+      " Did you mean 'logits'?"
+      >>> did_you_mean("zzz", ["labels", "logits"])
+      ''
+    """
+    close = nearest(name, candidates, count=count, cutoff=cutoff)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+#
+# More words for an error
+#
+
+
+@contextlib.contextmanager
+def error_prefix(prefix: str | Callable[[], str]) -> Iterator[None]:
+    """Put `prefix` in front of the message of what is raised inside.
+
+    Type, traceback and attributes of the exception stay. An exception whose text does
+    not come from its arguments gets the prefix as a note instead.
+
+    Args:
+      prefix: The text, or a function giving it (called only on error).
+
+    Example:
+      >>> with error_prefix("In metric 'acc': "):
+      ...     raise ValueError("wrong shape")
+      Traceback (most recent call last):
+      ValueError: In metric 'acc': wrong shape
+    """
+    try:
+        yield
+    except Exception as error:
+        _add_prefix(error, prefix if isinstance(prefix, str) else prefix())
+        raise
+
+
+def message_with_notes(error: BaseException) -> str:
+    """The message of an error and all that was added to it on the way."""
+    message = str(error) or type(error).__name__
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        text = str(error.args[0])  # a sentence is not quoted, a key is no sentence
+        message = text if " " in text else f"KeyError: {message}"
+    notes = [
+        note
+        for note in getattr(error, "__notes__", ())
+        if "JAX_TRACEBACK_FILTERING" not in note  # no traceback is shown
+    ]
+    return "\n".join([message, *notes])
+
+
+def _add_prefix(error: Exception, prefix: str) -> None:
+    if isinstance(error, OSError) and error.strerror:
+        error.strerror = f"{prefix}{error.strerror}"
+        return
+    if isinstance(error, ImportError) and error.msg:
+        error.msg = f"{prefix}{error.msg}"
+        return
+    old_args = error.args
+    message = str(old_args[0]) if old_args else ""
+    kind = _Text if isinstance(error, KeyError) else str
+    try:
+        error.args = (kind(prefix + message), *old_args[1:])
+        is_shown = prefix in str(error)
+    except Exception:  # an exception class with a mind of its own
+        is_shown = False
+    if not is_shown:
+        error.args = old_args
+        error.add_note(prefix.rstrip())
+
+
+class _Text(str):
+    """A message that `KeyError` shows as it is instead of quoting it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+#
+# Other words for an error
+#
+
+
+def raise_reworded(error: Exception, text: str) -> NoReturn:
+    """Raise `reworded(error, text)`; to be called where `error` was caught."""
+    raise reworded(error, text)
+
+
+def reworded(error: Exception, text: str) -> Exception:
+    """`error` with another text; what it is and carries stays the same.
+
+    The very same object wherever Python allows it. Otherwise (an `OSError`, say) an
+    equal one of a subclass that differs in `__str__` alone. Where even that cannot be
+    done, the text becomes a note.
+
+    Args:
+      error: The exception, as caught.
+      text: What `str()` of the result gives.
+
+    Returns:
+      The exception to raise; its cause, context and traceback are those of `error`.
+    """
+    kind = type(error)
+    plain = kind.__str__ in (BaseException.__str__, KeyError.__str__)
+    if plain and kind.__module__ == "builtins" and len(error.args) <= 1:
+        error.args = (_Text(text),)
+        return error
+    if kind.__str__ is ImportError.__str__:
+        error.msg = text  # pyright: ignore[reportAttributeAccessIssue]
+        error.args = (text,)
+        return error
+    try:
+        return _with_shown_text(error, text)
+    except Exception:
+        error.add_note(text)
+        return error
+
+
+def _with_shown_text(error: Exception, text: str) -> Exception:
+    kind = _kind_with_text(type(error))
+    try:
+        error.__class__ = kind
+    except TypeError:  # built-in exceptions cannot change their class
+        if type(error).__module__ != "builtins":
+            raise
+        error = _copied(error, kind)
+    error.__dict__["_kauldron_text"] = text
+    return error
+
+
+@functools.cache
+def _kind_with_text(kind: type[Exception]) -> type[Exception]:
+    if "_kauldron_kind" in vars(kind):
+        return kind
+    return type(
+        kind.__name__,
+        (kind,),
+        {
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "__str__": lambda self: self.__dict__["_kauldron_text"],
+            "__reduce__": lambda self: (
+                _unpickle,
+                (kind, self.args, dict(self.__dict__)),
+            ),
+            "_kauldron_kind": kind,
+        },
+    )
+
+
+def _unpickle(
+    kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]
+) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return reworded(error, state["_kauldron_text"])
+
+
+def _copied(error: Exception, kind: type[Exception]) -> Exception:
+    copied = kind.__new__(kind, *error.args)
+    copied.__init__(*error.args)
+    copied.__dict__.update(error.__dict__)
+    for name in ("filename", "filename2"):  # of an OSError, not in its args
+        if getattr(error, name, None) is not None:
+            setattr(copied, name, getattr(error, name))
+    copied.__traceback__ = error.__traceback__
+    # Raising the copy makes `error` its context, which is not to be shown twice.
+    hidden = error.__cause__ is not None or error.__suppress_context__
+    copied.__cause__ = error.__cause__ if hidden else error.__context__
+    copied.__suppress_context__ = True
+    return copied
