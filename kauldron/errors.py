@@ -21,8 +21,8 @@ class ReadableKeyError(KeyError):
     """A `KeyError` that shows its text as it is; Python's shows the `repr` of it.
 
     Example:
-      >>> str(ReadableKeyError("No 'x' here.")), str(KeyError("No 'x' here."))
-      ("No 'x' here.", '"No \'x\' here."')
+      >>> str(ReadableKeyError("nothing here")), str(KeyError("nothing here"))
+      ('nothing here', "'nothing here'")
     """
 
     __str__ = Exception.__str__
