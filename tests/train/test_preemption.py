@@ -39,10 +39,11 @@ class EvalData(kd.data.Pipeline):
     passes: list = dataclasses.field(default_factory=list, compare=False)
 
     def __iter__(self):
-        self.passes.append(1)
         for index in range(4):
-            if index == 2 and len(self.passes) == self.asks_in_pass:
-                _ask()
+            if index == 2:  # who only wants to see a batch does not come so far
+                self.passes.append(1)
+                if len(self.passes) == self.asks_in_pass:
+                    _ask()
             yield {name: array[:16] for name, array in make_arrays().items()}
 
 
