@@ -3,15 +3,17 @@
 from kauldron import klinen as knn
 """
 
+from kauldron.klinen import compat as compat
+
 # In the order in which a reader meets them.
 # isort: off
 from kauldron.klinen.module import Module as Module
-from kauldron.klinen.converting import convert as convert
+from kauldron.klinen.layers import convert as convert
 from kauldron.klinen.layers import Dense as Dense
 from kauldron.klinen.layers import Dropout as Dropout
 from kauldron.klinen.layers import Sequential as Sequential
-from kauldron.klinen.intermediate_fields import Intermediate as Intermediate
-from kauldron.klinen.captured import Intermediates as Intermediates
+from kauldron.klinen.intermediates import Intermediate as Intermediate
+from kauldron.klinen.intermediates import Intermediates as Intermediates
 
 # As an annotation it reads better: `def step(model: knn.Model, x): ...`.
 Model = Module

@@ -1,18 +1,164 @@
-"""Modules as definitions: what a user wrote down, without parameters."""
+"""Modules as definitions: what a user wrote down, without parameters.
+
+The sub-modules of a definition stand in fields, and there in lists, tuples and dicts.
+Definitions are copied, compared and pickled here, and walked while flax runs them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import numpy as np
 
-from kauldron.klinen.packed_modules import PackedModule, pack, unpack
-from kauldron.klinen.structures import Location, iterate_structure, map_structure
+#
+# Lists, tuples and dicts with modules inside
+#
+
+
+Step = Any  # the name of an attribute, or the index or key of a container's item
+Location = tuple[Step, ...]
+
+
+def map_structure(
+    fn: Callable[[Any, Location], Any], value: Any, location: Location = ()
+) -> Any:
+    """Replace what is inside (nested) containers; their types and orders stay.
+
+    Args:
+      fn: Takes what is not a container and its location.
+      value: A container, or anything else.
+      location: Where `value` is.
+
+    Returns:
+      New containers with what `fn` returned.
+
+    Example:
+      >>> map_structure(lambda leaf, where: (leaf, where), {"b": [1, 2], "a": 3})
+      {'b': [(1, ('b', 0)), (2, ('b', 1))], 'a': (3, ('a',))}
+    """
+    if isinstance(value, Mapping):
+        items = {k: map_structure(fn, v, (*location, k)) for k, v in value.items()}
+        if type(value) is dict:
+            return items
+        if all(items[key] is value[key] for key in items):
+            return value
+        make: Any = type(value)
+        return make(items)
+    if isinstance(value, list | tuple):
+        new = [map_structure(fn, v, (*location, i)) for i, v in enumerate(value)]
+        if type(value) is list:
+            return new
+        if all(map(operator.is_, new, value)):
+            return value
+        make = type(value)
+        return make(*new) if hasattr(value, "_fields") else make(new)
+    return fn(value, location)
+
+
+def iterate_structure(
+    value: Any, location: Location = ()
+) -> Iterator[tuple[Location, Any]]:
+    """What is inside (nested) containers, with its location.
+
+    >>> list(iterate_structure({"b": [1], "a": 3}))
+    [(('b', 0), 1), (('a',), 3)]
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from iterate_structure(item, (*location, key))
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from iterate_structure(item, (*location, i))
+    else:
+        yield location, value
+
+
+#
+# Pickles of modules
+#
+
+
+# Converted classes have, under this name, a call of `convert` that makes them.
+REMAKE = "__klinen_remake__"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PackedModule:
+    """A module without parameters, to be pickled.
+
+    Attributes:
+      cls: Its class, or for a converted class the call that makes it.
+      fields: Values of its fields; modules in there are packed too. What is one module
+        is one object here.
+    """
+
+    cls: type[nn.Module] | functools.partial[type[nn.Module]]
+    fields: dict[str, Any]
+
+
+def pack(module: nn.Module) -> PackedModule:
+    """The form of a module to pickle."""
+    packed: dict[int, PackedModule] = {}
+
+    def pack_value(value: Any, _: Location = ()) -> Any:
+        if not isinstance(value, nn.Module):
+            return value
+        if id(value) not in packed:
+            fields = map_structure(pack_value, _changed_fields(value))
+            packed[id(value)] = PackedModule(_picklable_class(type(value)), fields)
+        return packed[id(value)]
+
+    return pack_value(module)
+
+
+def unpack(packed: PackedModule) -> Any:
+    """The module again, without parameters."""
+    modules: dict[int, nn.Module] = {}
+
+    def unpack_value(value: Any, _: Location = ()) -> Any:
+        if not isinstance(value, PackedModule):
+            return value
+        if id(value) not in modules:
+            cls = value.cls() if isinstance(value.cls, functools.partial) else value.cls
+            fields = map_structure(unpack_value, value.fields)
+            modules[id(value)] = cls(parent=None, **fields)
+        return modules[id(value)]
+
+    return unpack_value(packed)
+
+
+def _changed_fields(module: nn.Module) -> dict[str, Any]:
+    return {
+        field.name: getattr(module, field.name)
+        for field in dataclasses.fields(module)
+        if field.init
+        and field.name != "parent"
+        and getattr(module, field.name) is not field.default
+    }
+
+
+def _picklable_class(cls: type[nn.Module]) -> Any:
+    if REMAKE not in vars(cls):
+        return cls
+    try:
+        found = operator.attrgetter(cls.__qualname__)(sys.modules[cls.__module__])
+    except (KeyError, AttributeError):
+        found = None
+    # Where `convert` was used as a decorator, the name leads to the converted class.
+    return cls if found is cls else vars(cls)[REMAKE]
+
+
+#
+# Definitions
+#
+
 
 Path = tuple[str, ...]  # where flax keeps the variables of a module
 
@@ -151,3 +297,43 @@ class _Comparison:
             for field in dataclasses.fields(a)
             if field.init and field.compare and field.name != "parent"
         )
+
+
+#
+# Calls of a method
+#
+
+
+Method = str | Callable[..., Any] | None
+
+
+def call_method(
+    module: nn.Module,
+    method: Method,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call a method of a module that flax runs.
+
+    Args:
+      module: The module, inside flax.
+      method: A name; a method of this or another instance, or of its class; a function
+        that takes the module first; or `None` for `__call__`.
+      args: Positional arguments.
+      kwargs: Keyword arguments.
+
+    Returns:
+      What the method returns.
+    """
+    if isinstance(getattr(method, "__self__", None), nn.Module):
+        method = getattr(method, "__name__", None)
+    if method is None or method == "__call__":
+        return module(*args, **kwargs)
+    if isinstance(method, str):
+        return getattr(module, method)(*args, **kwargs)
+    if callable(method):
+        return method(module, *args, **kwargs)
+    raise TypeError(
+        "`method` is the name of a method or a function that takes the module, not "
+        f"{type(method).__name__}: {method!r:.80}."
+    )

@@ -1,4 +1,4 @@
-"""Flax's errors, told in the words of klinen."""
+"""Flax's errors in terms of klinen: what to do with a model that has parameters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,6 @@ class _OwnText(Exception):
         Exception.__init__(self, message)
 
 
-class ReadableKeyError(KeyError):
-    """Shows its text as it is; `KeyError` would show the repr of it."""
-
-    __str__ = Exception.__str__
-
-
 class UnboundModelError(_OwnText, flax.errors.CallCompactUnboundModuleError):
     """A module was called that has no parameters yet."""
 
@@ -33,15 +27,15 @@ class MissingRngError(_OwnText, flax.errors.InvalidRngError):
 
 
 class WrongShapeError(_OwnText, flax.errors.ScopeParamShapeError):
-    """The inputs have not the shape that the parameters were made for."""
+    """The inputs do not have the shape that the parameters were made for."""
 
 
 class FrozenModelError(_OwnText, flax.errors.SetAttributeFrozenModuleError):
-    """Somebody tried to write an attribute of a bound model."""
+    """An attribute of a bound model was written or deleted."""
 
 
 def before_init_bind(module: nn.Module, what: str) -> ValueError:
-    """The error about `module.what` for a module without parameters."""
+    """Return the error about `module.what` for a module without parameters."""
     name = type(module).__name__
     return ValueError(
         f"`{name}.{what}` cannot be used before calling `.init_bind()`: this {name} has "
@@ -50,7 +44,7 @@ def before_init_bind(module: nn.Module, what: str) -> ValueError:
 
 
 def inside_a_call(module: nn.Module, what: str) -> RuntimeError:
-    """The error about `self.what` inside a method of a module."""
+    """Return the error about `self.what` inside a method of a module."""
     return RuntimeError(
         f"`{type(module).__name__}.{what}` cannot be used inside a method of the model, "
         "while flax runs it: it belongs to the finished model, outside. To run a "
@@ -61,7 +55,7 @@ def inside_a_call(module: nn.Module, what: str) -> RuntimeError:
 
 
 def unbound_call(module: nn.Module) -> UnboundModelError:
-    """The error about calling a module without parameters."""
+    """Return the error about calling a module without parameters."""
     name = type(module).__name__
     return UnboundModelError(
         f"This {name} has no parameters yet, so it cannot be called. Make them first: "
@@ -76,7 +70,7 @@ def with_init_bind_hint(error: AttributeError) -> str:
 
 
 def frozen(model: nn.Module, name: str) -> FrozenModelError:
-    """The error about writing (or deleting) an attribute of a bound model."""
+    """Return the error about writing (or deleting) an attribute of a bound model."""
     return FrozenModelError(
         f"Cannot change `{name}` of this {type(model).__name__}: a model with parameters "
         "never changes. For another definition, `dataclasses.replace(model, "
@@ -88,7 +82,7 @@ def frozen(model: nn.Module, name: str) -> FrozenModelError:
 def missing_rng(
     error: flax.errors.InvalidRngError, available: Iterable[str], streams: Iterable[str]
 ) -> MissingRngError:
-    """What to tell when a module found no key during a call."""
+    """Return the error about a random key that a call lacks."""
     where, name = _where(error), _stream(error)
     have = ", ".join(map(repr, available)) or "none"
     message = (
@@ -111,7 +105,7 @@ def missing_rng(
 def missing_init_rng(
     error: flax.errors.InvalidRngError, available: Iterable[str]
 ) -> MissingRngError:
-    """What to tell when a module found no key during `init_bind`."""
+    """Return the error about a random key that `init_bind` lacks."""
     name = _stream(error)
     have = ", ".join(map(repr, available)) or "none"
     return MissingRngError(
@@ -122,12 +116,23 @@ def missing_init_rng(
 
 
 def wrong_shape(error: flax.errors.ScopeParamShapeError) -> WrongShapeError:
-    """What to tell when inputs do not fit the parameters."""
+    """Return the error about inputs that do not fit the parameters."""
     text = str(error).split(" (https://")[0]
     return WrongShapeError(
         f"{text} The inputs of this call have another shape than those given to "
         "`init_bind`: pass inputs of that shape, or make parameters for these with "
         "`model.init_bind(key, *example_inputs)`."
+    )
+
+
+def not_a_key_of_programs(model: nn.Module) -> TypeError:
+    """Return the error about a model that JAX is to tell from others by equality."""
+    return TypeError(
+        f"JAX cannot tell `{type(model).__name__}` models apart when they are functions "
+        "or static arguments: models are equal if their definitions are, whatever their "
+        "arrays and mode. Pass the model as an argument, "
+        "`jax.jit(lambda model, x: model(x))(model, x)`, or in a function, "
+        "`jax.jit(lambda x: model(x))`."
     )
 
 
@@ -154,14 +159,3 @@ def _where(error: BaseException) -> str:
     path = module.path if scope is None else scope.path
     place = repr("/".join(path)) if path else "the root of the model"
     return f"{type(module).__name__} at {place}"
-
-
-def not_a_key_of_programs(model: nn.Module) -> TypeError:
-    """A model was given to JAX as a function or as a static argument."""
-    return TypeError(
-        f"JAX cannot tell `{type(model).__name__}` models apart when they are functions "
-        "or static arguments: models are equal if their definitions are, whatever their "
-        "arrays and mode. Pass the model as an argument, "
-        "`jax.jit(lambda model, x: model(x))(model, x)`, or in a function, "
-        "`jax.jit(lambda x: model(x))`."
-    )

@@ -1,15 +1,109 @@
-"""Layers of flax as klinen modules."""
+"""`convert`: flax classes and modules as klinen ones, and layers made with it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import functools
+import inspect
+import threading
+import types
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import flax.linen as nn
 import jax
 
-from kauldron.klinen.converting import convert
-from kauldron.klinen.module import Module
+from kauldron.klinen.definitions import REMAKE
+from kauldron.klinen.module import RESERVED_NAMES, Module
 from kauldron.klinen.training_mode import current_mode
+
+_T = TypeVar("_T")
+
+_making_a_class = threading.RLock()  # two threads must not make two classes
+
+
+def convert(target: _T) -> _T:
+    """Make a klinen class of a flax class, or a klinen module of a flax module.
+
+    Args:
+      target: A class deriving from `flax.linen.Module`, or an instance of one.
+
+    Returns:
+      A class that derives from `target` and from `knn.Module` (always the same one for
+      a class); or an instance of such a class, with the same fields. What is klinen
+      already is returned as it is.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> LayerNorm = convert(nn.LayerNorm)
+      >>> norm = LayerNorm().init_bind(0, jnp.zeros((1, 8)))
+      >>> norm(jnp.ones((2, 8))).shape
+      (2, 8)
+    """
+    if inspect.isclass(target) and issubclass(target, nn.Module):
+        is_klinen = issubclass(target, Module)
+        return target if is_klinen else cast(_T, _convert_class(target))
+    if isinstance(target, nn.Module):
+        is_klinen = isinstance(target, Module)
+        return target if is_klinen else cast(_T, _convert_instance(target))
+    raise TypeError(
+        "`knn.convert` takes a class that derives from `flax.linen.Module`, or an "
+        f"instance of one, not {type(target).__name__}: {target!r:.80}."
+    )
+
+
+def _convert_class(cls: type[nn.Module]) -> type[Module]:
+    with _making_a_class:
+        return _make_class(cls)
+
+
+@functools.cache
+def _make_class(cls: type[nn.Module]) -> type[Module]:
+    namespace = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        **_plain_fields(cls),
+    }
+    converted = types.new_class(
+        cls.__name__, (cls, Module), exec_body=lambda body: body.update(namespace)
+    )
+    setattr(converted, REMAKE, functools.partial(convert, cls))
+    return converted
+
+
+def _plain_fields(cls: type[nn.Module]) -> dict[str, Any]:
+    """Fields of the class that would be hidden by properties of `Module`."""
+    names = {field.name for field in dataclasses.fields(cls)} & RESERVED_NAMES
+    return {name: _PlainField(name) for name in names if not hasattr(cls, name)}
+
+
+class _PlainField:
+    """Lets the instance dict decide, unlike a property."""
+
+    nowrap = True  # flax leaves it alone
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, module: nn.Module | None, owner: type) -> Any:
+        if module is None:
+            return self
+        raise AttributeError(self._name)
+
+
+def _convert_instance(module: nn.Module) -> Module:
+    fields = {
+        field.name: getattr(module, field.name)
+        for field in dataclasses.fields(module)
+        if field.init
+    }
+    return _convert_class(type(module))(**fields)
+
+
+#
+# Layers of flax
+#
+
 
 if TYPE_CHECKING:
 

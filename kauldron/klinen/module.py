@@ -15,17 +15,16 @@ import jax
 from flax.core import FrozenDict, freeze
 
 from kauldron.klinen import errors
-from kauldron.klinen.definitions import copy_definition
-from kauldron.klinen.intermediate_fields import (
+from kauldron.klinen.definitions import copy_definition, pack, unpack
+from kauldron.klinen.intermediates import (
     COLLECTION,
     intermediate_field,
     take_fields,
 )
-from kauldron.klinen.packed_modules import pack, unpack
 from kauldron.klinen.training_mode import current_mode
 
 if TYPE_CHECKING:
-    from kauldron.klinen.captured import Intermediates
+    from kauldron.klinen.intermediates import Intermediates
     from kauldron.klinen.view import View
 
 # Bound models have their `View` under this name, in their instance dict.
@@ -100,7 +99,7 @@ class Module(nn.Module):
           The bound model, in training mode, without random keys.
         """
         # That file needs this class.
-        from kauldron.klinen.initialising import init_bind
+        from kauldron.klinen.init_bind import init_bind
 
         _not_in_call(self, "init_bind()")
         return init_bind(self, rng, args, kwargs, streams=streams, method=method)
@@ -267,7 +266,7 @@ class Module(nn.Module):
         """A copy that, as a pytree, has the parameters as its only leaves.
 
         For optimizers that change every leaf. Everything else is static then, and a
-        jitted function that takes such a model is compiled anew whenever it changes:
+        jitted function that takes such a model is compiled again whenever it changes:
         use it inside of one jitted function, and do not return it from there.
         """
         return _view(self, "param_tree_on()").derive(params_only=True)

@@ -48,7 +48,7 @@ def use_mode(training: bool) -> Iterator[None]:
 
 
 def current_mode(module: nn.Module) -> bool:
-    """The mode in which flax runs this module; training where nobody said anything."""
+    """Return the mode in which flax runs this module; training is the default."""
     if _read_in_kd_nn is not None:
         with contextlib.suppress(ValueError):  # not set there
             return _read_in_kd_nn(module, type(module))

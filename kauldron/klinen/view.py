@@ -1,36 +1,152 @@
-"""`View`: what a bound model, or a handle of one of its sub-modules, shows."""
+"""What is behind a bound model: `Root`, the model, and `View`, a place in it.
+
+A handle such as `model.encoder` is a `View` of the same `Root` at another location.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import flax.errors
 import flax.linen as nn
-from flax.core import FrozenDict, freeze
+import jax
+import numpy as np
+from flax.core import DenyList, FrozenDict, freeze
 
-from kauldron.klinen import capturing, model_text, pytree_nodes, rng_keys
-from kauldron.klinen.bound_class import bind
-from kauldron.klinen.captured import Intermediates
-from kauldron.klinen.coded_leaves import CodedTree
-from kauldron.klinen.definitions import Path, copy_definition, walk
-from kauldron.klinen.intermediate_fields import COLLECTION
-from kauldron.klinen.method_calls import Method, call_method
-from kauldron.klinen.packed_modules import PackedModule, pack, unpack
-from kauldron.klinen.root import Root
-from kauldron.klinen.setup_attributes import find_setup_attribute
-from kauldron.klinen.structures import Location, map_structure
-from kauldron.klinen.variable_trees import (
+from kauldron.klinen import errors
+from kauldron.klinen.bound import bind
+from kauldron.klinen.definitions import (
+    Blueprint,
+    Location,
+    Method,
+    PackedModule,
+    Path,
+    attribute,
+    call_method,
+    copy_definition,
+    field_names,
+    map_structure,
+    pack,
+    unpack,
+    walk,
+)
+from kauldron.klinen.intermediates import (
+    COLLECTION,
+    Intermediates,
+    call_and_record,
+    capture,
+    captures_of,
+    recorded_call,
+)
+from kauldron.klinen.pytree import flatten, flatten_with_keys
+from kauldron.klinen.rngs import call_rngs, next_rngs
+from kauldron.klinen.training_mode import use_mode
+from kauldron.klinen.variables import (
+    CodedTree,
     check_same_structure,
     subtree,
     with_subtree,
 )
 
+#
+# The model
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Root:
+    """A model: its definition, variables, random keys and mode.
+
+    Attributes:
+      blueprint: The definition.
+      params: The parameters.
+      collections: All other variables.
+      rngs: The key of each random stream.
+      training: The mode.
+      streams: For which streams `with_rng(key)` makes keys.
+      params_only: Whether, as a pytree, the parameters are the only leaves.
+      handles: Sub-modules in use, by path: a shared one is one object. Weak, so that
+        there is no cycle that keeps arrays alive.
+    """
+
+    blueprint: Blueprint
+    params: FrozenDict[str, Any]
+    collections: CodedTree
+    rngs: CodedTree
+    training: bool
+    streams: tuple[str, ...]
+    params_only: bool = False
+    handles: weakref.WeakValueDictionary[Path, nn.Module] = dataclasses.field(
+        default_factory=weakref.WeakValueDictionary, init=False
+    )
+
+    def replace(self, **changes: Any) -> Root:
+        """A root with other fields."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What is neither an array nor part of the definition."""
+        return self.training, self.streams, self.params_only
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = [field.name for field in dataclasses.fields(self) if field.init]
+        return _restore_root, ({name: getattr(self, name) for name in fields},)
+
+    def variables(self) -> dict[str, Any]:
+        """Everything that flax needs."""
+        return {"params": self.params, **self.collections.values()}
+
+    def run(
+        self, fn: Callable[[nn.Module], Any], *, keep_intermediates: bool = False
+    ) -> tuple[Any, dict[str, Any]]:
+        """Run a function on the module, with its variables, as flax's `apply`.
+
+        Args:
+          fn: Takes the module, inside flax.
+          keep_intermediates: Whether values stored in `intermediates` are kept.
+
+        Returns:
+          What `fn` returns, and all variables as they are afterwards.
+        """
+        rngs = self.rngs.values()
+        denied = set() if keep_intermediates else {COLLECTION}
+        if "params" in rngs:  # else a missing parameter would be made, at random
+            denied.add("params")
+
+        def run_in_scope(module: nn.Module) -> Any:
+            try:
+                return fn(module)
+            except (errors.MissingRngError, errors.WrongShapeError):
+                raise  # of another model, called inside this one
+            except flax.errors.InvalidRngError as error:
+                raise errors.missing_rng(error, rngs, self.streams) from error
+            except flax.errors.ScopeParamShapeError as error:
+                raise errors.wrong_shape(error) from error
+
+        apply = nn.apply(
+            run_in_scope, self.blueprint.definition, mutable=DenyList(tuple(denied))
+        )
+        with use_mode(self.training):
+            return apply(self.variables(), rngs=rngs)
+
+
+def _restore_root(fields: dict[str, Any]) -> Root:
+    return Root(**fields)
+
+
+#
+# A place in it
+#
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """A place in a model.
+    """A place in a model: what a bound model or a handle shows.
 
     Attributes:
       root: The model.
@@ -113,9 +229,9 @@ class View:
 
     def with_rng(self, rng: Any) -> Any:
         if rng is not None:
-            rngs = rng_keys.call_rngs(rng, self.root.streams)
+            rngs = call_rngs(rng, self.root.streams)
         elif self.root.rngs.values():
-            rngs = rng_keys.next_rngs(self.root.rngs.values())
+            rngs = next_rngs(self.root.rngs.values())
         else:
             raise ValueError(
                 "`with_rng()` continues from the random keys of the model, but it has "
@@ -130,9 +246,9 @@ class View:
     def call(
         self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        captures = capturing.captures_of(self)
+        captures = captures_of(self)
         if captures:
-            return capturing.call(self, captures, method, args, kwargs)
+            return recorded_call(self, captures, method, args, kwargs)
         output, _ = self._run(method, args, kwargs)
         return output
 
@@ -150,13 +266,13 @@ class View:
     def call_with_intermediates(
         self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Intermediates]:
-        output, captured = capturing.record(self, method, args, kwargs)
+        output, captured = call_and_record(self, method, args, kwargs)
         return output, Intermediates(captured, self.path)
 
     def capture_intermediates(
         self,
     ) -> contextlib.AbstractContextManager[Intermediates]:
-        return capturing.capture(self)
+        return capture(self)
 
     def _run(
         self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -172,13 +288,13 @@ class View:
     # ------------------------------------------------------------------------------
 
     def flatten(self) -> tuple[tuple[Any, ...], Any]:
-        return pytree_nodes.flatten(self)
+        return flatten(self)
 
     def flatten_with_keys(self) -> tuple[tuple[Any, ...], Any]:
-        return pytree_nodes.flatten_with_keys(self)
+        return flatten_with_keys(self)
 
     def describe(self) -> str:
-        return model_text.describe(self)
+        return describe(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         packed = pack(self.definition)
@@ -189,3 +305,75 @@ def _restore_view(
     root: Root, location: Location, path: Path, definition: PackedModule
 ) -> View:
     return View(root, location, path, unpack(definition))
+
+
+#
+# Attributes made in `setup()`
+#
+
+
+def find_setup_attribute(view: View, name: str) -> tuple[Any, Location]:
+    """The value of an attribute, with definitions in the place of modules.
+
+    Args:
+      view: The module.
+      name: The attribute.
+
+    Returns:
+      The value and its location.
+    """
+    cls = type(view.definition)
+    if cls.setup is nn.Module.setup:
+        raise AttributeError(_missing_message(view, name))
+
+    def read(module: nn.Module) -> Any:
+        owner = walk(module, view.location)
+        try:
+            value = attribute(owner, name)
+        except AttributeError as error:
+            raise AttributeError(_missing_message(view, name)) from error
+        return map_structure(lambda leaf, _: _as_definition(leaf, view, name), value)
+
+    value, _ = view.root.run(read)
+    return value, (*view.location, name)
+
+
+def _as_definition(value: Any, view: View, name: str) -> Any:
+    if isinstance(value, nn.Module):
+        definition, _ = nn.Module.unbind(value)
+        return definition
+    if isinstance(value, nn.Variable):
+        raise AttributeError(
+            f"`{type(view.definition).__name__}.{name}` is a flax variable, which exists "
+            "only inside of a call. Its value is in "
+            f"`model.collections[{value.collection!r}][{value.name!r}]`."
+        )
+    return value
+
+
+def _missing_message(view: View, name: str) -> str:
+    cls = type(view.definition)
+    fields = ", ".join(field_names(cls)) or "none"
+    return (
+        f"{cls.__name__!r} object has no attribute {name!r}: it is neither a field "
+        f"({fields}) nor set in `setup()`. Modules that are made inside of a call have "
+        "no attribute; their parameters are in `model.params['<name>']`."
+    )
+
+
+#
+# Text
+#
+
+
+def describe(view: View) -> str:
+    """The definition, and a line about parameters, mode and random keys."""
+    mode = "train" if view.root.training else "eval"
+    keys = view.root.rngs.codes()
+    streams = ", ".join(keys) if isinstance(keys, dict) and keys else "none"
+    count = sum(map(_size, jax.tree.leaves(view.params)))
+    return f"{view.definition!r}\n# bound: {mode} mode, {count:,} parameters, rngs: {streams}"
+
+
+def _size(leaf: Any) -> int:
+    return int(np.prod(getattr(leaf, "shape", ()), dtype=np.int64))

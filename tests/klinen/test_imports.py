@@ -37,7 +37,7 @@ def test_it_loads_only_itself_and_kd_nn_may_come_later():
         "print(*names)\n"
     )
     assert output[:2] == ["True", "8.0"]
-    own = ("kauldron", "kauldron.klinen", "kauldron.import_hooks")
+    own = ("kauldron", "kauldron.klinen", "kauldron.errors", "kauldron.import_hooks")
     loaded = output[2:]
     assert set(own) <= set(loaded)
     others = [m for m in loaded if m not in own and "kauldron.klinen." not in m]

@@ -1,13 +1,21 @@
-"""What a call compiles to."""
+"""Compiled programs: what a call compiles to, and the training loop of the page."""
 
+import pathlib
 import re
+import runpy
 
 import flax.linen as nn
 import jax
+import numpy as np
 import pytest
 
 from kauldron import klinen as knn
 from tests.klinen.toy import MLP, AutoEncoder, X
+
+#
+# What a call compiles to
+#
+
 
 WITH_OPTIMIZATIONS = True
 
@@ -60,3 +68,36 @@ def test_a_model_as_argument_adds_nothing_when_it_has_no_keys():
     ours = _program(lambda model, x: model(x), model, X)
     plain = _program(lambda p, x: nn.Dense(8).apply({"params": p}, x), model.params, X)
     assert ours == plain
+
+
+#
+# The training loop of the page and of the example
+#
+
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "klinen_digits.py"
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return runpy.run_path(str(EXAMPLE))
+
+
+@pytest.mark.slow
+def test_it_recognises_digits(trained):
+    assert trained["accuracy"] > 0.95
+
+
+def test_the_trained_model_is_an_ordinary_model(trained):
+    model, x = trained["model"], trained["x"]
+    assert model.training is True
+    assert sorted(model.rngs) == ["default", "dropout"]
+    assert np.isfinite(model(x[:3])).all()
+
+
+def test_the_page_shows_this_very_loop():
+    code = EXAMPLE.read_text().split('"""\n', 1)[1].strip()
+    assert code in (ROOT / "docs" / "klinen.md").read_text()
+    class_and_loop = code.split("import klinen as knn")[1]
+    assert len([line for line in class_and_loop.splitlines() if line.strip()]) <= 30

@@ -1,15 +1,77 @@
-"""Example inputs for `init_bind`: arrays, or only their shapes and dtypes."""
+"""`init_bind`: from a module and example inputs to a bound model."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+import flax.errors
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.core import freeze
 
-from kauldron.klinen.structures import Location, map_structure
+from kauldron.klinen import errors
+from kauldron.klinen.bound import bind
+from kauldron.klinen.definitions import (
+    Blueprint,
+    Location,
+    Method,
+    call_method,
+    copy_definition,
+    map_structure,
+)
+from kauldron.klinen.intermediates import COLLECTION
+from kauldron.klinen.module import Module
+from kauldron.klinen.rngs import check_streams, init_rngs
+from kauldron.klinen.training_mode import use_mode
+from kauldron.klinen.variables import CodedTree
+from kauldron.klinen.view import Root, View
+
+_M = TypeVar("_M", bound=Module)
+
+
+def init_bind(
+    module: _M,
+    rng: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    streams: tuple[str, ...],
+    method: Method,
+) -> _M:
+    """See `Module.init_bind`."""
+    streams = check_streams(streams)
+    rngs = init_rngs(rng, streams)
+    args, kwargs = make_examples(args, kwargs)
+    definition = copy_definition(module)
+
+    def call(scoped: nn.Module) -> None:
+        try:
+            call_method(scoped, method, args, kwargs)
+        except errors.MissingRngError:
+            raise  # of another model, called inside this one
+        except flax.errors.InvalidRngError as error:
+            raise errors.missing_init_rng(error, rngs) from error
+
+    with use_mode(True):
+        variables = dict(nn.init(call, definition)(rngs))
+    variables.pop(COLLECTION, None)
+    params = freeze(variables.pop("params", {}))
+    root = Root(
+        blueprint=Blueprint(definition),
+        params=params,
+        collections=CodedTree({name: freeze(v) for name, v in variables.items()}),
+        rngs=CodedTree({}),
+        training=True,
+        streams=streams,
+    )
+    return bind(View(root=root, location=(), path=(), definition=definition))
+
+
+#
+# Example inputs: arrays, or specs of them
+#
 
 
 def make_examples(

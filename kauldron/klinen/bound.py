@@ -20,11 +20,10 @@ import flax.linen as nn
 import jax
 
 from kauldron.klinen import errors
-from kauldron.klinen.converting import convert
-from kauldron.klinen.definitions import field_names
-from kauldron.klinen.intermediate_fields import intermediate_field
+from kauldron.klinen.definitions import field_names, map_structure
+from kauldron.klinen.intermediates import intermediate_field
+from kauldron.klinen.layers import convert
 from kauldron.klinen.module import VIEW, Module
-from kauldron.klinen.structures import map_structure
 
 if TYPE_CHECKING:
     from kauldron.klinen.view import View

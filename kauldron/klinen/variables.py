@@ -1,26 +1,134 @@
-"""Random keys and integers in a form that `jax.grad` and optimizers leave alone.
-
-`jax.grad` accepts only floating-point leaves, and optimizers compute with every leaf. A
-model is to go through both with its keys in it. So what is no floating-point array is
-exposed as its bytes, one float32 each: values from 0 to 255 are exact in every float
-dtype, their gradient is zero, and no value is an invalid key.
-"""
+"""Trees of variables: their parts, and a form of them that `jax.grad` accepts."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import traverse_util
+from flax.core import FrozenDict, freeze, unfreeze
+
+from kauldron.klinen.definitions import Path
+
+#
+# Parts of nested dicts
+#
+
+
+def subtree(tree: Mapping[str, Any], path: Path) -> FrozenDict[str, Any]:
+    """The part at a path; empty if there is none.
+
+    >>> subtree({"a": {"b": {"c": 1}}}, ("a", "b"))
+    FrozenDict({
+        c: 1,
+    })
+    """
+    for name in path:
+        tree = tree.get(name, {})
+    return tree if isinstance(tree, FrozenDict) else freeze(dict(tree))
+
+
+def with_subtree(
+    tree: Mapping[str, Any], path: Path, new: Mapping[str, Any]
+) -> FrozenDict[str, Any]:
+    """The tree with another part at a path.
+
+    >>> with_subtree({"a": {"b": 1}, "c": 2}, ("a",), {"b": 3})
+    FrozenDict({
+        a: {
+            b: 3,
+        },
+        c: 2,
+    })
+    """
+    if not path:
+        return freeze(unfreeze(new))
+    name, *rest = path
+    part = with_subtree(tree.get(name, {}), tuple(rest), new)
+    return freeze({**unfreeze(tree), name: part})
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which variables to keep.
+
+    Attributes:
+      whole: Modules of which everything is kept.
+      own: Modules of which only their own variables are kept.
+    """
+
+    whole: frozenset[Path] = frozenset({()})
+    own: frozenset[Path] = frozenset()
+
+    def prune(self, tree: Any, path: Path = ()) -> Any:
+        """Return the selected part of a nested dict."""
+        if any(path[: len(kept)] == kept for kept in self.whole):
+            return tree
+        kept = {}
+        for name, value in tree.items():
+            if isinstance(value, Mapping):
+                part = self.prune(value, (*path, name))
+                if part:
+                    kept[name] = part
+            elif path in self.own:
+                kept[name] = value
+        return FrozenDict(kept)
+
+
+EVERYTHING = Selection()
+
+
+def check_same_structure(current: Any, new: Any, where: str) -> None:
+    """Raise `ValueError` that lists missing and unexpected paths."""
+    if not isinstance(new, Mapping):
+        raise ValueError(
+            f"{where} takes a dict, not {type(new).__name__}: {new!r:.80}."
+        )
+    have, want = _leaf_paths(new), _leaf_paths(current)
+    missing, unexpected = want - have, have - want
+    if missing or unexpected:
+        raise ValueError(
+            f"{where} takes a tree like the one it replaces."
+            + _listing("Missing", missing)
+            + _listing("Unexpected", unexpected)
+        )
+    old_def, new_def = (jax.tree.structure(freeze(tree)) for tree in (current, new))
+    if old_def != new_def:
+        raise ValueError(
+            f"{where} takes a tree like the one it replaces. The names are the same, but "
+            f"what they hold differs (boxes such as `nn.Partitioned`, or `None`): "
+            f"{new_def} instead of {old_def}."
+        )
+
+
+def _leaf_paths(tree: Mapping[str, Any]) -> set[str]:
+    return set(traverse_util.flatten_dict(unfreeze(tree), sep="/"))
+
+
+def _listing(title: str, paths: Iterable[str]) -> str:
+    names = sorted(paths)
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f" {title}: {', '.join(names[:10])}{more}." if names else ""
+
+
+#
+# Random keys and integers as floating-point numbers
+#
+# `jax.grad` accepts only floating-point leaves, and optimizers compute with every leaf.
+# A model goes through both with its keys in it. So whatever is not a floating-point
+# array is exposed as its bytes, one float32 each: values from 0 to 255 are exact in
+# every float dtype, their gradient is zero, and every value is a valid key.
+#
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """What a leaf is in truth.
+    """The array that a coded leaf stands for.
 
     Attributes:
       dtype: Name of the dtype of an integer or boolean array; of the words of a key.
@@ -43,7 +151,7 @@ class CodedTree:
     Args:
       values: The tree as users see it, or else:
       codes: The tree with floating-point leaves only,
-      forms: and what its leaves are in truth, in order.
+      forms: and the arrays that its leaves stand for, in order.
     """
 
     def __init__(

@@ -1,0 +1,615 @@
+"""Intermediate values: how modules store them during a call, and how users get them.
+
+A module declares fields annotated with `Intermediate[...]` and assigns to them while it
+runs. A recorded call gives them back as `Intermediates`, which has the attributes of
+the model.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import contextvars
+import dataclasses
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin
+
+import flax.core
+import flax.linen as nn
+import jax
+
+from kauldron.errors import ReadableKeyError
+from kauldron.klinen.definitions import (
+    Location,
+    Method,
+    Path,
+    call_method,
+    field_names,
+    iterate_structure,
+    map_structure,
+    walk,
+)
+from kauldron.klinen.variables import Selection
+
+if TYPE_CHECKING:
+    from kauldron.klinen.view import View
+
+#
+# Fields of a module
+#
+
+
+_T = TypeVar("_T")
+
+
+class _Marker:
+    def __repr__(self) -> str:
+        return "knn.Intermediate"
+
+
+_MARKER = _Marker()
+
+Intermediate = Annotated[_T, _MARKER]
+
+COLLECTION = "intermediates"
+UNSET: Any = object()
+
+# Values of calls whose `intermediates` are not mutable. They live as long as the call.
+_kept: weakref.WeakKeyDictionary[flax.core.Scope, dict[Any, Any]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class IntermediateField:
+    """The descriptor behind a field annotated with `Intermediate[...]`.
+
+    Args:
+      owner: Name of the class, for messages.
+      field: What the class body said.
+    """
+
+    def __init__(self, owner: str, name: str, field: dataclasses.Field[Any]):
+        self._owner = owner
+        self._name = name
+        self._default = field.default
+        self._factory = field.default_factory
+
+    def __get__(self, module: nn.Module | None, owner: type | None = None) -> Any:
+        if module is None:
+            return self
+        if module.scope is None:
+            raise self.read_error(module)
+        value = self._load(module)
+        if value is UNSET:
+            value = self.default()
+            if value is UNSET:
+                raise self.read_error(module)
+            if self._factory is not dataclasses.MISSING:
+                self.__set__(module, value)
+        return value
+
+    def __set__(self, module: nn.Module, value: Any) -> None:
+        scope = module.scope
+        if scope is None:
+            raise AttributeError(self._outside_message("set"))
+        if not scope.is_mutable_collection(COLLECTION):
+            _kept.setdefault(scope.root, {})[scope.path, self._name] = value
+            return
+        if isinstance(value, Mapping):  # flax merges mappings; assigning replaces
+            scope.put_variable(COLLECTION, self._name, None)
+        scope.put_variable(COLLECTION, self._name, value)
+
+    def default(self) -> Any:
+        """The value of a field that was not set, or `UNSET`."""
+        if self._factory is not dataclasses.MISSING:
+            return self._factory()
+        return UNSET if self._default is dataclasses.MISSING else self._default
+
+    def read_error(self, module: nn.Module) -> AttributeError:
+        """Return the error that says why the value cannot be read."""
+        if module.scope is None:
+            return AttributeError(self._outside_message("accessed"))
+        return self.unset_error()
+
+    def unset_error(self) -> AttributeError:
+        """Return the error about a value that the call did not set."""
+        return AttributeError(
+            f"`{self._owner}.{self._name}` was not set during the call, and the field "
+            "has no default."
+        )
+
+    def _load(self, module: nn.Module) -> Any:
+        scope: Any = module.scope
+        if scope.is_mutable_collection(COLLECTION):
+            return scope.get_variable(COLLECTION, self._name, UNSET)
+        return _kept.get(scope.root, {}).get((scope.path, self._name), UNSET)
+
+    def _outside_message(self, done: str) -> str:
+        return (
+            f"`{self._owner}.{self._name}` is an intermediate value: it can only be "
+            f"{done} inside module functions. To get it out of a call, use `with "
+            "model.capture_intermediates() as intermediates:` or `y, intermediates = "
+            "model.call_with_intermediate(x)`."
+        )
+
+
+def intermediate_field(cls: type, name: str) -> IntermediateField | None:
+    """The descriptor of that name, if there is one."""
+    found = getattr(cls, name, None)
+    return found if isinstance(found, IntermediateField) else None
+
+
+def intermediate_fields(cls: type) -> dict[str, IntermediateField]:
+    """All descriptors of a class."""
+    names = [name for base in cls.__mro__ for name in vars(base)]
+    found = {name: intermediate_field(cls, name) for name in dict.fromkeys(names)}
+    return {name: field for name, field in found.items() if field is not None}
+
+
+def take_fields(cls: type, frame: FrameType | None) -> dict[str, IntermediateField]:
+    """Replace a class's intermediate fields by ones that its `__init__` ignores.
+
+    Args:
+      cls: The class, before it becomes a dataclass.
+      frame: Where it is being defined: the names that its annotations may use.
+
+    Returns:
+      The descriptors to put in place once it is a dataclass.
+    """
+    taken = {}
+    for name, annotation in vars(cls).get("__annotations__", {}).items():
+        if not _is_intermediate(annotation, cls, frame):
+            continue
+        field = vars(cls).get(name)
+        if not isinstance(field, dataclasses.Field) or field.init:
+            raise ValueError(
+                f"`{cls.__qualname__}.{name}` is an intermediate value, which the "
+                f"constructor does not take: write `{name}: knn.Intermediate[...] = "
+                "dataclasses.field(init=False)`, with `default=` or "
+                "`default_factory=` if it has one."
+            )
+        taken[name] = IntermediateField(cls.__qualname__, name, field)
+        setattr(cls, name, dataclasses.field(init=False))
+    return taken
+
+
+def _is_intermediate(annotation: Any, cls: type, frame: FrameType | None) -> bool:
+    if isinstance(annotation, str):
+        annotation = _evaluate(annotation, cls, frame)
+    if annotation is Intermediate:
+        return True
+    return get_origin(annotation) is Annotated and _MARKER in annotation.__metadata__
+
+
+def _evaluate(annotation: str, cls: type, frame: FrameType | None) -> Any:
+    """What a postponed annotation is; of `a.b[c]` only what `a.b` is.
+
+    The part in brackets may name types that are imported for type checkers only. Where
+    even the rest is such a name, the name itself decides.
+    """
+    try:
+        tree = ast.parse(annotation.strip(), mode="eval").body
+    except SyntaxError:
+        return None
+    if isinstance(tree, ast.Subscript):
+        tree = tree.value
+    source = ast.unparse(tree)
+    module = sys.modules.get(cls.__module__)
+    names = {**vars(module)} if module is not None else {}
+    if frame is not None:
+        names |= frame.f_globals | frame.f_locals
+    try:
+        return eval(source, names, dict(vars(cls)))
+    except Exception:
+        return Intermediate if source.split(".")[-1] == "Intermediate" else None
+
+
+#
+# What users get
+#
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleRef:
+    """Stands for the module that flax runs at a path."""
+
+    path: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleOutline:
+    """A module that took part in a call.
+
+    Attributes:
+      cls: Its class.
+      children: Attributes that hold modules: containers with `ModuleRef`s inside, and
+        `None` for everything else.
+    """
+
+    cls: type
+    children: Mapping[str, Any]
+
+
+@dataclasses.dataclass(eq=False)
+class Captured:
+    """What calls have stored.
+
+    Attributes:
+      values: Flax's collection of intermediates.
+      outlines: The modules, by path.
+      is_complete: Whether the values may be looked at.
+      views: `Intermediates` in use, by path: a shared module has one.
+    """
+
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
+    outlines: dict[Path, ModuleOutline] = dataclasses.field(default_factory=dict)
+    is_complete: bool = True
+    views: weakref.WeakValueDictionary[Path, Intermediates] = dataclasses.field(
+        default_factory=weakref.WeakValueDictionary
+    )
+
+
+class Intermediates:
+    """The intermediate values of a call, with the attributes of the model.
+
+    `intermediates.encoder.hidden` is the value of the field `hidden` of
+    `model.encoder`. Values stored with `self.sow('intermediates', 'name', ...)` are
+    `intermediates.encoder['name']`; modules that are made inside of a call are
+    `intermediates.encoder['Dense_0']`. It is a pytree.
+    """
+
+    __slots__ = ("__weakref__", "_captured", "_path")
+
+    _captured: Captured
+    _path: Path
+
+    def __init__(self, captured: Captured, path: Path):
+        object.__setattr__(self, "_captured", captured)
+        object.__setattr__(self, "_path", path)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Intermediates.__slots__ or name.startswith("__"):
+            raise AttributeError(name)  # asked for while copying or pickling
+        if not self._captured.is_complete:
+            raise AttributeError(_too_early(name))
+        outline = self._outline()
+        if name in outline.children:
+            return map_structure(self._resolve, outline.children[name])
+        fields = intermediate_fields(outline.cls)
+        if name not in fields:
+            raise AttributeError(self._missing_message(name))
+        value = self._values().get(name, UNSET)
+        if value is UNSET:
+            value = fields[name].default()
+        if value is UNSET:
+            raise fields[name].unset_error()
+        return value
+
+    def __getitem__(self, name: str) -> Any:
+        if not self._captured.is_complete:
+            raise ReadableKeyError(_too_early(name))
+        values = self._values()
+        path = (*self._path, name)
+        is_value = name in intermediate_fields(self._outline().cls)
+        if path in self._captured.outlines:
+            return _view(self._captured, path)
+        if name not in values:
+            raise ReadableKeyError(
+                f"{name!r}: the call stored {self._item_names()} here."
+            )
+        if isinstance(values[name], Mapping) and not is_value:
+            return _view(self._captured, path)
+        return values[name]
+
+    def __contains__(self, name: str) -> bool:
+        return self._captured.is_complete and name in self._item_names()
+
+    __iter__ = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"Intermediates cannot be changed: {name!r}.")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"Intermediates cannot be changed: {name!r}.")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self._attribute_names()})
+
+    def __repr__(self) -> str:
+        name = self._outline().cls.__name__
+        if not self._captured.is_complete:
+            return "Intermediates(<available after the `with` block>)"
+        parts = [*self._attribute_names()]
+        parts += [f"[{n!r}]" for n in self._item_names() if n not in parts]
+        return f"Intermediates({name}: {', '.join(parts) or 'nothing'})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        (values,), static = _flatten(self)
+        return _unflatten, (static, (values,))
+
+    def _outline(self) -> ModuleOutline:
+        return self._captured.outlines.get(self._path, _UNKNOWN)
+
+    def _values(self) -> Mapping[str, Any]:
+        tree: Any = self._captured.values
+        for name in self._path:
+            tree = tree.get(name, {})
+        return tree
+
+    def _resolve(self, ref: Any, _: Any) -> Any:
+        return _view(self._captured, ref.path) if isinstance(ref, ModuleRef) else ref
+
+    def _attribute_names(self) -> list[str]:
+        outline = self._outline()
+        return sorted({*outline.children, *intermediate_fields(outline.cls)})
+
+    def _item_names(self) -> list[str]:
+        size = len(self._path)
+        modules = {
+            path[-1]
+            for path in self._captured.outlines
+            if len(path) == size + 1 and path[:size] == self._path
+        }
+        return sorted({*modules, *self._values()})
+
+    def _missing_message(self, name: str) -> str:
+        return (
+            f"No intermediate values at {name!r}. Only sub-modules and intermediate "
+            f"values are available: {self._attribute_names()}; by item, as in "
+            f"`intermediates['Dense_0']`: {self._item_names()}."
+        )
+
+
+_UNKNOWN = ModuleOutline(cls=object, children={})
+
+
+def _view(captured: Captured, path: Path) -> Intermediates:
+    found = captured.views.get(path)
+    if found is None:
+        found = captured.views[path] = Intermediates(captured, path)
+    return found
+
+
+def _too_early(name: str) -> str:
+    return (
+        f"{name!r}: cannot access intermediate values from within the `with "
+        "model.capture_intermediates()` block. Read them after it."
+    )
+
+
+# ----------------------------------------------------------------------------------
+# As a pytree
+# ----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Static:
+    path: Path
+    outlines: dict[Path, ModuleOutline] = dataclasses.field(hash=False)
+
+
+def _flatten(intermediates: Intermediates) -> tuple[tuple[Any], _Static]:
+    captured, path = intermediates._captured, intermediates._path
+    selection = Selection(whole=frozenset(_reachable(captured, path)))
+    values = selection.prune(captured.values)
+    return (dict(values),), _Static(path, captured.outlines)
+
+
+def _reachable(captured: Captured, path: Path) -> set[Path]:
+    """Modules below a module, wherever flax keeps them."""
+    found = {path}
+    todo = [path]
+    while todo:
+        outline = captured.outlines.get(todo.pop(), _UNKNOWN)
+        for _, ref in iterate_structure(tuple(outline.children.values())):
+            if isinstance(ref, ModuleRef) and ref.path not in found:
+                found.add(ref.path)
+                todo.append(ref.path)
+    return found
+
+
+def _unflatten(static: _Static, children: tuple[Any]) -> Intermediates:
+    return Intermediates(Captured(children[0], static.outlines), static.path)
+
+
+jax.tree_util.register_pytree_with_keys(
+    Intermediates,
+    lambda node: (
+        ((jax.tree_util.GetAttrKey("values"), _flatten(node)[0][0]),),
+        _flatten(node)[1],
+    ),
+    _unflatten,
+    _flatten,
+)
+
+
+#
+# Recording calls
+#
+
+
+@dataclasses.dataclass(eq=False)
+class _Capture:
+    """A `with` block that is being executed.
+
+    Attributes:
+      view: The module whose calls are recorded.
+      captured: What was recorded so far.
+      called: Paths of the modules that were called.
+    """
+
+    view: View
+    captured: Captured
+    called: list[Path] = dataclasses.field(default_factory=list)
+
+
+_running: contextvars.ContextVar[tuple[_Capture, ...]] = contextvars.ContextVar(
+    "klinen_captures", default=()
+)
+
+
+@contextlib.contextmanager
+def capture(view: View) -> Iterator[Intermediates]:
+    """See `Module.capture_intermediates`."""
+    name = type(view.definition).__name__
+    for outer in _running.get():
+        if outer.view.root is view.root and outer.view.path == view.path:
+            raise RuntimeError(
+                f"`capture_intermediates()` cannot be nested: this {name} is already "
+                "being captured."
+            )
+    this = _Capture(view, Captured(is_complete=False))
+    token = _running.set((*_running.get(), this))
+    try:
+        yield Intermediates(this.captured, view.path)
+    finally:
+        _running.reset(token)
+    if not this.called:
+        raise RuntimeError(
+            f"Nothing was captured: this very {name}, or one of its sub-modules, has to "
+            "be called inside the `with model.capture_intermediates()` block. A copy, "
+            "such as `model.eval()` or `model.with_rng(key)`, is another model."
+        )
+    this.captured.is_complete = True
+
+
+def captures_of(view: View) -> list[_Capture]:
+    """The running blocks that call_and_record calls of this module."""
+    blocks = [block for block in _running.get() if block.view.root is view.root]
+    return [block for block in blocks if _covers(block.view, view)]
+
+
+def _covers(outer: View, inner: View) -> bool:
+    if inner.path[: len(outer.path)] == outer.path:
+        return True
+    paths = outer.root.blueprint.paths.items()  # shared modules are kept elsewhere
+    size = len(outer.location)
+    return any(p == inner.path and loc[:size] == outer.location for loc, p in paths)
+
+
+def recorded_call(
+    view: View,
+    captures: list[_Capture],
+    method: Method,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call a module inside of the blocks that call_and_record it."""
+    for block in captures:
+        for path in block.called:
+            size = min(len(path), len(view.path))
+            if path[:size] == view.path[:size]:
+                raise RuntimeError(
+                    f"{type(view.definition).__name__} was called twice inside of one "
+                    "`with model.capture_intermediates()` block: its values would "
+                    "overwrite each other. Use one block per recorded_call."
+                )
+    output, captured = call_and_record(view, method, args, kwargs)
+    for block in captures:
+        block.called.append(view.path)
+        _merge_outlines(block.captured.outlines, captured.outlines)
+        _merge_values(block.captured.values, captured.values)
+    return output
+
+
+def call_and_record(
+    view: View, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Captured]:
+    """Call a module and return its output and intermediate values."""
+    outlines: dict[Path, ModuleOutline] = {}
+
+    def note_module(
+        call_next: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        context: Any,
+    ) -> Any:
+        output = call_next(*args, **kwargs)
+        if context.module.scope is not None:
+            outlines[context.module.path] = _outline(context.module)
+        return output
+
+    def run(root: nn.Module) -> Any:
+        module = walk(root, view.location)
+        with nn.intercept_methods(note_module):
+            output = call_method(module, method, args, kwargs)
+        _note_all(root, outlines)
+        return output
+
+    output, variables = view.root.run(run, keep_intermediates=True)
+    _use_containers_of_definition(outlines, view)
+    values = dict(variables.get(COLLECTION, {}))
+    return output, Captured(values, outlines)
+
+
+def _outline(module: nn.Module) -> ModuleOutline:
+    attributes = {
+        name: map_structure(_as_ref, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_") and name != "parent" and _has_modules(value)
+    }
+    return ModuleOutline(type(module), attributes)
+
+
+def _as_ref(value: Any, _: Location = ()) -> ModuleRef | None:
+    return ModuleRef(value.path) if _is_running(value) else None
+
+
+def _is_running(value: Any) -> bool:
+    return isinstance(value, nn.Module) and value.scope is not None
+
+
+def _has_modules(value: Any) -> bool:
+    return any(_is_running(leaf) for _, leaf in iterate_structure(value))
+
+
+def _note_all(module: nn.Module, outlines: dict[Path, ModuleOutline]) -> None:
+    """Add the modules that were not called."""
+    outlines.setdefault(module.path, _outline(module))
+    for value in list(vars(module).values()):
+        for _, child in iterate_structure(value):
+            if _is_running(child) and child.path not in outlines:
+                _note_all(child, outlines)
+
+
+def _use_containers_of_definition(
+    outlines: dict[Path, ModuleOutline], view: View
+) -> None:
+    """While flax runs a module, its lists are tuples: show what the user wrote."""
+    blueprint = view.root.blueprint
+    for location, path in blueprint.paths.items():
+        if path not in outlines:
+            continue
+        definition = walk(blueprint.definition, location)
+        children = dict(outlines[path].children)
+        for name in children.keys() & set(field_names(type(definition))):
+            children[name] = map_structure(
+                lambda leaf, where: (
+                    ModuleRef(blueprint.paths[where])
+                    if isinstance(leaf, nn.Module)
+                    else None
+                ),
+                getattr(definition, name),
+                (*location, name),
+            )
+        outlines[path] = ModuleOutline(outlines[path].cls, children)
+
+
+def _merge_outlines(
+    into: dict[Path, ModuleOutline], outlines: dict[Path, ModuleOutline]
+) -> None:
+    """Each recorded_call knows the attributes of those modules whose `setup()` it ran."""
+    for path, outline in outlines.items():
+        children = into[path].children if path in into else {}
+        into[path] = ModuleOutline(outline.cls, {**children, **outline.children})
+
+
+def _merge_values(into: dict[str, Any], values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(into.get(name), dict):
+            _merge_values(into[name], value)
+        else:
+            into[name] = value
