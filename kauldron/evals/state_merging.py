@@ -8,7 +8,7 @@ import jax
 
 from kauldron import metrics
 from kauldron.metrics.collected import start_copy, to_host
-from kauldron.metrics.merging import merges_on_device
+from kauldron.metrics.state import merges_on_device
 from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.utils.error_context import error_prefix
 

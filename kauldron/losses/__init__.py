@@ -20,9 +20,9 @@ from kauldron.losses.simple import (
 )
 
 # Writing one's own, and using many.
-from kauldron.losses.loss import Loss as Loss
-from kauldron.losses.all_reduce_mean import AllReduceMean as AllReduceMean
-from kauldron.losses.total_loss import compute_losses as compute_losses
+from kauldron.losses.base import Loss as Loss
+from kauldron.metrics.averages import AllReduceMean as AllReduceMean
+from kauldron.losses.base import compute_losses as compute_losses
 
-# An older module path.
-from kauldron.losses.compat import base as base
+# The module with these last ones, as user code imports it.
+from kauldron.losses import base as base

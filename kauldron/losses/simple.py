@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
-from kauldron.losses.loss import Loss
-from kauldron.metrics.masks import as_real
+from kauldron.losses.base import Loss
+from kauldron.metrics.averages import as_real
 
 #
 # Regression

@@ -9,10 +9,10 @@ Losses (`kauldron.losses`) and summaries (`kauldron.summaries`) are metrics too.
 from kauldron.metrics.classification import Accuracy as Accuracy
 from kauldron.metrics.classification import BinaryAccuracy as BinaryAccuracy
 from kauldron.metrics.classification import Precision1 as Precision1
-from kauldron.metrics.roc_auc import RocAuc as RocAuc
+from kauldron.metrics.classification import RocAuc as RocAuc
 
 # Statistics of tensors.
-from kauldron.metrics.norm import Norm as Norm
+from kauldron.metrics.stats import Norm as Norm
 from kauldron.metrics.stats import Std as Std
 from kauldron.metrics.stats import SingleDimension as SingleDimension
 
@@ -23,15 +23,15 @@ from kauldron.metrics.lpips import LpipsVgg as LpipsVgg
 from kauldron.metrics.clustering import Ari as Ari
 
 # Metrics around metrics.
-from kauldron.metrics.tree_metrics import TreeMap as TreeMap
-from kauldron.metrics.tree_metrics import TreeReduce as TreeReduce
-from kauldron.metrics.skip_if_missing import SkipIfMissing as SkipIfMissing
+from kauldron.metrics.wrappers import TreeMap as TreeMap
+from kauldron.metrics.wrappers import TreeReduce as TreeReduce
+from kauldron.metrics.wrappers import SkipIfMissing as SkipIfMissing
 from kauldron.metrics.metric import NoopMetric as NoopMetric
 
 # Writing one's own.
 from kauldron.metrics.metric import Metric as Metric
 from kauldron.metrics.state import State as State
-from kauldron.metrics.average_state import AverageState as AverageState
+from kauldron.metrics.averages import AverageState as AverageState
 from kauldron.metrics.auto_state import AutoState as AutoState
 from kauldron.metrics.auto_state import sum_field as sum_field
 from kauldron.metrics.auto_state import min_field as min_field
@@ -42,10 +42,10 @@ from kauldron.metrics.auto_state import state_field as state_field
 from kauldron.metrics.auto_state import static_field as static_field
 from kauldron.metrics.state import EmptyState as EmptyState
 from kauldron.metrics.state import EMPTY as EMPTY
-from kauldron.metrics.tree_metrics import TreeState as TreeState
+from kauldron.metrics.wrappers import TreeState as TreeState
 
 # Accumulating over batches.
-from kauldron.metrics.merging import merge_states as merge_states
+from kauldron.metrics.state import merge_states as merge_states
 
 # Older names and module paths.
 from kauldron.metrics.collecting_state import CollectingState as CollectingState

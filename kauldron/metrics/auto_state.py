@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import inspect
@@ -12,12 +13,19 @@ from typing import Any, ClassVar, Self
 
 import flax.struct
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from kauldron.metrics import field_mergers
-from kauldron.metrics.metric_equality import is_equal
-from kauldron.metrics.state import EMPTY, MetricT, State, common_parent
-from kauldron.utils.error_context import error_prefix
+from kauldron import kontext
+from kauldron.errors import error_prefix
+from kauldron.metrics.collected import (
+    Collected,
+    is_traced,
+    pieces_of,
+    start_copy,
+    to_host,
+)
+from kauldron.metrics.state import EMPTY, MetricT, State, common_parent, is_equal
 
 # Marks in the metadata of fields.
 _MERGER = "kauldron_merger"
@@ -31,17 +39,17 @@ _UNMARKED = "kauldron_unmarked"
 
 def sum_field(**kwargs: Any) -> Any:
     """A field (array or tree of arrays) that is added up."""
-    return _data_field(field_mergers.SUM, kwargs)
+    return _data_field(SUM, kwargs)
 
 
 def min_field(**kwargs: Any) -> Any:
     """A field of which the element-wise minimum is kept."""
-    return _data_field(field_mergers.MINIMUM, kwargs)
+    return _data_field(MINIMUM, kwargs)
 
 
 def max_field(**kwargs: Any) -> Any:
     """A field of which the element-wise maximum is kept."""
-    return _data_field(field_mergers.MAXIMUM, kwargs)
+    return _data_field(MAXIMUM, kwargs)
 
 
 def concat_field(*, axis: int = 0, **kwargs: Any) -> Any:
@@ -51,7 +59,7 @@ def concat_field(*, axis: int = 0, **kwargs: Any) -> Any:
       axis: Axis along which to concatenate. Scalars become arrays of shape `(1,)`.
       **kwargs: For `dataclasses.field`.
     """
-    merger = field_mergers.Concatenate(verb="concatenate", axis=axis)
+    merger = Concatenate(verb="concatenate", axis=axis)
     return _data_field(merger, kwargs)
 
 
@@ -64,15 +72,13 @@ def truncate_field(*, num_field: str, axis: int = 0, **kwargs: Any) -> Any:
       axis: Axis along which entries are counted.
       **kwargs: For `dataclasses.field`.
     """
-    merger = field_mergers.Truncate(
-        verb="concatenate (& truncate)", axis=axis, num_field=num_field
-    )
+    merger = Truncate(verb="concatenate (& truncate)", axis=axis, num_field=num_field)
     return _data_field(merger, kwargs)
 
 
 def state_field(**kwargs: Any) -> Any:
     """A field that is itself a state."""
-    return _data_field(field_mergers.MERGE_STATES, kwargs)
+    return _data_field(MERGE_STATES, kwargs)
 
 
 def static_field(default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
@@ -83,7 +89,7 @@ def static_field(default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
-def _data_field(merger: field_mergers.Merger, kwargs: dict[str, Any]) -> Any:
+def _data_field(merger: Merger, kwargs: dict[str, Any]) -> Any:
     metadata = {**kwargs.pop("metadata", {}), "pytree_node": True, _MERGER: merger}
     return dataclasses.field(metadata=metadata, **kwargs)
 
@@ -99,7 +105,7 @@ class AutoState(State[MetricT]):
 
     Data fields are declared with `sum_field`, `min_field`, `max_field`,
     `concat_field`, `truncate_field` or `state_field`. Every other field is static: it
-    is no data for jax, and merging states in which it differs is an error.
+    is not data for jax, and merging states in which it differs is an error.
 
     States of sums, minima and maxima merge inside `jit`. Those that collect
     (`concat_field`, `truncate_field`) merge on the host, without waiting for the
@@ -185,9 +191,7 @@ class AutoState(State[MetricT]):
                 )
         return changes
 
-    def _merge_data(
-        self, name: str, merger: field_mergers.Merger, other: Self, merged: Self
-    ) -> Any:
+    def _merge_data(self, name: str, merger: Merger, other: Self, merged: Self) -> Any:
         left, right = getattr(self, name), getattr(other, name)
         if left is EMPTY or right is EMPTY:
             return right if left is EMPTY else left
@@ -203,7 +207,7 @@ class AutoState(State[MetricT]):
             with error_prefix(f"Cannot {merger.verb} {self._where(name)}: "):
                 raise
 
-    def _finalize_data(self, name: str, merger: field_mergers.Merger) -> Any:
+    def _finalize_data(self, name: str, merger: Merger) -> Any:
         value = getattr(self, name)
         if value is EMPTY or value is None:
             return value
@@ -218,7 +222,7 @@ class AutoState(State[MetricT]):
 
 
 @functools.cache
-def _data_fields(cls: type) -> tuple[tuple[str, field_mergers.Merger], ...]:
+def _data_fields(cls: type) -> tuple[tuple[str, Merger], ...]:
     """Names of the data fields, and how each is merged."""
     return tuple(
         (field.name, field.metadata[_MERGER])
@@ -280,3 +284,190 @@ def _value_of(value: Any) -> Any:
     if value is EMPTY:
         return None
     return value.compute() if isinstance(value, State) else value
+
+
+#
+# How one field is merged, and brought to the host
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Merger(abc.ABC):
+    """The rule of a field. Values are neither `EMPTY` nor `None` here."""
+
+    verb: str
+
+    @abc.abstractmethod
+    def merge(self, left: Any, right: Any, state: State) -> Any:
+        """Both values as one; `state` holds the merged static fields and parent."""
+
+    def finalize(self, value: Any, state: State) -> Any:
+        """The value on the host."""
+        return to_host(value)
+
+
+#
+# Element by element: sum, minimum, maximum
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Elementwise(Merger):
+    """Leaf-wise function of numpy and `jax.numpy`; traceable."""
+
+    function: str
+
+    def merge(self, left: Any, right: Any, state: State) -> Any:
+        _check_same_structure(left, right)
+        return jax.tree.map(self._merge_leaves, left, right)
+
+    def _merge_leaves(self, left: Any, right: Any) -> Any:
+        if np.shape(left) != np.shape(right):
+            raise ValueError(
+                f"shapes {np.shape(left)} and {np.shape(right)} are different"
+            )
+        is_on_device = isinstance(left, jax.Array) or isinstance(right, jax.Array)
+        function = getattr(jnp if is_on_device else np, self.function)
+        if self.function == "add":
+            left, right = _widen(left), _widen(right)
+        return function(left, right)
+
+
+def _widen(leaf: Any) -> Any:
+    """Sums of half floats are float32, of bools int32: neither can count far."""
+    dtype = jnp.result_type(leaf)
+    if np.issubdtype(dtype, np.bool_):
+        return _astype(leaf, np.int32)
+    if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:
+        return _astype(leaf, np.float32)
+    return leaf
+
+
+def _astype(leaf: Any, dtype: Any) -> Any:
+    return leaf.astype(dtype) if hasattr(leaf, "astype") else dtype(leaf)
+
+
+#
+# Collected on the host: concatenation, truncation
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Concatenate(Merger):
+    """Pieces are kept and concatenated at the end."""
+
+    axis: int = 0
+
+    def merge(self, left: Any, right: Any, state: State) -> Any:
+        _check_not_traced(left, right, state)
+        start_copy(left)
+        start_copy(right)
+        return Collected((left, right))
+
+    def finalize(self, value: Any, state: State) -> Any:
+        pieces = to_host(pieces_of(value))
+        for piece in pieces[1:]:
+            _check_same_structure(pieces[0], piece)
+        return jax.tree.map(lambda *leaves: self._join(leaves), *pieces)
+
+    def _join(self, leaves: tuple[Any, ...]) -> Any:
+        xp = jnp if is_traced(leaves) else np
+        arrays = [x if np.ndim(x) else xp.reshape(x, (1,)) for x in leaves]
+        if len(arrays) == 1:
+            return xp.asarray(arrays[0])
+        return xp.concatenate(arrays, axis=self.axis)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Truncate(Concatenate):
+    """Like `Concatenate`, but only the first entries are kept."""
+
+    num_field: str
+
+    def merge(self, left: Any, right: Any, state: State) -> Any:
+        _check_not_traced(left, right, state)
+        limit = self._limit(state)
+        if limit is not None and self._length(left) >= limit:
+            return left  # full: the other side need not even travel to the host
+        start_copy(left)
+        start_copy(right)
+        length = self._length(left) + self._length(right)
+        return Collected((left, right), length=length)
+
+    def finalize(self, value: Any, state: State) -> Any:
+        limit = self._limit(state)
+        joined = super().finalize(self._needed(value, limit), state)
+        if limit is None:
+            return joined
+        return jax.tree.map(lambda leaf: self._first(leaf, limit), joined)
+
+    def _needed(self, value: Any, limit: int | None) -> Collected:
+        """The leading pieces that reach the limit."""
+        needed, length = [], 0
+        for piece in pieces_of(value):
+            needed.append(piece)
+            length += self._length(piece)
+            if limit is not None and length >= limit:
+                break
+        return Collected(needed)
+
+    def _length(self, value: Any) -> int:
+        """Entries along the axis, read off the shapes."""
+        if isinstance(value, Collected) and value.length is not None:
+            return value.length
+        leaves = [leaf for piece in pieces_of(value) for leaf in _first_leaf(piece)]
+        return sum(np.shape(x)[self.axis] if np.ndim(x) else 1 for x in leaves)
+
+    def _first(self, leaf: Any, limit: int) -> Any:
+        index = [slice(None)] * np.ndim(leaf)
+        index[self.axis] = slice(limit)
+        return leaf[tuple(index)]
+
+    def _limit(self, state: State) -> int | None:
+        limit = kontext.get_by_path(state, self.num_field)
+        if limit is not None and limit < 0:
+            raise ValueError(f"{self.num_field!r} is {limit}, but must be at least 0")
+        return limit
+
+
+def _first_leaf(tree: Any) -> list[Any]:
+    return jax.tree.leaves(tree)[:1]
+
+
+def _check_not_traced(left: Any, right: Any, state: State) -> None:
+    if is_traced(left) or is_traced(right):
+        raise RuntimeError(
+            f"{type(state).__qualname__} collects data on the host: its `merge` cannot"
+            " be jit-compiled. Return the state from the jitted function and merge"
+            " outside."
+        )
+
+
+#
+# A state inside the state
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MergeStates(Merger):
+    """The field is a state itself."""
+
+    def merge(self, left: Any, right: Any, state: State) -> Any:
+        return left.merge(right)
+
+    def finalize(self, value: Any, state: State) -> Any:
+        return value.finalize()
+
+
+def _check_same_structure(left: Any, right: Any) -> None:
+    structures = jax.tree.structure(left), jax.tree.structure(right)
+    if structures[0] != structures[1]:
+        raise ValueError(
+            f"the tree structures {structures[0]} and {structures[1]} are different"
+        )
+
+
+SUM = Elementwise(verb="sum", function="add")
+MINIMUM = Elementwise(verb="take the minimum of", function="minimum")
+MAXIMUM = Elementwise(verb="take the maximum of", function="maximum")
+MERGE_STATES = MergeStates(verb="merge")

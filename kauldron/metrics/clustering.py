@@ -13,7 +13,7 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Int, typechecked
-from kauldron.metrics.average_state import AverageState
+from kauldron.metrics.averages import AverageState
 from kauldron.metrics.metric import Metric
 
 

@@ -3,20 +3,11 @@
 import sys
 import types
 
-from kauldron.metrics import (
-    average_state,
-    classification,
-    collecting_state,
-    metric,
-    roc_auc,
-    skip_if_missing,
-    state,
-    tree_metrics,
-)
+from kauldron.metrics import averages, collecting_state, metric, state, wrappers
 
 
 def module_alias(name: str, *modules: types.ModuleType) -> types.ModuleType:
-    """An importable module `name` that has the public names of `modules`."""
+    """Return an importable module `name` that has the public names of `modules`."""
     alias = types.ModuleType(name, "Older path of names that live elsewhere.")
     for module in modules:
         names = (name for name in vars(module) if not name.startswith("_"))
@@ -25,8 +16,7 @@ def module_alias(name: str, *modules: types.ModuleType) -> types.ModuleType:
     return alias
 
 
-base = module_alias("kauldron.metrics.base", metric, tree_metrics, skip_if_missing)
+base = module_alias("kauldron.metrics.base", metric, wrappers)
 base_state = module_alias(
-    "kauldron.metrics.base_state", state, average_state, collecting_state
+    "kauldron.metrics.base_state", state, averages, collecting_state
 )
-classification.RocAuc = roc_auc.RocAuc  # type: ignore[attr-defined]

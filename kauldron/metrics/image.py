@@ -12,10 +12,8 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
-from kauldron.metrics.average_state import AverageState
-from kauldron.metrics.masks import as_real
+from kauldron.metrics.averages import AverageState, as_real
 from kauldron.metrics.metric import Metric
-from kauldron.metrics.value_range import check_vrange
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -144,3 +142,14 @@ class Ssim(Metric):
                 for i, weight in enumerate(window)
             )  # type: ignore[assignment]
         return images
+
+
+def check_vrange(vrange: tuple[float, float] | None, *, name: str) -> None:
+    """Raise `ValueError` unless it is `None` or a pair (low, high), low < high.
+
+    Args:
+      vrange: What was given.
+      name: Of the option, for the message.
+    """
+    if vrange is not None and not (len(vrange) == 2 and vrange[0] < vrange[1]):
+        raise ValueError(f"{name} must be (low, high) with low < high, not {vrange}.")

@@ -15,11 +15,9 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
-from kauldron.metrics.average_state import AverageState
-from kauldron.metrics.masks import as_real
-from kauldron.metrics.metric import Metric
-from kauldron.metrics.options import NOT_FROZEN
-from kauldron.metrics.value_range import check_vrange
+from kauldron.metrics.averages import AverageState, as_real
+from kauldron.metrics.image import check_vrange
+from kauldron.metrics.metric import NOT_FROZEN, Metric
 
 DEFAULT_WEIGHTS = pathlib.Path(__file__).parent / "data" / "lpips_vgg.npz"
 _CONVOLUTIONS_PER_BLOCK = (2, 2, 3, 3, 3)

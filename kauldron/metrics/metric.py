@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from kauldron import kontext
-from kauldron.metrics.error_text import naming
-from kauldron.metrics.input_hints import input_hints
-from kauldron.metrics.metric_equality import is_equal
-from kauldron.metrics.options import freeze_options
-from kauldron.metrics.state import EMPTY, EmptyState, State
+from kauldron.errors import ReadableKeyError, error_prefix
+from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.ktyping import KTypeCheckError
+from kauldron.metrics.state import EMPTY, EmptyState, State, is_equal
 from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of
 from kauldron.utils.explained_arguments import ExplainedArguments
 
@@ -172,7 +174,7 @@ class Metric(ExplainedArguments, abc.ABC):
         required = _required_arguments(function)
         missing = [n for n, value in inputs.items() if value is None and n in required]
         if missing:
-            raise KeyError(none_message(self, missing))
+            raise ReadableKeyError(none_message(self, missing))
         return inputs
 
     def _inputs_function(self) -> Callable[..., Any]:
@@ -307,3 +309,112 @@ class NoopMetric(Metric):
 
     def get_state(self, **kwargs: Any) -> EmptyState:
         return EmptyState()
+
+
+#
+# Hints about inputs of the wrong type
+#
+
+
+_MAX_PATHS = 4
+
+
+def input_hints(keys: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
+    """Lines to put below the message of a failed type check.
+
+    Args:
+      keys: Of the metric: names of the inputs, and where they come from.
+      inputs: What was found there.
+    """
+    hints = [*_tree_hints(keys, inputs), *_label_hints(keys, inputs)]
+    return "".join(f"\n{hint}" for hint in hints)
+
+
+def _tree_hints(keys: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in inputs.items():
+        if isinstance(value, Mapping | list | tuple):
+            below = list(kontext.flatten_with_path(value, prefix=str(keys[name])))
+            some = ", ".join(map(repr, below[:_MAX_PATHS]))
+            more = ", ..." if len(below) > _MAX_PATHS else ""
+            yield (
+                f"{name}={str(keys[name])!r} is a tree: name one of its arrays "
+                f"({some}{more}), or apply the metric to all of them with "
+                "kd.metrics.TreeMap or kd.metrics.TreeReduce."
+            )
+
+
+def _label_hints(keys: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Class numbers without the axis of size 1 that stands for that of the classes."""
+    logits, labels = inputs.get("logits"), inputs.get("labels")
+    if getattr(labels, "shape", None) == getattr(logits, "shape", (None,))[:-1]:
+        yield (
+            f"labels={str(keys['labels'])!r} lacks the last axis, of size 1. Add it in "
+            'the data, with kd.data.Rearrange(key=..., pattern="... -> ... 1").'
+        )
+
+
+#
+# Options, made hashable
+#
+
+
+NOT_FROZEN = {"kauldron_not_frozen": True}
+"""Metadata of a field that takes care of its own hash."""
+
+
+def freeze_options(metric: Any) -> None:
+    """Turn lists, dicts, sets and arrays among the fields into immutable ones.
+
+    Metrics travel as static data through `jit` and must have a hash, also those built
+    by hand with `columns=["a", "b"]`.
+    """
+    if not dataclasses.is_dataclass(metric):
+        return
+    for field in dataclasses.fields(metric):
+        if field.metadata.keys() & NOT_FROZEN.keys() or not hasattr(metric, field.name):
+            continue
+        value = getattr(metric, field.name)
+        frozen = freeze(value)
+        if frozen is not value:
+            object.__setattr__(metric, field.name, frozen)
+
+
+def freeze(value: Any) -> Any:
+    """Hashable form: list to tuple, dict to `ImmutableDict`, array to nested tuple."""
+    if isinstance(value, jax.core.Tracer):
+        return value
+    if isinstance(value, np.ndarray | jax.Array):
+        return freeze(np.asarray(value).tolist())
+    if isinstance(value, Mapping):
+        return ImmutableDict({name: freeze(item) for name, item in value.items()})
+    if isinstance(value, list) or type(value) is tuple:
+        return tuple(freeze(item) for item in value)
+    if isinstance(value, set):
+        return frozenset(freeze(item) for item in value)
+    return value
+
+
+#
+# Errors that name the metric or loss
+#
+
+
+@contextlib.contextmanager
+def naming(
+    prefix: Callable[[], str], type_hint: Callable[[], str] = str
+) -> Iterator[None]:
+    """Put `prefix()` in front of the message of what is raised inside.
+
+    Below a failed type check comes `type_hint()`.
+
+    Like `error_prefix`, also for failed type checks: their text is not made from their
+    arguments, so that `error_prefix` could only add a note.
+    """
+    try:
+        yield
+    except KTypeCheckError as error:
+        renamed = type(error)(f"{prefix()}{error}{type_hint()}")
+        raise renamed.with_traceback(error.__traceback__) from None
+    except Exception:
+        with error_prefix(prefix):
+            raise

@@ -1,8 +1,12 @@
-"""Statistics of tensors."""
+"""Statistics of tensors: means, standard deviations, norms."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
 import flax.struct
@@ -12,12 +16,17 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
-from kauldron.metrics import compensated_sum
-from kauldron.metrics.average_state import AverageState
+from kauldron.metrics.averages import (
+    AverageState,
+    add_sums,
+    align_mask,
+    as_real,
+    ratio,
+    total_of,
+    weighted,
+)
 from kauldron.metrics.collected import to_host
-from kauldron.metrics.masks import align_mask, as_real, weighted
 from kauldron.metrics.metric import Metric
-from kauldron.metrics.norm import Norm as Norm
 from kauldron.metrics.state import State as BaseState
 
 
@@ -95,10 +104,10 @@ class Std(Metric):
 
         def compute(self) -> Any:
             count, squares = (
-                compensated_sum.total_of(pair[..., 0], pair[..., 1])
+                total_of(pair[..., 0], pair[..., 1])
                 for pair in (self.count, self.squares)
             )
-            return compensated_sum.ratio(squares, count) ** 0.5
+            return ratio(squares, count) ** 0.5
 
     @typechecked
     def get_state(self, values: Float["*b n"], mask: Array | None = None) -> Std.State:
@@ -146,4 +155,135 @@ def _merge_moments(left: Moments, right: Moments) -> Moments:
 
 
 def _add(left: Any, right: Any) -> jax.Array:
-    return jnp.stack(compensated_sum.add(left[0], left[1], right[0], right[1]))
+    return jnp.stack(add_sums(left[0], left[1], right[0], right[1]))
+
+
+#
+# Norms of tensors and of whole trees
+#
+
+
+_AGGREGATIONS = (None, "average", "concat")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class Norm(Metric):
+    """Norm along an axis, averaged over the rest.
+
+    Attributes:
+      tensor: Values of any shape.
+      mask: Weights of the norms.
+      axis: An axis (vector norm), a pair (matrix norm), or `None` for the norm of all
+        values.
+      ord: Which norm, as in `numpy.linalg.norm`.
+      aggregation_type: What is made of many norms. `"average"` (also `None`): their
+        mean, over dimensions, tree leaves and batches. `"concat"`: the norm of
+        everything concatenated, over dimensions and tree leaves; then the mean over
+        batches.
+
+    Example:
+      >>> import numpy as np
+      >>> float(Norm()(tensor=np.array([[3.0, 4.0], [0.0, 1.0]])))
+      3.0
+    """
+
+    tensor: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
+    axis: int | tuple[int, int] | None = -1
+    ord: int | float | str | None = None
+    aggregation_type: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.aggregation_type not in _AGGREGATIONS:
+            raise ValueError(
+                f"aggregation_type must be one of {_AGGREGATIONS}, not"
+                f" {self.aggregation_type!r}."
+            )
+        if self.aggregation_type == "concat":
+            _exponent(self.ord)
+
+    @flax.struct.dataclass
+    class State(AverageState["Norm"]):
+        """Mean of the norms."""
+
+    @typechecked
+    def get_state(self, tensor: Float["*any"], mask: Array | None = None) -> Norm.State:
+        if self.aggregation_type == "concat":
+            return self.State.from_values(self._whole_norm(tensor, mask))
+        norms = self._norms(tensor)
+        return self.State.from_values(norms, mask=_as_array_mask(mask, norms))
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _whole_norm(self, tensor: Any, mask: Any) -> Any:
+        """Norm of everything that is not masked out."""
+        norms = self._norms(tensor)
+        if mask is not None:
+            mask = align_mask(_as_array_mask(mask, norms), norms.shape)
+            norms = weighted(norms, mask)
+        return _concatenated_norm(norms.ravel(), _exponent(self.ord))
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _norms(self, tensor: Any) -> Any:
+        """Norms with the reduced axes kept."""
+        tensor = as_real(tensor)
+        if self.axis is None or (tensor.ndim == 0 and isinstance(self.axis, int)):
+            norm = jnp.linalg.norm(tensor.ravel(), ord=self.ord)
+            return norm.reshape((1,) * tensor.ndim)
+        return jnp.linalg.norm(tensor, ord=self.ord, axis=self.axis, keepdims=True)
+
+    def merge_leaf_states(self, states: Sequence[Any]) -> BaseState:
+        if self.aggregation_type != "concat":
+            self._warn_about_averaging()
+            return super().merge_leaf_states(states)
+        if not states:
+            return self.empty()
+        norms = jnp.stack([state.total for state in states])  # each is one norm
+        norm = _concatenated_norm(norms, _exponent(self.ord))
+        return self.State.from_values(norm).replace(parent=self)
+
+    def _warn_about_averaging(self) -> None:
+        if self.axis is not None or self.aggregation_type is not None:
+            return
+        if "_has_warned" in vars(self):
+            return
+        object.__setattr__(self, "_has_warned", True)
+        warnings.warn(
+            "Norm(axis=None) over the leaves of a tree: the average of the norms is"
+            ' taken. Set aggregation_type="concat" for the norm of the whole tree, or'
+            ' aggregation_type="average" to keep the average without this warning.',
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _as_array_mask(mask: Any, norms: Any) -> Any:
+    """A single weight fits a single norm."""
+    if mask is not None and mask.ndim == 0 and norms.size == 1:
+        return mask.reshape(norms.shape)
+    return mask
+
+
+def _exponent(order: Any) -> float:
+    """`p` of the norms that can be put together."""
+    exponent = 2.0 if order is None or order == "fro" else order
+    is_number = isinstance(exponent, int | float)
+    if (
+        not is_number
+        or math.isnan(exponent)
+        or (exponent <= 0 and exponent != -math.inf)
+    ):
+        raise ValueError(
+            f'Norm: ord={order!r} cannot be used with aggregation_type="concat": it must'
+            " be positive, inf or -inf."
+        )
+    return exponent
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _concatenated_norm(norms: Any, exponent: float) -> Any:
+    """`(Σ normᵖ)^(1/p)`, scaled so that no power overflows."""
+    if math.isinf(exponent):
+        return norms.max() if exponent > 0 else norms.min()
+    largest = norms.max(initial=0.0)
+    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1.0)
+    return scale * ((norms / scale) ** exponent).sum() ** (1 / exponent)

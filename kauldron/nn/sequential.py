@@ -9,7 +9,7 @@ from typing import Any, Self
 import flax.linen as nn
 
 from kauldron import kontext
-from kauldron.utils.error_context import error_prefix
+from kauldron.errors import error_prefix
 
 
 class Sequential(nn.Module):

@@ -15,8 +15,8 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Bool, Float, typechecked
 from kauldron.metrics.auto_state import AutoState, truncate_field
+from kauldron.metrics.image import check_vrange
 from kauldron.metrics.metric import Metric
-from kauldron.metrics.value_range import check_vrange
 from kauldron.summaries.image_arrays import (
     as_float,
     check_channels,

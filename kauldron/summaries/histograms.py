@@ -11,6 +11,7 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.ktyping import Array, typechecked
+from kauldron.metrics.averages import align_mask, as_real
 from kauldron.metrics.collected import (
     Collected,
     is_traced,
@@ -18,7 +19,6 @@ from kauldron.metrics.collected import (
     start_copy,
     to_host,
 )
-from kauldron.metrics.masks import align_mask, as_real
 from kauldron.metrics.metric import Metric
 from kauldron.metrics.state import EMPTY, common_parent
 from kauldron.metrics.state import State as BaseState

@@ -15,7 +15,7 @@ from kauldron import kontext, metrics
 from kauldron import losses as kd_losses
 from kauldron.ckpts import items
 from kauldron.konfig.immutabledict import freeze
-from kauldron.metrics.error_text import naming
+from kauldron.metrics.metric import naming
 from kauldron.utils import config_util
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.losses import Loss
-from kauldron.metrics.masks import as_real
+from kauldron.metrics.averages import as_real
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

@@ -12,7 +12,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import EMPTY, AutoState, Metric, concat_field
-from kauldron.metrics.masks import align_mask, as_real
+from kauldron.metrics.averages import align_mask, as_real
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

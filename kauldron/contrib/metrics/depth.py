@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import AverageState, Metric
-from kauldron.metrics.masks import as_real
+from kauldron.metrics.averages import as_real
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

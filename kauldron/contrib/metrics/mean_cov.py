@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kauldron.metrics.averages import as_real
 from kauldron.metrics.collected import to_host
-from kauldron.metrics.masks import as_real
 from kauldron.metrics.state import EMPTY, MetricT, State
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
 from kauldron.metrics import AverageState, Metric
-from kauldron.metrics.masks import align_mask, as_real
+from kauldron.metrics.averages import align_mask, as_real
 
 _THRESHOLDS = np.array([1, 2, 4, 8, 16], np.float32) / 256
 _QUERY_MODES = ("strided", "first")

@@ -13,7 +13,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import AverageState, Metric
-from kauldron.metrics.masks import as_real
+from kauldron.metrics.averages import as_real
 
 _MODES = ("accuracy", "mean")
 _GRID = np.array(list(itertools.product((-5, 5), (-5, 5), (0, 10))), np.float32)

@@ -8,7 +8,7 @@ import jax
 
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import AverageState, Psnr
-from kauldron.metrics.masks import as_real
+from kauldron.metrics.averages import as_real
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

@@ -13,7 +13,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
 from kauldron.metrics import AutoState, Metric, sum_field
-from kauldron.metrics.masks import align_mask
+from kauldron.metrics.averages import align_mask
 
 _NORMALIZE = (None, "true", "pred", "all")
 

@@ -12,7 +12,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, typechecked
 from kauldron.metrics import AutoState, Metric, truncate_field
-from kauldron.metrics.value_range import check_vrange
+from kauldron.metrics.image import check_vrange
 from kauldron.summaries.image_arrays import (
     as_float,
     check_channels,

@@ -1,4 +1,4 @@
-"""Metrics applied to every leaf of a tree."""
+"""Metrics around metrics: for every leaf of a tree, or only where inputs exist."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ import flax.struct
 import jax
 
 from kauldron import kontext
+from kauldron.errors import ReadableKeyError
+from kauldron.metrics.auto_state import AutoState, state_field
 from kauldron.metrics.metric import Metric, check_inner_metric, none_message
 from kauldron.metrics.state import EMPTY, MetricT, State
+from kauldron.metrics.state import State as BaseState
+
+#
+# For every leaf of a tree
+#
 
 
 @flax.struct.dataclass
@@ -83,7 +90,7 @@ class _TreeMetric(Metric):
         inputs = kontext.resolve_from_keyed_obj(context, self)
         missing = [name for name, value in inputs.items() if value is None]
         if missing:
-            raise KeyError(none_message(self.metric, missing))
+            raise ReadableKeyError(none_message(self.metric, missing))
         keys = kontext.get_keypaths(self.metric)
         return {
             name: self._select(name, _glob(keys[name]), tree)
@@ -105,7 +112,7 @@ class _TreeMetric(Metric):
             return tree
         selected = kontext.filter_by_path(tree, pattern)
         if not jax.tree.leaves(selected):
-            raise KeyError(
+            raise ReadableKeyError(
                 f"Error for {type(self).__qualname__} of"
                 f" {type(self.metric).__qualname__}: nothing matches {name}={str(path)!r}."
             )
@@ -182,3 +189,64 @@ class TreeReduce(_TreeMetric):
 
     def empty(self) -> State:
         return self.metric.empty()
+
+
+#
+# Only where inputs exist
+#
+
+
+@dataclasses.dataclass(frozen=True, eq=True)
+class SkipIfMissing(Metric):
+    """Computes `{}` when a key of the metric finds nothing, or `None`.
+
+    Only the lookup of keys is guarded: errors of the metric itself are raised.
+
+    Attributes:
+      metric: The metric whose keys may be missing.
+
+    Example:
+      >>> import numpy as np
+      >>> from kauldron import metrics
+      >>> norm = SkipIfMissing(metrics.Norm(tensor="grads.w"))
+      >>> norm(context={"grads": None})
+      {}
+      >>> float(norm(context={"grads": {"w": np.array([3.0, 4.0])}}))
+      5.0
+    """
+
+    metric: Metric
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(AutoState["SkipIfMissing"]):
+        """The state of the metric, or nothing."""
+
+        state: Any = state_field()
+
+        def compute(self) -> Any:
+            return {} if self.state is EMPTY else self.state.compute()
+
+    def __post_init__(self) -> None:
+        check_inner_metric(self, self.metric)
+
+    def __kontext_keys__(self) -> dict[str, Any]:
+        return kontext.get_keypaths(self.metric)
+
+    @property
+    def takes_mask(self) -> bool:
+        return self.metric.takes_mask
+
+    def get_state(self, **kwargs: Any) -> BaseState:
+        return self.State(state=self.metric.get_state(**kwargs))
+
+    def get_state_from_context(self, context: Any) -> BaseState:
+        try:
+            inputs = self.metric.resolve_inputs(context)
+        except KeyError:
+            return self.empty()
+        if any(value is None for value in inputs.values()):
+            return self.empty()
+        # Not `get_state(**inputs)`: the metric may find its inputs in its own way.
+        return self.State(
+            state=self.metric.get_state_from_context(context), parent=self
+        )
