@@ -4,9 +4,9 @@
 
 # Pictures.
 from kauldron.summaries.images import ShowImages as ShowImages
-from kauldron.summaries.boxes import ShowBoxes as ShowBoxes
-from kauldron.summaries.segmentations import ShowSegmentations as ShowSegmentations
-from kauldron.summaries.difference_images import (
+from kauldron.summaries.images import ShowBoxes as ShowBoxes
+from kauldron.summaries.images import ShowSegmentations as ShowSegmentations
+from kauldron.summaries.images import (
     ShowDifferenceImages as ShowDifferenceImages,
 )
 
@@ -17,6 +17,5 @@ from kauldron.summaries.pointclouds import ShowPointCloud as ShowPointCloud
 from kauldron.summaries.pointclouds import PointCloud as PointCloud
 from kauldron.summaries.texts import ShowTexts as ShowTexts
 
-# Names and module paths of the past.
-from kauldron.summaries import compat as compat
+# Names of the past.
 from kauldron.summaries import deprecated as deprecated

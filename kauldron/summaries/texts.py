@@ -47,8 +47,8 @@ class ShowTexts(Metric):
         # Inside jit whatever jax makes is a tracer.
         if isinstance(jnp.zeros(()), jax.core.Tracer):
             raise RuntimeError(
-                "ShowTexts cannot be used inside a jitted step: texts are no arrays for"
-                " jax. Use it only in an evaluator that computes its metrics outside of"
+                "ShowTexts cannot be used inside a jitted step: jax has no arrays of"
+                " texts. Use it only in an evaluator that computes its metrics outside of"
                 " jit."
             )
         if isinstance(texts, str | bytes):

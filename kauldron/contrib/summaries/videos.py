@@ -13,7 +13,7 @@ from kauldron import kontext
 from kauldron.ktyping import Array, typechecked
 from kauldron.metrics import AutoState, Metric, truncate_field
 from kauldron.metrics.image import check_vrange
-from kauldron.summaries.image_arrays import (
+from kauldron.summaries.images import (
     as_float,
     check_channels,
     rescale,

@@ -1,8 +1,12 @@
-"""Colours for numbers."""
+"""Colours for numbers, and colours that look equally far apart."""
 
 from __future__ import annotations
 
 import numpy as np
+
+#
+# Colormaps
+#
 
 
 def apply_colormap(
@@ -54,3 +58,67 @@ def _colors(position: np.ndarray, name: str) -> np.ndarray:
     if name not in matplotlib.colormaps:
         raise ValueError(f"Unknown colormap {name!r}; see matplotlib.colormaps.")
     return matplotlib.colormaps[name](position)[..., :3]
+
+
+#
+# The OKLab colour space, in which equal steps look equal
+#
+# Ottosson, A perceptual color space for image processing (2020).
+#
+
+
+_LINEAR_TO_CONES = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+_CONES_TO_LAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+
+
+def rgb_to_oklab(rgb: np.ndarray) -> np.ndarray:
+    """Colours `... 3` in [0, 1] to lightness, a and b.
+
+    Example:
+      >>> rgb_to_oklab(np.ones(3)).round(3).tolist()
+      [1.0, 0.0, 0.0]
+    """
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return np.cbrt(linear @ _LINEAR_TO_CONES.T) @ _CONES_TO_LAB.T
+
+
+def oklab_to_rgb(lab: np.ndarray) -> np.ndarray:
+    """Lightness, a and b (`... 3`) to colours, clipped to [0, 1].
+
+    Example:
+      >>> oklab_to_rgb(rgb_to_oklab(np.array([0.2, 0.5, 0.9]))).round(3).tolist()
+      [0.2, 0.5, 0.9]
+    """
+    cones = (lab @ np.linalg.inv(_CONES_TO_LAB).T) ** 3
+    linear = np.clip(cones @ np.linalg.inv(_LINEAR_TO_CONES).T, 0.0, 1.0)
+    rgb = np.where(
+        linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055
+    )
+    return np.clip(rgb, 0.0, 1.0)
+
+
+def uniform_hues(
+    num_colors: int, *, lightness: float = 0.8, chroma: float = 0.3
+) -> np.ndarray:
+    """Evenly spaced hues starting at 1.5π, as OKLab colours `num_colors 3`."""
+    hues = 1.5 * np.pi + 2 * np.pi * np.arange(num_colors) / max(num_colors, 1)
+    return np.stack(
+        [
+            np.full(num_colors, lightness),
+            chroma * np.cos(hues),
+            chroma * np.sin(hues),
+        ],
+        axis=-1,
+    )
