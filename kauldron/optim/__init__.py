@@ -13,28 +13,28 @@ from kauldron.lazy_namespace import lazy_namespace
 if TYPE_CHECKING:
     from optax import scale_by_learning_rate as scale_by_learning_rate
 
-    from kauldron.optim.chains import named_chain as named_chain
-    from kauldron.optim.freezing import partial_update as partial_update
-    from kauldron.optim.freezing import partial_updates as partial_updates
-    from kauldron.optim.init_decay import DecayToInitState as DecayToInitState
-    from kauldron.optim.init_decay import decay_to_init as decay_to_init
-    from kauldron.optim.parameter_average import EmaParamsState as EmaParamsState
-    from kauldron.optim.parameter_average import ema_params as ema_params
-    from kauldron.optim.path_masks import exclude as exclude
-    from kauldron.optim.path_masks import select as select
-    from kauldron.optim.use_ema_params import UseEmaParams as UseEmaParams
+    from kauldron.optim.ema import EmaParamsState as EmaParamsState
+    from kauldron.optim.ema import UseEmaParams as UseEmaParams
+    from kauldron.optim.ema import ema_params as ema_params
+    from kauldron.optim.masks import exclude as exclude
+    from kauldron.optim.masks import select as select
+    from kauldron.optim.transforms import DecayToInitState as DecayToInitState
+    from kauldron.optim.transforms import decay_to_init as decay_to_init
+    from kauldron.optim.transforms import named_chain as named_chain
+    from kauldron.optim.transforms import partial_update as partial_update
+    from kauldron.optim.transforms import partial_updates as partial_updates
 
 _MEMBERS = {
-    "partial_updates": "freezing",
-    "partial_update": "freezing",
-    "select": "path_masks",
-    "exclude": "path_masks",
-    "named_chain": "chains",
-    "decay_to_init": "init_decay",
-    "DecayToInitState": "init_decay",
-    "ema_params": "parameter_average",
-    "EmaParamsState": "parameter_average",
-    "UseEmaParams": "use_ema_params",
+    "partial_updates": "transforms",
+    "partial_update": "transforms",
+    "select": "masks",
+    "exclude": "masks",
+    "named_chain": "transforms",
+    "decay_to_init": "transforms",
+    "DecayToInitState": "transforms",
+    "ema_params": "ema",
+    "EmaParamsState": "ema",
+    "UseEmaParams": "ema",
 }
 
 __getattr__, __dir__ = lazy_namespace(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import difflib
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,10 +16,10 @@ import jax.numpy as jnp
 import optax
 from jax.extend import core as jax_core
 
+from kauldron.errors import nearest
 from kauldron.optim import step_update
-from kauldron.optim.parameter_average import EmaParamsState
-from kauldron.optim.path_masks import PathMask
-from kauldron.optim.recording import recorded
+from kauldron.optim.ema import EmaParamsState
+from kauldron.optim.masks import PathMask, recorded
 
 _MOST_NAMES = 4
 
@@ -41,7 +40,7 @@ class Mistake:
 def find_mistakes(
     optimizer: optax.GradientTransformation, params: Any
 ) -> Iterator[Mistake]:
-    """Look for what nobody would write on purpose.
+    """Look for what can only be a mistake.
 
     Args:
       optimizer: The optimizer.
@@ -85,7 +84,7 @@ def _misspelt_patterns(masks: Any, params: Any) -> Iterator[Mistake]:
         ]
         selects_nothing = not mask.negated and len(unmatched) == len(mask.patterns)
         for pattern in unmatched:
-            close = difflib.get_close_matches(pattern, names, 1, 0.75)
+            close = nearest(pattern, names, cutoff=0.75)
             if selects_nothing or close:
                 hint = f" Did you mean {close[0]!r}?" if close else _examples(params)
                 yield Mistake(

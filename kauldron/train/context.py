@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import flax.struct
 
 from kauldron import kontext
-from kauldron.optim.schedule_counts import schedule_counts
+from kauldron.optim.step_update import schedule_counts
 from kauldron.train import auxiliaries
 from kauldron.utils.batch_mask import batch_mask_of
 

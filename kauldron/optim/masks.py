@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
-
-from kauldron.optim.recording import record
 
 _REGEX_SIGNS = frozenset(r"()[]?+*^$|\\")
 
@@ -165,3 +165,31 @@ def _segment(key: Any) -> str:
     raise TypeError(
         f"A path through a key of type {type(key).__name__} ({key!r}) has no text."
     )
+
+
+#
+# Records of what the parts of an optimizer are called with
+#
+
+
+_RECORDS: contextvars.ContextVar[list[tuple[str, Any]] | None] = contextvars.ContextVar(
+    "records", default=None
+)
+
+
+def record(kind: str, value: Any) -> None:
+    """Add to the list of `recorded`, if there is one."""
+    records = _RECORDS.get()
+    if records is not None:
+        records.append((kind, value))
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[tuple[str, Any]]]:
+    """The kinds and values that are recorded inside, in a list that grows."""
+    records: list[tuple[str, Any]] = []
+    token = _RECORDS.set(records)
+    try:
+        yield records
+    finally:
+        _RECORDS.reset(token)
