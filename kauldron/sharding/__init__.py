@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING
 from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
-    from kauldron.sharding.constraint import (
-        with_sharding_constraint as with_sharding_constraint,
-    )
     from kauldron.sharding.device_mesh import DEVICES_MESH as DEVICES_MESH
     from kauldron.sharding.device_mesh import FIRST_DIM as FIRST_DIM
     from kauldron.sharding.device_mesh import REPLICATED as REPLICATED
-    from kauldron.sharding.fsdp import FSDPSharding as FSDPSharding
-    from kauldron.sharding.output_shardings import (
-        eval_shape_with_sharding as eval_shape_with_sharding,
-    )
     from kauldron.sharding.placement import device_put as device_put
     from kauldron.sharding.placement import (
         local_to_global_shape as local_to_global_shape,
     )
-    from kauldron.sharding.shape_structs import (
-        replace_shape_dtype_struct as replace_shape_dtype_struct,
-    )
+    from kauldron.sharding.strategy import FSDPSharding as FSDPSharding
     from kauldron.sharding.strategy import ShardingStrategy as ShardingStrategy
     from kauldron.sharding.tree import ShardingTree as ShardingTree
+    from kauldron.sharding.tree import (
+        eval_shape_with_sharding as eval_shape_with_sharding,
+    )
+    from kauldron.sharding.tree import (
+        replace_shape_dtype_struct as replace_shape_dtype_struct,
+    )
+    from kauldron.sharding.tree import (
+        with_sharding_constraint as with_sharding_constraint,
+    )
 
 _MEMBERS = {
     "ShardingStrategy": "strategy",
     "FIRST_DIM": "device_mesh",
     "REPLICATED": "device_mesh",
     "DEVICES_MESH": "device_mesh",
-    "FSDPSharding": "fsdp",
+    "FSDPSharding": "strategy",
     "ShardingTree": "tree",
     "device_put": "placement",
-    "with_sharding_constraint": "constraint",
+    "with_sharding_constraint": "tree",
     "local_to_global_shape": "placement",
-    "replace_shape_dtype_struct": "shape_structs",
-    "eval_shape_with_sharding": "output_shardings",
+    "replace_shape_dtype_struct": "tree",
+    "eval_shape_with_sharding": "tree",
 }
 
 __getattr__, __dir__ = lazy_namespace(

@@ -1,15 +1,22 @@
-"""`ShardingStrategy`: the shardings of an experiment."""
+"""`ShardingStrategy`, the shardings of an experiment, and a rule for large arrays."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import logging
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import KeyPath
+
 from kauldron.konfig.immutabledict import freeze
 from kauldron.sharding import device_mesh
-from kauldron.sharding.tree import ShardingTree
+from kauldron.sharding.tree import ShardingTree, nbytes
 
 if TYPE_CHECKING:
     from kauldron.train import TrainState
@@ -91,3 +98,78 @@ class ShardingStrategy(metaclass=_AcceptsOlderNames):
             stacklevel=2,
         )
         return self.batch
+
+
+#
+# Large arrays, sharded over all devices
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FSDPSharding:
+    """Rule for a sharding tree: large arrays are cut along one dimension.
+
+    An array is replicated if it is small, or if no dimension is divisible by the number
+    of devices. Otherwise its largest divisible dimension is sharded (of equal ones, the
+    later).
+
+    Attributes:
+      min_size_to_shard_mb: Arrays of up to this many MiB are replicated.
+      mesh: Mesh to shard over; the one over all devices by default.
+      axis: Axis of that mesh.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> rule = FSDPSharding(min_size_to_shard_mb=0)
+      >>> rule({"w": jax.ShapeDtypeStruct((4, 64), jnp.float32)})["w"].spec
+      P(None, 'devices')
+    """
+
+    min_size_to_shard_mb: float = 4
+    mesh: Mesh | None = None
+    axis: str = device_mesh.AXIS
+
+    def __call__(self, arrays: Any) -> Any:
+        """The sharding of each array (or tracer, or `ShapeDtypeStruct`) in a tree."""
+        mesh = self.mesh or device_mesh.DEVICES_MESH
+        paths_and_arrays, structure = jax.tree_util.tree_flatten_with_path(arrays)
+        shardings, too_odd = [], []
+        for path, array in paths_and_arrays:
+            spec = self._spec(array, num_devices=mesh.shape[self.axis])
+            shardings.append(NamedSharding(mesh, spec or PartitionSpec()))
+            if spec is None:
+                too_odd.append((nbytes(array), path))
+        if too_odd:
+            _log_once(_replicated_message(too_odd, mesh.shape[self.axis]))
+        return jax.tree.unflatten(structure, shardings)
+
+    def _spec(self, array: Any, *, num_devices: int) -> PartitionSpec | None:
+        """The dimensions to shard; None if a large array has no dimension for it."""
+        if nbytes(array) <= self.min_size_to_shard_mb * 2**20:
+            return PartitionSpec()
+        shape = np.shape(array)
+        divisible = [i for i, size in enumerate(shape) if size % num_devices == 0]
+        if not divisible:
+            return None
+        largest = max(divisible, key=lambda i: (shape[i], i))
+        return PartitionSpec(
+            *(self.axis if i == largest else None for i in range(len(shape)))
+        )
+
+
+def _replicated_message(too_odd: list[tuple[int, KeyPath]], num_devices: int) -> str:
+    total = sum(size for size, _ in too_odd)
+    largest = sorted(too_odd, key=lambda item: -item[0])[:3]
+    names = ", ".join(
+        f"{jax.tree_util.keystr(path) or 'the array'} ({size / 2**20:.4g} MiB)"
+        for size, path in largest
+    )
+    return (
+        f"FSDPSharding: {total / 2**20:.4g} MiB in {len(too_odd)} arrays are replicated, "
+        f"because no dimension is divisible by {num_devices}. The largest: {names}."
+    )
+
+
+@functools.cache
+def _log_once(message: str) -> None:
+    logging.getLogger("kauldron").info("%s", message)

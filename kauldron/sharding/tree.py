@@ -1,13 +1,22 @@
-"""Sharding trees: which sharding belongs to which array."""
+"""Sharding trees: which sharding belongs to which array, and giving it to them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
+import numpy as np
+from jax.extend import source_info_util
+from jax.extend.core import Jaxpr, Literal
 from jax.sharding import Sharding
 from jax.tree_util import KeyPath
+
+from kauldron.sharding import device_mesh
+
+# Errors of JAX point to the caller of this module.
+source_info_util.register_exclusion(__file__)
 
 ShardingTree: TypeAlias = Any
 """A prefix of a tree of arrays whose leaves are
@@ -97,3 +106,130 @@ def _describe(node: Any) -> str:
     shape = getattr(node, "shape", None)
     suffix = "" if shape is None else f" of shape {tuple(shape)}"
     return f"a {type(node).__name__}{suffix}"
+
+
+#
+# Constraints, inside and outside of jit
+#
+
+
+_Tree = TypeVar("_Tree")
+
+
+def with_sharding_constraint(x: _Tree, shardings: ShardingTree) -> _Tree:
+    """Constrain the sharding of the arrays in `x`.
+
+    Args:
+      x: A tree of arrays (also traced ones) and `jax.ShapeDtypeStruct`s.
+      shardings: A prefix of that tree. `None` leaves the arrays below unchanged.
+
+    Returns:
+      The tree with constrained arrays. Outside of jit the data has been moved; structs
+      have their `sharding` set.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from kauldron import kd
+      >>> batch = {"image": jnp.ones((8, 3)), "label": jnp.ones(8)}
+      >>> shardings = {"image": kd.sharding.FIRST_DIM, "label": None}
+      >>> batch = with_sharding_constraint(batch, shardings)
+      >>> batch["image"].sharding == kd.sharding.FIRST_DIM
+      True
+    """
+    leaves = flatten_with_shardings(x, shardings)
+    values: list[Any] = [leaf.value for leaf in leaves]
+    arrays: list[int] = []
+    for i, leaf in enumerate(leaves):
+        if leaf.sharding is None:
+            continue
+        if isinstance(leaf.value, jax.ShapeDtypeStruct):
+            values[i] = replace_shape_dtype_struct(leaf.value, sharding=leaf.sharding)
+        else:
+            arrays.append(i)
+    if arrays:
+        constrained = jax.lax.with_sharding_constraint(
+            [values[i] for i in arrays], [leaves[i].sharding for i in arrays]
+        )
+        for i, value in zip(arrays, constrained):
+            values[i] = value
+    return jax.tree.unflatten(jax.tree.structure(x), values)
+
+
+#
+# Shardings of a function's results, without running it
+#
+
+
+def eval_shape_with_sharding(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`jax.eval_shape` whose structs know their sharding.
+
+    Compiles `fn` only if there are several devices and some result was not given a
+    sharding by a constraint inside `fn`.
+
+    Args:
+      fn: Function of arrays.
+      *args: Arrays or `jax.ShapeDtypeStruct`s.
+      **kwargs: Likewise.
+
+    Returns:
+      The tree of results as `jax.ShapeDtypeStruct`s.
+    """
+    traced = jax.jit(fn).trace(*args, **kwargs)
+    structs, structure = jax.tree.flatten(traced.out_info)
+    if jax.device_count() == 1:
+        shardings: list[Any] = [device_mesh.REPLICATED] * len(structs)
+    else:
+        shardings = _constraints_of_results(traced.jaxpr.jaxpr)
+        if None in shardings:
+            compiled = traced.lower().compile()
+            shardings = jax.tree.leaves(compiled.output_shardings)
+    return jax.tree.unflatten(
+        structure,
+        [replace_shape_dtype_struct(s, sharding=x) for s, x in zip(structs, shardings)],
+    )
+
+
+def _constraints_of_results(jaxpr: Jaxpr) -> list[Sharding | None]:
+    """The sharding that a constraint gave to each result, where one did."""
+    made_by = {}
+    for equation in jaxpr.eqns:
+        for position, variable in enumerate(equation.outvars):
+            made_by[variable] = (equation, position)
+    return [_constraint_of(variable, made_by) for variable in jaxpr.outvars]
+
+
+def _constraint_of(variable: Any, made_by: dict[Any, Any]) -> Sharding | None:
+    if isinstance(variable, Literal) or variable not in made_by:
+        return None
+    equation, position = made_by[variable]
+    if equation.primitive.name == "sharding_constraint":
+        is_partial = equation.params.get("unconstrained_dims")
+        return None if is_partial else equation.params["sharding"]
+    if equation.primitive.name in ("jit", "pjit"):
+        return _constraints_of_results(equation.params["jaxpr"].jaxpr)[position]
+    return None
+
+
+#
+# `jax.ShapeDtypeStruct` and what looks like one
+#
+
+
+def replace_shape_dtype_struct(
+    struct: jax.ShapeDtypeStruct, **changes: Any
+) -> jax.ShapeDtypeStruct:
+    """A copy with another `shape`, `dtype`, `sharding` or `weak_type`."""
+    kwargs = {
+        "shape": struct.shape,
+        "dtype": struct.dtype,
+        "sharding": struct.sharding,
+        "weak_type": struct.weak_type,
+    }
+    return jax.ShapeDtypeStruct(**(kwargs | changes))
+
+
+def nbytes(array: Any) -> int:
+    """Size in bytes of an array, a tracer or a `ShapeDtypeStruct`."""
+    shape = np.shape(array)
+    dtype = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
+    return math.prod(shape) * dtype.itemsize
