@@ -29,7 +29,7 @@ class Memory(SubCommand):
     """Compile a train step and print what it needs of each device's memory."""
 
     def __call__(self) -> int:
-        from kauldron.inspect.lowering import batch_specs, lower_trainstep
+        from kauldron.inspect.model_overview import batch_specs, lower_trainstep
 
         with timed("Compiling the train step"):
             lowered = lower_trainstep(

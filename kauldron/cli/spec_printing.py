@@ -20,7 +20,7 @@ def print_spec(obj: Any) -> None:
       x    f32[2 3]
     """
     from kauldron import kontext
-    from kauldron.inspect.spec_tree import json_spec_like
+    from kauldron.inspect.specs import json_spec_like
 
     rows = [
         (path, str(json_spec_like(leaf)))

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
-    from kauldron.inspect.batch_pictures import plot_batch as plot_batch
-    from kauldron.inspect.batch_statistics import get_batch_stats as get_batch_stats
-    from kauldron.inspect.context_view import plot_context as plot_context
-    from kauldron.inspect.key_graph import get_connection_graph as get_connection_graph
-    from kauldron.inspect.lowering import lower_trainstep as lower_trainstep
+    from kauldron.inspect.batches import get_batch_stats as get_batch_stats
+    from kauldron.inspect.batches import plot_batch as plot_batch
+    from kauldron.inspect.charts import get_connection_graph as get_connection_graph
+    from kauldron.inspect.charts import plot_schedules as plot_schedules
     from kauldron.inspect.model_overview import (
         get_colab_model_overview as get_colab_model_overview,
     )
-    from kauldron.inspect.schedule_chart import plot_schedules as plot_schedules
-    from kauldron.inspect.sharding_table import plot_sharding as plot_sharding
-    from kauldron.inspect.spec_tree import json_spec_like as json_spec_like
+    from kauldron.inspect.model_overview import lower_trainstep as lower_trainstep
+    from kauldron.inspect.specs import json_spec_like as json_spec_like
+    from kauldron.inspect.specs import plot_context as plot_context
+    from kauldron.inspect.specs import plot_sharding as plot_sharding
     from kauldron.inspect.trainer_page import show_trainer_info as show_trainer_info
     from kauldron.train.profiler import NoopProfiler as NoopProfiler
     from kauldron.train.profiler import Profiler as Profiler
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 # would hide the member.
 _MEMBERS = {
     "show_trainer_info": "kauldron.inspect.trainer_page",
-    "get_batch_stats": "kauldron.inspect.batch_statistics",
-    "plot_batch": "kauldron.inspect.batch_pictures",
-    "plot_context": "kauldron.inspect.context_view",
-    "json_spec_like": "kauldron.inspect.spec_tree",
+    "get_batch_stats": "kauldron.inspect.batches",
+    "plot_batch": "kauldron.inspect.batches",
+    "plot_context": "kauldron.inspect.specs",
+    "json_spec_like": "kauldron.inspect.specs",
     "get_colab_model_overview": "kauldron.inspect.model_overview",
-    "plot_sharding": "kauldron.inspect.sharding_table",
-    "lower_trainstep": "kauldron.inspect.lowering",
-    "get_connection_graph": "kauldron.inspect.key_graph",
-    "plot_schedules": "kauldron.inspect.schedule_chart",
+    "plot_sharding": "kauldron.inspect.specs",
+    "lower_trainstep": "kauldron.inspect.model_overview",
+    "get_connection_graph": "kauldron.inspect.charts",
+    "plot_schedules": "kauldron.inspect.charts",
     "Profiler": "kauldron.train.profiler",
     "NoopProfiler": "kauldron.train.profiler",
 }

@@ -1,19 +1,32 @@
-"""A table of the modules of a model."""
+"""The modules of a model as a table, and its train step as the compiler sees it."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
+import flax.linen as nn
 import jax
 
 from kauldron import konfig
 from kauldron.data import utils as data_utils
-from kauldron.inspect.module_calls import Path, record_calls, specs_text
-from kauldron.inspect.tables import Table, make_table
+from kauldron.inspect.specs import array_spec_text
+from kauldron.inspect.views import Table, make_table
+from kauldron.sharding.tree import flatten_with_shardings
+from kauldron.train import trainer_specs
+from kauldron.utils.checkify_ignore import checkify_ignore
+
+if TYPE_CHECKING:
+    from kauldron.train import Trainer
+
+#
+# A table of the modules
+#
+
 
 _COLUMNS = (
     "Path",
@@ -130,3 +143,141 @@ def _styled(table: Any) -> Any:
     return style.set_properties(
         **{"white-space": "pre-line", "text-align": "left", "vertical-align": "top"}
     )
+
+
+#
+# Which modules a model calls, found without computing anything
+#
+
+
+_LONGEST = 8  # lines of one cell
+
+Path = tuple[str, ...]
+
+
+@dataclasses.dataclass
+class ModuleCall:
+    """One call of a module.
+
+    Attributes:
+      path: Where the module is in the model.
+      module: Name of its class, with the method unless it is `__call__`.
+      inputs: Shapes of the arguments.
+      outputs: Shapes of the result.
+    """
+
+    path: Path
+    module: str
+    inputs: str
+    outputs: str = ""
+
+
+class CallRecorder:
+    """Writes down the calls of modules, outer ones first."""
+
+    def __init__(self) -> None:
+        self.calls: list[ModuleCall] = []
+        self.paths: set[Path] = set()
+        self._open: list[Any] = []
+
+    def __call__(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, context: Any
+    ) -> Any:
+        """An interceptor as `nn.intercept_methods` wants it."""
+        module, name = context.module, context.method_name
+        path = tuple(module.path)
+        self.paths.add(path)
+        is_own_detail = bool(self._open) and self._open[-1] is module
+        if is_own_detail or name == "setup":
+            return function(*args, **kwargs)
+        cls = type(module).__name__
+        call = ModuleCall(
+            path=path,
+            module=cls if name == "__call__" else f"{cls}.{name}",
+            inputs=specs_text(_arguments(args, kwargs)),
+        )
+        self.calls.append(call)
+        self._open.append(module)
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            self._open.pop()
+        call.outputs = specs_text(result)
+        return result
+
+
+def record_calls(
+    model: nn.Module, rngs: Mapping[str, Any], make_inputs: Callable[[], Any]
+) -> tuple[CallRecorder, Any]:
+    """The calls of `model.init`, and the shapes of the parameters it makes.
+
+    Args:
+      model: The model.
+      rngs: Keys by stream name.
+      make_inputs: Gives `(args, kwargs)` of the model; it is only traced.
+
+    Returns:
+      The recorder, and the parameters as `jax.ShapeDtypeStruct`s.
+    """
+    recorder = CallRecorder()
+
+    @checkify_ignore
+    def init() -> Any:
+        args, kwargs = make_inputs()
+        return model.init(dict(rngs), *args, **kwargs, is_training_property=True)
+
+    with nn.intercept_methods(recorder):
+        variables = jax.eval_shape(init)
+    return recorder, variables.get("params", {})
+
+
+def specs_text(tree: Any) -> str:
+    """Shapes of a tree: one, or a line for each with its path."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    lines = []
+    for path, leaf in leaves:
+        is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        spec = array_spec_text(leaf) if is_array else repr(leaf)
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        lines.append(f"{name}: {spec}" if name else spec)
+    if len(lines) > _LONGEST:
+        more = len(lines) - _LONGEST + 1
+        lines = [*lines[: _LONGEST - 1], f"and {more} more"]
+    return "\n".join(lines)
+
+
+def _arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        return args[0]
+    return {**{str(index): arg for index, arg in enumerate(args)}, **kwargs}
+
+
+#
+# The train step as the compiler sees it
+#
+
+
+def lower_trainstep(trainer: Trainer, **flags: Any) -> jax.stages.Lowered:
+    """Lower `trainer.trainstep.step`, without data and without parameters.
+
+    Args:
+      trainer: The experiment.
+      **flags: Of `TrainStep.step`, such as `return_metrics=True`.
+
+    Returns:
+      The lowered step. `.as_text()` shows it; `.compile()` gives its costs
+      (`cost_analysis()`) and its memory (`memory_analysis()`).
+    """
+    return trainer.trainstep.step.lower(
+        trainer.state_specs, batch_specs(trainer), **flags
+    )
+
+
+def batch_specs(trainer: Trainer) -> Any:
+    """A global batch as shapes, placed as in training."""
+    specs = trainer_specs.batch_specs(trainer)
+    leaves = [
+        jax.ShapeDtypeStruct(leaf.value.shape, leaf.value.dtype, sharding=leaf.sharding)
+        for leaf in flatten_with_shardings(specs, trainer.sharding.batch)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(specs), leaves)

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kauldron import konfig
-from kauldron.inspect.batch_pictures import batch_view
-from kauldron.inspect.batch_statistics import get_batch_stats
-from kauldron.inspect.context_view import view_context
-from kauldron.inspect.key_graph import get_connection_graph
+from kauldron.inspect.batches import batch_view, get_batch_stats
+from kauldron.inspect.charts import get_connection_graph
 from kauldron.inspect.model_overview import get_colab_model_overview
-from kauldron.inspect.sharding_table import sharding_table
-from kauldron.inspect.tables import format_table, html_table, rows_of
-from kauldron.inspect.views import View, show
+from kauldron.inspect.specs import sharding_table, view_context
+from kauldron.inspect.views import View, format_table, html_table, rows_of, show
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -41,7 +38,7 @@ def show_trainer_info(
       inspect_dataset: Whether to show the first batch of `train_ds`.
       inspect_params: Whether to show the modules and their parameters.
       inspect_sharding: Whether to show where the state lives.
-      inspect_connected: Whether to show what keys can name, and who reads what.
+      inspect_connected: Whether to show what keys can name, and which part reads what.
       profile_statix: Accepted for older code; has no effect.
 
     Returns:

@@ -1,13 +1,21 @@
-"""Things to look at: HTML in a notebook, text elsewhere."""
+"""Things to look at: pages and tables, HTML in a notebook, text elsewhere."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 from etils import epath
 
+from kauldron.errors import ReadableKeyError
 from kauldron.utils import status
+
+#
+# Pages
+#
+
 
 _PAGE = (
     "<!DOCTYPE html><meta charset='utf-8'><title>{title}</title>"
@@ -50,3 +58,128 @@ def show(view: Any) -> Any:
 
     display(view)
     return None
+
+
+#
+# Tables: a pandas DataFrame where pandas is installed, a plain one elsewhere
+#
+
+
+_MOST_ROWS = 60  # that are printed
+
+
+def make_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Any:
+    """A table of rows.
+
+    Args:
+      columns: Names of the columns, in order.
+      rows: From column to value.
+
+    Returns:
+      A `pandas.DataFrame`; without pandas, a `Table` with the same content.
+    """
+    try:
+        import pandas
+    except ImportError:
+        return Table(columns, rows)
+    return pandas.DataFrame(list(rows), columns=pandas.Index(list(columns)))
+
+
+class Table:
+    """What stands in for a DataFrame: columns by name, rows, text, HTML.
+
+    Example:
+      >>> table = Table(["Name", "Size"], [{"Name": "a", "Size": 2}])
+      >>> table
+      Name  Size
+      a     2
+      >>> table["Size"], len(table)
+      ([2], 1)
+    """
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]):
+        self.columns = list(columns)
+        self._rows = [dict(row) for row in rows]
+
+    def __getitem__(self, column: str) -> list[Any]:
+        if column not in self.columns:
+            raise ReadableKeyError(
+                f"No column {column!r}: there are {', '.join(self.columns)}."
+            )
+        return [row[column] for row in self._rows]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the columns, as a DataFrame gives them."""
+        return iter(self.columns)
+
+    @property
+    def data(self) -> Table:
+        """Itself: what a styled DataFrame calls the DataFrame inside."""
+        return self
+
+    def to_dict(self, orient: str = "records") -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        if orient != "records":
+            self._refuse(f"to_dict({orient!r})")
+        return [dict(row) for row in self._rows]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for by copy, pickle and notebooks
+            raise AttributeError(name)
+        self._refuse(name)
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"This table has no {name!r}: it is not a DataFrame, because pandas is not "
+            'installed. pip install "kauldron[inspect]"'
+        )
+
+    def __repr__(self) -> str:
+        if len(self) <= _MOST_ROWS:
+            return format_table(self.columns, self._rows)
+        shown = format_table(self.columns, self._rows[:_MOST_ROWS])
+        return f"{shown}\n... {len(self)} rows"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.columns, self._rows)
+
+
+def rows_of(table: Any) -> tuple[list[str], list[dict[str, Any]]]:
+    """Columns and rows of what `make_table` made."""
+    return [str(name) for name in table.columns], table.to_dict(orient="records")
+
+
+def format_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table as aligned text. Cells of several lines take several lines."""
+    cells = [[[name] for name in columns]]
+    cells += [[_cell(row[name]).split("\n") for name in columns] for row in rows]
+    widths = [
+        max(len(line) for row in cells for line in row[i]) for i in range(len(columns))
+    ]
+    lines = []
+    for row in cells:
+        for number in range(max(map(len, row), default=0)):
+            texts = [cell[number] if number < len(cell) else "" for cell in row]
+            padded = (text.ljust(width) for text, width in zip(texts, widths))
+            lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def html_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table as HTML. Cells of several lines keep them."""
+    style = 'style="text-align:left;white-space:pre-line;vertical-align:top"'
+    head = "".join(f"<th {style}>{html.escape(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td {style}>{html.escape(_cell(row[n]))}</td>" for n in columns)
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

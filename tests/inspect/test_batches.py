@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from kauldron.inspect.tables import rows_of
+from kauldron.inspect.views import rows_of
 
 
 def rows(batch):

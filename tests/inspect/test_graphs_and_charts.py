@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from kauldron import kd
-from kauldron.inspect.tables import rows_of
+from kauldron.inspect.views import rows_of
 from tests.train.toy import make_trainer
 
 

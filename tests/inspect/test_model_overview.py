@@ -8,7 +8,7 @@ import pytest
 from jax.experimental import checkify
 
 from kauldron import kd, konfig, kontext
-from kauldron.inspect.tables import rows_of
+from kauldron.inspect.views import rows_of
 from tests.train.toy import make_ds
 
 COLUMNS = ["Path", "Module", "Inputs", "Outputs", "Parameter Shapes", "Own Params"]

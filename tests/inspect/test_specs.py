@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd
-from kauldron.inspect.sharding_table import describe_leaf
-from kauldron.inspect.tables import rows_of
+from kauldron.inspect.specs import describe_leaf
+from kauldron.inspect.views import rows_of
 
 
 class Pair(NamedTuple):

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from kauldron.inspect.tables import Table, format_table, make_table, rows_of
+from kauldron.inspect.views import Table, format_table, make_table, rows_of
 
 ROWS = [{"Name": "a", "Size": 1.0}, {"Name": "two\nlines", "Size": 22}]
 COLUMNS = ("Name", "Size")

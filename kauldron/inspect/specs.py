@@ -1,13 +1,24 @@
-"""Shapes and dtypes of a whole tree, as text."""
+"""Shapes of an experiment: of any tree, of what keys can name, of what a device holds."""
 
 from __future__ import annotations
 
 import dataclasses
 import html
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jax
+
+from kauldron import kontext
+from kauldron.inspect.views import View, make_table, show
 from kauldron.ktyping import formatting
+
+if TYPE_CHECKING:
+    from kauldron.train import Trainer
+
+#
+# Any tree, as text
+#
 
 
 class SpecDict(dict[str, Any]):
@@ -29,12 +40,12 @@ def json_spec_like(obj: Any) -> Any:
 
     Args:
       obj: Anything: nested dicts, lists, tuples, dataclasses. Fields of dataclasses that
-        do not count for their hash (`hash=False`) or are no part of the tree
+        do not count for their hash (`hash=False`) or are not part of the tree
         (`pytree_node=False`) are left out.
 
     Returns:
-      Dicts and lists of texts. Numbers, texts, `True`, `False` and `None` stay; what is
-      none of these becomes its `repr`.
+      Dicts and lists of texts. Numbers, texts, `True`, `False` and `None` stay; anything
+      else becomes its `repr`.
 
     Example:
       >>> import numpy as np
@@ -95,3 +106,87 @@ def tree_text(tree: Any, indent: str = "") -> str:
         else:
             lines.append(f"{indent}{key}: {child}")
     return "\n".join(lines)
+
+
+#
+# What keys can name
+#
+
+
+def plot_context(trainer: Trainer) -> Any:
+    """Show everything that keys can name after a train step, with its shape.
+
+    Nothing is computed: shapes are enough.
+
+    Args:
+      trainer: The experiment.
+
+    Returns:
+      In a notebook nothing, it is displayed as a tree that folds. Elsewhere a view that
+      prints as text; `view.save("context.html")` writes a page.
+    """
+    return show(view_context(trainer))
+
+
+def view_context(trainer: Trainer) -> View:
+    """What `plot_context` shows."""
+    context = trainer.context_specs
+    fields = {name: value for name, value in vars(context).items() if value is not None}
+    tree = json_spec_like(fields)
+    for name in ("grads", "updates"):
+        if name in tree:
+            tree[name] = "same structure as params"
+    return View(html=tree_html(tree, "context"), text=tree_text(tree), title="Context")
+
+
+#
+# Where the state lives
+#
+
+
+_COLUMNS = ("Path", "Spec", "Sharding", "Per Device")
+
+
+def plot_sharding(trainer: Trainer) -> Any:
+    """Show how each array of the state is spread over the devices.
+
+    Nothing is computed: shapes and the sharding strategy are enough.
+
+    Args:
+      trainer: The experiment.
+
+    Returns:
+      In a notebook nothing, it is displayed. Elsewhere a table with a row per array:
+      `Path`, `Spec` (dtype and shape), `Sharding` (the axes of the mesh that its
+      dimensions are split over) and `Per Device` (the part that one device holds).
+    """
+    return show(sharding_table(trainer))
+
+
+def sharding_table(trainer: Trainer) -> Any:
+    """The table that `plot_sharding` shows."""
+    flat = kontext.flatten_with_path(trainer.state_specs)
+    return make_table(
+        _COLUMNS, [describe_leaf(path, leaf) for path, leaf in flat.items()]
+    )
+
+
+def describe_leaf(path: str, spec: Any) -> dict[str, str]:
+    """The row of one array."""
+    sharding = spec.sharding
+    part = spec.shape if sharding is None else sharding.shard_shape(spec.shape)
+    return {
+        "Path": path,
+        "Spec": array_spec_text(spec),
+        "Sharding": _describe(sharding),
+        "Per Device": array_spec_text(jax.ShapeDtypeStruct(part, spec.dtype)),
+    }
+
+
+def _describe(sharding: Any) -> str:
+    if sharding is None:
+        return "left to jax"
+    if sharding.is_fully_replicated:
+        return f"replicated on {sharding.num_devices}"
+    spec = getattr(sharding, "spec", None)
+    return str(sharding) if spec is None else f"{spec} on {sharding.num_devices}"

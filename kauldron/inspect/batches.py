@@ -1,4 +1,4 @@
-"""What is in a batch, to look at."""
+"""What is in a batch: pictures and numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 import numpy as np
 
 from kauldron import kontext
-from kauldron.inspect.spec_tree import array_spec_text
-from kauldron.inspect.views import View, show
+from kauldron.inspect.specs import array_spec_text
+from kauldron.inspect.views import View, make_table, show
 from kauldron.writers.png import encode_animated_png, encode_png, to_uint8
+
+#
+# Pictures and videos
+#
+
 
 _MAX_PICTURES = 8
 _HEIGHTS = (100, 250)  # of a picture on the screen, at least and at most
@@ -94,3 +99,53 @@ def _img(png: bytes, height: int) -> str:
     data = base64.b64encode(png).decode()
     style = f"height:{height}px;image-rendering:pixelated"
     return f"<img style='{style}' src='data:image/png;base64,{data}'>"
+
+
+#
+# Numbers
+#
+
+
+_COLUMNS = ("Name", "Dtype", "Shape", "Min", "Max", "Mean", "StdDev")
+
+
+def get_batch_stats(batch: Any) -> Any:
+    """Dtype, shape and range of everything in a batch.
+
+    Args:
+      batch: A tree of arrays, on the host or on devices.
+
+    Returns:
+      A `pandas.DataFrame` (without pandas, a plain table) with a row per array: `Name`
+      (its key, `batch.<path>`), `Dtype`, `Shape`, `Min`, `Max`, `Mean`, `StdDev`. What
+      is not a number, or empty, has `-`.
+
+    Example:
+      >>> stats = get_batch_stats({"x": np.array([[1.0, 3.0]])})
+      >>> list(stats["Name"]), list(stats["Mean"])
+      (['batch.x'], [2.0])
+    """
+    flat = kontext.flatten_with_path(batch, prefix="batch")
+    rows = [describe_array(name, leaf) for name, leaf in flat.items()]
+    return make_table(_COLUMNS, rows)
+
+
+def describe_array(name: str, leaf: Any) -> dict[str, Any]:
+    """The row of one array."""
+    array = np.asarray(leaf)
+    row = dict.fromkeys(_COLUMNS, "-")
+    row |= {"Name": name, "Dtype": str(array.dtype), "Shape": array.shape}
+    if array.size and is_number(array):
+        values = array.astype(np.float64)
+        row |= {
+            "Min": float(values.min()),
+            "Max": float(values.max()),
+            "Mean": float(values.mean()),
+            "StdDev": float(values.std()),
+        }
+    return row
+
+
+def is_number(array: np.ndarray) -> bool:
+    """Whether these are real numbers; also bfloat16 and the small floats."""
+    return array.dtype.kind in "biuf" or "float" in array.dtype.name
