@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 from etils import epath
 
 from kauldron import kontext
-from kauldron.export import plain_trees, symbolic_inputs
+from kauldron.data import utils as data_utils
 from kauldron.train.context import Context
 from kauldron.train.exporter import ModelExporter
 from kauldron.train.forward import forward_on_inputs
@@ -123,17 +124,17 @@ class JaxModelExporter(ModelExporter):
     def _exported(
         self, model: Any, state: TrainState, element_spec: Any, is_training: bool
     ) -> jax.export.Exported:
-        batch = symbolic_inputs.batch_structs(element_spec, self.batch_specs)
-        inputs = symbolic_inputs.model_inputs(model, batch)
+        batch = batch_structs(element_spec, self.batch_specs)
+        inputs = model_inputs(model, batch)
         clashes = [name for name in inputs if name in _OWN_ARGUMENTS]
         if clashes:
             raise ValueError(
                 f"The model has an argument called {clashes[0]!r}, as the exported "
                 f"function has. Rename it: {', '.join(_OWN_ARGUMENTS)} are taken."
             )
-        variables = {"params": symbolic_inputs.structs(state.params)}
+        variables = {"params": structs(state.params)}
         if state.collections:
-            variables["collections"] = symbolic_inputs.structs(state.collections)
+            variables["collections"] = structs(state.collections)
         function = self._function(model, is_training)
         export = jax.export.export(jax.jit(function), platforms=self._platforms())
         key = jax.ShapeDtypeStruct((2,), "uint32")
@@ -172,7 +173,7 @@ class JaxModelExporter(ModelExporter):
             outputs = {"preds": context.preds, "interms": context.interms}
             if is_training:
                 outputs["collections"] = context.collections
-            return plain_trees.to_plain(outputs)
+            return to_plain(outputs)
 
         function.__name__ = self.model_method or "__call__"
         return checkify_ignore(function)
@@ -189,3 +190,106 @@ def _require_flatbuffers() -> None:
 def _fold_in_key(key: Any, other: Any) -> Any:
     """A key that depends on both."""
     return jax.random.fold_in(jax.random.fold_in(key, other[0]), other[1])
+
+
+#
+# Inputs, with sizes left open
+#
+
+
+def batch_structs(element_spec: Any, batch_specs: Any) -> Any:
+    """A batch of shapes, some of whose sizes are symbols.
+
+    Args:
+      element_spec: Specs of a batch.
+      batch_specs: Texts as `jax.export.symbolic_shape` reads them, in a tree that is a
+        prefix of the batch. Numbers without a shape have no size to leave open.
+
+    Returns:
+      The batch as `jax.ShapeDtypeStruct`s; `None` for texts, which no model reads.
+
+    Raises:
+      ValueError: A text cannot be read, or is for another number of dimensions.
+    """
+    specs, structure = jax.tree.flatten(element_spec)
+    texts = jax.tree.leaves(jax.tree.broadcast(batch_specs, element_spec))
+    arrays = [_struct(spec) for spec in specs]
+    shapes = [
+        None if array is None else (text if array.ndim else "")
+        for array, text in zip(arrays, texts)
+    ]
+    try:
+        symbolic = jax.export.symbolic_args_specs(arrays, shapes)
+    except (ValueError, IndexError) as error:  # whose message names no array
+        known = kontext.flatten_with_path(element_spec, prefix="batch")
+        sizes = ", ".join(f"{path}: {spec.shape}" for path, spec in known.items())
+        raise ValueError(
+            f"batch_specs={batch_specs!r} does not fit the batch ({sizes}): {error}"
+        ) from error
+    return jax.tree.unflatten(structure, symbolic)
+
+
+def _struct(spec: Any) -> jax.ShapeDtypeStruct | None:
+    if spec.dtype == np.dtype(object):
+        return None
+    return jax.eval_shape(lambda: data_utils.array_spec_to_jnp_empty(spec))
+
+
+def model_inputs(model: Any, batch: Any) -> dict[str, Any]:
+    """The shapes of the arguments of a model, by name.
+
+    Args:
+      model: Without keys, its one argument is called `batch`.
+      batch: The batch as `jax.ShapeDtypeStruct`s.
+    """
+    if not kontext.is_key_annotated(model):
+        return {"batch": batch}
+
+    def read(step: Any, batch: Any) -> dict[str, Any]:
+        _, inputs = data_utils.get_model_inputs(model, Context(step=step, batch=batch))
+        return {name: value for name, value in inputs.items() if value is not None}
+
+    return jax.eval_shape(read, jax.ShapeDtypeStruct((), "int32"), batch)
+
+
+def structs(tree: Any) -> Any:
+    """Shapes and dtypes of arrays, without where they are."""
+    return jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), tree
+    )
+
+
+#
+# Outputs, in containers that need no classes
+#
+
+
+def to_plain(tree: Any) -> Any:
+    """The tree with every container of another type replaced by a dict.
+
+    Args:
+      tree: Any pytree; named tuples and registered dataclasses become dicts by the names
+        of their fields.
+
+    Returns:
+      The same leaves in dicts, lists and tuples.
+
+    Example:
+      >>> import collections
+      >>> Point = collections.namedtuple("Point", ["x", "y"])
+      >>> to_plain([Point(1, (2, None))])
+      [{'x': 1, 'y': (2, None)}]
+    """
+    if type(tree) in (list, tuple):
+        return type(tree)(map(to_plain, tree))
+    children = jax.tree_util.tree_leaves_with_path(
+        tree, is_leaf=lambda node: node is not tree
+    )
+    if children and not children[0][0]:  # no container
+        return tree
+    if not children and tree is None:
+        return None
+    return {
+        jax.tree_util.keystr(path, simple=True): to_plain(child)
+        for path, child in children
+    }

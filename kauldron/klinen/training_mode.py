@@ -23,7 +23,7 @@ import jax
 
 from kauldron.import_hooks import on_import
 
-_KD_NN = "kauldron.nn.training_mode"
+_KD_NN = "kauldron.nn.properties"
 
 _is_training = jax.make_user_context(default_value=True)
 # The calls that are running, outermost first: should one of them import `kd.nn`.

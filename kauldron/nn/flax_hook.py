@@ -32,7 +32,7 @@ def _wrap_methods() -> None:
 
 
 def _with_mode(method: Callable[..., Any]) -> Callable[..., Any]:
-    from kauldron.nn.training_mode import set_train_property
+    from kauldron.nn.properties import set_train_property
 
     takes_rngs_first = method.__name__ != "apply"
 

@@ -16,7 +16,7 @@ import pytest
 from jax.experimental import checkify
 
 from kauldron import kd, kontext
-from kauldron.export import symbolic_inputs
+from kauldron.export.jax_exporter import batch_structs
 from tests.train.toy import make_ds, make_trainer
 
 needs_flatbuffers = pytest.mark.skipif(
@@ -247,7 +247,7 @@ def test_sizes_that_do_not_fit_name_the_arrays(specs):
     with pytest.raises(
         ValueError, match=r"does not fit the batch \(batch.x: \(16, 4\)"
     ):
-        symbolic_inputs.batch_structs(spec, specs)
+        batch_structs(spec, specs)
 
 
 def test_texts_and_numbers_in_the_batch_have_no_open_sizes():
@@ -256,7 +256,7 @@ def test_texts_and_numbers_in_the_batch_have_no_open_sizes():
         "n": kd.data.ArraySpec((), np.float32),
         "text": kd.data.ArraySpec((16,), object),
     }
-    batch = symbolic_inputs.batch_structs(spec, "b, ...")
+    batch = batch_structs(spec, "b, ...")
     assert str(batch["x"].shape) == "(b, 4)"
     assert batch["x"].dtype == np.int32
     assert batch["n"].shape == ()

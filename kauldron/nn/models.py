@@ -1,4 +1,4 @@
-"""An autoencoder of flattened inputs."""
+"""Whole models: an autoencoder, and one without parameters for tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 
 from kauldron import kontext
 from kauldron.ktyping import Float, typechecked
@@ -46,3 +48,18 @@ class FlatAutoencoder(nn.Module):
         if self.inputs == kontext.REQUIRED:
             return ["inputs"]
         return str(self.inputs).removeprefix("batch.").split(".")
+
+
+class DummyModel(nn.Module):
+    """Predicts one logit, 42, whatever comes in.
+
+    Attributes:
+      inputs: Key of the input, if any.
+    """
+
+    inputs: kontext.Key | None = None
+
+    @nn.compact
+    def __call__(self, inputs: Any = None) -> dict[str, jax.Array]:
+        del inputs
+        return {"logits": jnp.array([42.0], jnp.float32)}

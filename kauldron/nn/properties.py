@@ -1,12 +1,143 @@
-"""Read and store intermediate values from inside a flax module."""
+"""Properties of flax modules that mean something inside `init` and `apply`.
+
+`train_property` tells whether the module is called in training, `interms_property`
+stores and reads intermediate values.
+
+The mode is a Python bool that modules read while they are traced, so whatever caches
+traces has to depend on it. It therefore lives in a JAX user context: local to the
+thread, and part of the keys of JAX's tracing and compilation caches. A jitted function
+never replays the trace of the other mode.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import jax
+import numpy as np
+
 from kauldron import kontext
-from kauldron.nn.in_call_property import InCallProperty
+from kauldron.errors import ReadableKeyError
+
+
+class InCallProperty(property):
+    """A read-only property for the body of a flax module.
+
+    Args:
+      compute: From the bound module to the value.
+      name: How the property is called in messages until the class body names it.
+    """
+
+    def __init__(self, compute: Callable[[Any], Any], name: str):
+        super().__init__(self._read)
+        self._compute = compute
+        self._name = name
+
+    def _read(self, module: Any) -> Any:
+        if getattr(module, "scope", None) is None:
+            raise ValueError(
+                f"The `{self._name}` property can only be called inside `.init` or "
+                f"`.apply` of a flax module: this {type(module).__name__} is not bound."
+            )
+        return self._compute(module)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+        if name in inspect.get_annotations(owner):
+            raise TypeError(
+                f"`{owner.__qualname__}.{name}` has a type annotation, which makes it a "
+                f"field of the module. Drop the annotation: `{name} = ...`."
+            )
+
+
+#
+# Training or evaluation
+#
+
+
+_mode = jax.make_user_context(default_value=None)
+
+
+def train_property() -> Any:
+    """Property of a flax module telling whether it is called in training.
+
+    The value is what the outermost `init` or `apply` got as `is_training_property=`, or
+    what `set_train_property` says. It holds for all sub-modules.
+
+    Returns:
+      A descriptor to assign, without annotation, in the body of a flax module.
+
+    Example:
+      >>> import flax.linen as nn
+      >>> from kauldron import kd
+      >>> class Net(nn.Module):
+      ...     is_training = kd.nn.train_property()
+      ...
+      ...     def __call__(self):
+      ...         return "train" if self.is_training else "eval"
+      >>> Net().apply({}, is_training_property=False)
+      'eval'
+    """
+    return InCallProperty(_current_mode, name="is_training")
+
+
+@contextlib.contextmanager
+def set_train_property(is_training: bool) -> Iterator[None]:
+    """Set the mode for what is called inside the `with` block, in this thread.
+
+    Use it in a module to run a sub-module in another mode, or around the call of a
+    module by code that does not know the `is_training_property=` keyword.
+
+    Args:
+      is_training: A Python or NumPy bool; not a traced value.
+
+    Example:
+      >>> import flax.linen as nn
+      >>> from kauldron import kd
+      >>> class Net(nn.Module):
+      ...     is_training = kd.nn.train_property()
+      ...
+      ...     def __call__(self):
+      ...         return self.is_training
+      >>> with set_train_property(True):
+      ...     Net().apply({})
+      True
+    """
+    with _mode(_as_bool(is_training)):
+        yield
+
+
+def _current_mode(module: Any) -> bool:
+    if _mode.value is None:
+        raise ValueError(
+            "The `is_training_property=` kwargs was not set, so "
+            f"{type(module).__name__} cannot know whether it is in training. Give it to "
+            "the outermost call, `model.apply(..., is_training_property=True)` (or "
+            "`init`), or call the module inside "
+            "`with kd.nn.set_train_property(True):`."
+        )
+    return _mode.value
+
+
+def _as_bool(value: Any) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    message = f"`is_training_property` must be a bool, not {type(value).__name__}"
+    if isinstance(value, jax.core.Tracer):
+        raise ValueError(
+            f"{message} (a traced value). Make the argument static: "
+            '`jax.jit(model.apply, static_argnames="is_training_property")`.'
+        )
+    raise ValueError(f"{message}: {value!r:.80}.")
+
+
+#
+# Intermediate values
+#
+
 
 _COLLECTION = "intermediates"
 
@@ -62,7 +193,7 @@ class Interms:
     def __getitem__(self, name: str) -> Any:
         stored = self._stored_here()
         if name not in stored:
-            raise KeyError(
+            raise ReadableKeyError(
                 f"No intermediate {name!r} was stored by module "
                 f"{_display(self._scope.path)}. It stored: {sorted(stored)}."
                 + self._capture_hint()
@@ -90,7 +221,7 @@ class Interms:
         where = (*self._start(len(path) - len(relative), path), *_parse(relative))
         inside = len(self._root_path())
         if where[:inside] != self._root_path():
-            raise KeyError(
+            raise ReadableKeyError(
                 f"{path!r} is outside of the lifted transform (nn.scan, nn.jit, ...) "
                 f"around module {_display(self._root_path())}: only intermediates of "
                 "that module can be read in here."
@@ -98,7 +229,7 @@ class Interms:
         try:
             return kontext.get_by_path(self._tree(), where[inside:])
         except KeyError as error:
-            raise KeyError(
+            raise ReadableKeyError(
                 f"No intermediate at {path!r}, seen from module "
                 f"{_display(self._scope.path)}. Stored so far: "
                 f"{list(_leaf_paths(self._tree(), self._root_path()))}."

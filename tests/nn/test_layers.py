@@ -1,0 +1,144 @@
+"""Layers: dropout, einops, containers; whole models."""
+
+import flax.errors
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kauldron import kd
+
+#
+# Dropout
+#
+
+
+ONES = jnp.ones((50, 10))
+RNGS = {"dropout": jax.random.PRNGKey(1)}
+
+
+def _train(model, **kwargs):
+    return model.apply({}, ONES, is_training_property=True, **kwargs)
+
+
+def test_training_zeroes_a_part_and_scales_the_rest():
+    out = _train(kd.nn.Dropout(0.5), rngs=RNGS)
+    assert set(np.unique(out)) == {0.0, 2.0}
+
+
+def test_same_numbers_as_flax():
+    plain = nn.Dropout(0.3, deterministic=False).apply({}, ONES, rngs=RNGS)
+    np.testing.assert_array_equal(_train(kd.nn.Dropout(0.3), rngs=RNGS), plain)
+
+
+def test_evaluation_is_the_identity_and_needs_no_rng():
+    out = kd.nn.Dropout(0.5).apply({}, ONES, is_training_property=False)
+    np.testing.assert_array_equal(out, ONES)
+
+
+def test_rate_zero_needs_no_rng():
+    np.testing.assert_array_equal(_train(kd.nn.Dropout(0.0)), ONES)
+
+
+def test_training_without_rng():
+    with pytest.raises(flax.errors.InvalidRngError):
+        _train(kd.nn.Dropout(0.5))
+
+
+def test_without_mode():
+    with pytest.raises(ValueError, match="set_train_property"):
+        kd.nn.Dropout(0.5).apply({}, ONES, rngs=RNGS)
+
+
+def test_deterministic_is_refused():
+    with pytest.raises(ValueError, match=r"Dropout\(deterministic=.*train property"):
+        kd.nn.Dropout(0.5, deterministic=True)
+
+
+def test_rng_collection_and_broadcast_dims():
+    model = kd.nn.Dropout(0.5, broadcast_dims=(0,), rng_collection="noise")
+    out = _train(model, rngs={"noise": jax.random.PRNGKey(0)})
+    np.testing.assert_array_equal(out, jnp.broadcast_to(out[:1], out.shape))
+
+
+@pytest.mark.parametrize(
+    "rng", [jax.random.PRNGKey(7), jax.random.key(7), kd.random.PRNGKey(7)]
+)
+def test_explicit_rng_of_any_kind(rng):
+    expected = nn.Dropout(0.5, deterministic=False).apply(
+        {}, ONES, rng=jax.random.PRNGKey(7)
+    )
+    np.testing.assert_array_equal(_train(kd.nn.Dropout(0.5), rng=rng), expected)
+
+
+def test_documented_model_initialises_and_applies():
+    class MyModel(nn.Module):
+        is_training = kd.nn.train_property()
+
+        @nn.compact
+        def __call__(self, x):
+            if self.is_training:
+                x = x + jax.random.normal(self.make_rng("default"), x.shape)
+            return kd.nn.Dropout(0.5)(nn.Dense(4)(x))
+
+    keys = {name: jax.random.PRNGKey(i) for i, name in enumerate(("params", "default"))}
+    params = MyModel().init(keys | RNGS, ONES, is_training_property=True)
+    out = MyModel().apply(params, ONES, is_training_property=False)
+    expected = nn.Dense(4).apply({"params": params["params"]["Dense_0"]}, ONES)
+    np.testing.assert_array_equal(out, expected)
+
+
+#
+# Containers and models
+#
+
+
+X = jnp.arange(6.0).reshape(2, 3)
+KEY = jax.random.PRNGKey(0)
+
+
+def run(*layers, **kwargs):
+    model = kd.nn.Sequential(layers=layers, inputs="batch.x", **kwargs)
+    return model.init_with_output(KEY, X)[0]
+
+
+def test_layers_are_applied_in_order():
+    np.testing.assert_array_equal(run(lambda x: x + 1, lambda x: 2 * x), 2 * (X + 1))
+
+
+def test_without_layers_it_is_the_identity():
+    np.testing.assert_array_equal(run(), X)
+
+
+def test_output_gets_its_name():
+    assert list(run(nn.Dense(4), outputs="y")) == ["y"]
+
+
+def test_tuples_and_mappings_are_spread():
+    split = run(lambda x: (x, 1.0), lambda x, n: {"a": x, "b": n}, lambda a, b: a + b)
+    np.testing.assert_array_equal(split, X + 1)
+
+
+@pytest.mark.parametrize("shared, count", [(True, 1), (False, 3)])
+def test_repeated_layer_has_weights_of_its_own_or_shared_ones(shared, count):
+    model = kd.nn.Sequential.from_repeated(nn.Dense(3), 3, shared_weights=shared)
+    assert len(model.init(KEY, X)["params"]) == count
+
+
+@pytest.mark.parametrize(
+    "layers, message",
+    [
+        ([nn.relu, nn.Dense], r"layers\[1\] \(Dense\): .*call it: Dense\(\.\.\.\)"),
+        ([nn.Dense(2), "relu"], r"layers\[1\] \(str\): .*module or a function"),
+        (nn.Dense(2), r"`layers` is a list"),
+    ],
+)
+def test_what_is_no_layer_is_told(layers, message):
+    with pytest.raises(TypeError, match=message):
+        kd.nn.Sequential(layers=layers, inputs="batch.x").init(KEY, X)
+
+
+def test_error_of_a_layer_names_the_layer():
+    with pytest.raises(Exception, match=r"layers\[1\] \(Rearrange\): .*b c d"):
+        run(nn.Dense(2), kd.nn.Rearrange("b c d -> b (c d)"))
