@@ -13,16 +13,16 @@ from kauldron.lazy_namespace import lazy_namespace
 if TYPE_CHECKING:
     from optax import scale_by_learning_rate as scale_by_learning_rate
 
-    from kauldron.optim.ema import EmaParamsState as EmaParamsState
-    from kauldron.optim.ema import UseEmaParams as UseEmaParams
-    from kauldron.optim.ema import ema_params as ema_params
     from kauldron.optim.masks import exclude as exclude
     from kauldron.optim.masks import select as select
     from kauldron.optim.transforms import DecayToInitState as DecayToInitState
+    from kauldron.optim.transforms import EmaParamsState as EmaParamsState
     from kauldron.optim.transforms import decay_to_init as decay_to_init
+    from kauldron.optim.transforms import ema_params as ema_params
     from kauldron.optim.transforms import named_chain as named_chain
     from kauldron.optim.transforms import partial_update as partial_update
     from kauldron.optim.transforms import partial_updates as partial_updates
+    from kauldron.optim.use_ema_params import UseEmaParams as UseEmaParams
 
 _MEMBERS = {
     "partial_updates": "transforms",
@@ -32,9 +32,9 @@ _MEMBERS = {
     "named_chain": "transforms",
     "decay_to_init": "transforms",
     "DecayToInitState": "transforms",
-    "ema_params": "ema",
-    "EmaParamsState": "ema",
-    "UseEmaParams": "ema",
+    "ema_params": "transforms",
+    "EmaParamsState": "transforms",
+    "UseEmaParams": "use_ema_params",
 }
 
 __getattr__, __dir__ = lazy_namespace(

@@ -18,8 +18,8 @@ from jax.extend import core as jax_core
 
 from kauldron.errors import nearest
 from kauldron.optim import step_update
-from kauldron.optim.ema import EmaParamsState
 from kauldron.optim.masks import PathMask, recorded
+from kauldron.optim.transforms import EmaParamsState
 
 _MOST_NAMES = 4
 
