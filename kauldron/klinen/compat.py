@@ -1,36 +1,15 @@
-"""Older module paths, which pickles of models name."""
+"""Older module paths, which pickles and saved configs may name."""
 
-from __future__ import annotations
+from kauldron.lazy_namespace import older_modules
 
-import importlib
-import sys
-import types
-from typing import Any
-
-_MOVED = {
-    "bound_class": "bound",
-    "captured": "intermediates",
-    "coded_leaves": "variables",
-    "converting": "layers",
-    "packed_modules": "definitions",
-    "pytree_nodes": "pytree",
-    "root": "view",
-}
-
-
-def _older_module(name: str, new_name: str) -> types.ModuleType:
-    """Return a module that looks its names up in another one, once they are needed."""
-    module = types.ModuleType(name, f"Older path of `{new_name}`.")
-
-    def get(attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
-        return getattr(importlib.import_module(new_name), attribute)
-
-    vars(module)["__getattr__"] = get
-    return module
-
-
-for _old, _new in _MOVED.items():
-    _name = f"kauldron.klinen.{_old}"
-    sys.modules[_name] = _older_module(_name, f"kauldron.klinen.{_new}")
+older_modules(
+    {
+        "kauldron.klinen.bound_class": "kauldron.klinen.bound",
+        "kauldron.klinen.captured": "kauldron.klinen.intermediates",
+        "kauldron.klinen.coded_leaves": "kauldron.klinen.variables",
+        "kauldron.klinen.converting": "kauldron.klinen.layers",
+        "kauldron.klinen.packed_modules": "kauldron.klinen.definitions",
+        "kauldron.klinen.pytree_nodes": "kauldron.klinen.pytree",
+        "kauldron.klinen.root": "kauldron.klinen.view",
+    }
+)

@@ -24,5 +24,5 @@ from kauldron.losses.base import Loss as Loss
 from kauldron.metrics.averages import AllReduceMean as AllReduceMean
 from kauldron.losses.base import compute_losses as compute_losses
 
-# The module with these last ones, as user code imports it.
-from kauldron.losses import base as base
+# Older module paths.
+from kauldron.losses import compat as compat

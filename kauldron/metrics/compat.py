@@ -3,6 +3,7 @@
 import sys
 import types
 
+from kauldron.lazy_namespace import older_modules
 from kauldron.metrics import averages, collecting_state, metric, state, wrappers
 
 
@@ -19,4 +20,13 @@ def module_alias(name: str, *modules: types.ModuleType) -> types.ModuleType:
 base = module_alias("kauldron.metrics.base", metric, wrappers)
 base_state = module_alias(
     "kauldron.metrics.base_state", state, averages, collecting_state
+)
+older_modules(
+    {
+        "kauldron.metrics.average_state": "kauldron.metrics.averages",
+        "kauldron.metrics.norm": "kauldron.metrics.stats",
+        "kauldron.metrics.roc_auc": "kauldron.metrics.classification",
+        "kauldron.metrics.skip_if_missing": "kauldron.metrics.wrappers",
+        "kauldron.metrics.tree_metrics": "kauldron.metrics.wrappers",
+    }
 )

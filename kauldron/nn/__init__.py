@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kauldron.lazy_namespace import lazy_namespace
+from kauldron.nn import compat as compat
 from kauldron.nn import flax_hook
 
 if TYPE_CHECKING:

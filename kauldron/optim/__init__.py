@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kauldron.lazy_namespace import lazy_namespace
+from kauldron.optim import compat as compat
 
 if TYPE_CHECKING:
     from optax import scale_by_learning_rate as scale_by_learning_rate

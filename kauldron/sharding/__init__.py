@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kauldron.lazy_namespace import lazy_namespace
+from kauldron.sharding import compat as compat
 
 if TYPE_CHECKING:
     from kauldron.sharding.device_mesh import DEVICES_MESH as DEVICES_MESH

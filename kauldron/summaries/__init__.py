@@ -17,5 +17,6 @@ from kauldron.summaries.pointclouds import ShowPointCloud as ShowPointCloud
 from kauldron.summaries.pointclouds import PointCloud as PointCloud
 from kauldron.summaries.texts import ShowTexts as ShowTexts
 
-# Names of the past.
+# Names and module paths of the past.
+from kauldron.summaries import compat as compat
 from kauldron.summaries import deprecated as deprecated
