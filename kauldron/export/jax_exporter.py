@@ -70,7 +70,7 @@ class JaxModelExporter(ModelExporter):
     ds_sharding: Any = config_util.ROOT_CFG_REF.sharding.batch
 
     def path(self, *, is_training: bool = True) -> epath.Path:
-        """Where the file is written.
+        """Return the path of the file.
 
         Args:
           is_training: What the trainer asks for; the exporter's own `is_training` wins.
@@ -148,7 +148,7 @@ class JaxModelExporter(ModelExporter):
         return list(dict.fromkeys(platforms))
 
     def _function(self, model: Any, is_training: bool) -> Any:
-        """The pure function that is exported; its arguments are keywords."""
+        """Return the pure function that is exported; its arguments are keywords."""
 
         def function(
             *, params: Any, key: Any, collections: Any = None, **inputs: Any
@@ -188,7 +188,7 @@ def _require_flatbuffers() -> None:
 
 
 def _fold_in_key(key: Any, other: Any) -> Any:
-    """A key that depends on both."""
+    """Return a key that depends on both."""
     return jax.random.fold_in(jax.random.fold_in(key, other[0]), other[1])
 
 
@@ -198,7 +198,7 @@ def _fold_in_key(key: Any, other: Any) -> Any:
 
 
 def batch_structs(element_spec: Any, batch_specs: Any) -> Any:
-    """A batch of shapes, some of whose sizes are symbols.
+    """Return a batch of shapes, some of whose sizes are symbols.
 
     Args:
       element_spec: Specs of a batch.
@@ -236,7 +236,7 @@ def _struct(spec: Any) -> jax.ShapeDtypeStruct | None:
 
 
 def model_inputs(model: Any, batch: Any) -> dict[str, Any]:
-    """The shapes of the arguments of a model, by name.
+    """Return the shapes of the arguments of a model, by name.
 
     Args:
       model: Without keys, its one argument is called `batch`.
@@ -253,7 +253,7 @@ def model_inputs(model: Any, batch: Any) -> dict[str, Any]:
 
 
 def structs(tree: Any) -> Any:
-    """Shapes and dtypes of arrays, without where they are."""
+    """Return shapes and dtypes of arrays, without their shardings."""
     return jax.tree.map(
         lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), tree
     )
@@ -265,7 +265,7 @@ def structs(tree: Any) -> Any:
 
 
 def to_plain(tree: Any) -> Any:
-    """The tree with every container of another type replaced by a dict.
+    """Return the tree with every container of another type replaced by a dict.
 
     Args:
       tree: Any pytree; named tuples and registered dataclasses become dicts by the names

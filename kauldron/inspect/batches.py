@@ -40,7 +40,7 @@ def plot_batch(batch: Any) -> Any:
 
 
 def batch_view(batch: Any) -> View:
-    """What `plot_batch` shows."""
+    """Return what `plot_batch` shows."""
     flat = kontext.flatten_with_path(batch, prefix="batch")
     figures = [
         _figure(name, array)
@@ -71,7 +71,7 @@ def _has_colors(array: np.ndarray) -> bool:
 
 
 def _figure(name: str, array: np.ndarray) -> tuple[str, str]:
-    """Caption, and HTML, of the pictures of one array."""
+    """Return caption and HTML of the pictures of one array."""
     caption = f"{name}: {array_spec_text(array)}"
     shown = array[:_MAX_PICTURES]
     if len(array) > len(shown):
@@ -110,7 +110,7 @@ _COLUMNS = ("Name", "Dtype", "Shape", "Min", "Max", "Mean", "StdDev")
 
 
 def get_batch_stats(batch: Any) -> Any:
-    """Dtype, shape and range of everything in a batch.
+    """Return dtype, shape and range of everything in a batch.
 
     Args:
       batch: A tree of arrays, on the host or on devices.
@@ -131,7 +131,7 @@ def get_batch_stats(batch: Any) -> Any:
 
 
 def describe_array(name: str, leaf: Any) -> dict[str, Any]:
-    """The row of one array."""
+    """Return the row of one array."""
     array = np.asarray(leaf)
     row = dict.fromkeys(_COLUMNS, "-")
     row |= {"Name": name, "Dtype": str(array.dtype), "Shape": array.shape}
@@ -147,5 +147,5 @@ def describe_array(name: str, leaf: Any) -> dict[str, Any]:
 
 
 def is_number(array: np.ndarray) -> bool:
-    """Whether these are real numbers; also bfloat16 and the small floats."""
+    """Return whether these are real numbers; also bfloat16 and the small floats."""
     return array.dtype.kind in "biuf" or "float" in array.dtype.name

@@ -31,7 +31,7 @@ _MADE_BY_MODEL = ("preds", "interms", "params", "collections")
 
 
 def get_connection_graph(trainer: Trainer) -> Any:
-    """The model, the losses, metrics and summaries, and the keys that join them.
+    """Return the model, the losses, metrics and summaries, and the keys that join them.
 
     Boxes are keys; an arrow into a part carries the name of the argument that the key
     fills. Names of nodes start with their group: `losses/l2`, `summaries/l2`.
@@ -64,7 +64,7 @@ def get_connection_graph(trainer: Trainer) -> Any:
 
 
 def _parts(trainer: Trainer) -> Iterator[tuple[str, str, str, Any]]:
-    """Node, group, label and object of everything that reads keys."""
+    """Yield node, group, label and object of everything that reads keys."""
     if trainer.model is not None:
         yield "model", "model", "model", trainer.model
     groups = {
@@ -86,7 +86,7 @@ def _leaves(parts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _keys_of(part: Any) -> list[tuple[str, str]]:
-    """Argument and key of everything that a part reads."""
+    """Return argument and key of everything that a part reads."""
     if not kontext.is_key_annotated(part):
         return [("", "batch")]  # a model without keys gets the whole batch
     flat = kontext.flatten_with_path(kontext.get_keypaths(part))
@@ -99,7 +99,7 @@ def _keys_of(part: Any) -> list[tuple[str, str]]:
 
 
 def make_graph(name: str) -> Any:
-    """An empty directed graph, drawn from left to right.
+    """Return an empty directed graph, drawn from left to right.
 
     Returns:
       A `graphviz.Digraph`; without graphviz, a `DotGraph`, which has the same `node`,
@@ -205,7 +205,7 @@ def plot_schedules(schedules: Any, num_steps: int | None = None) -> Any:
 
 
 def schedule_table(schedules: Any, num_steps: int | None = None) -> Any:
-    """The values that `plot_schedules` shows."""
+    """Return the values that `plot_schedules` shows."""
     if not isinstance(schedules, Mapping):
         schedules = {"schedule": schedules}
     last = _DEFAULT_STEPS if num_steps is None else num_steps
@@ -221,7 +221,7 @@ def schedule_table(schedules: Any, num_steps: int | None = None) -> Any:
 
 
 def _values(schedule: Any, steps: np.ndarray) -> np.ndarray:
-    """In one call where the schedule can be traced; else one by one."""
+    """Evaluate in one call where the schedule can be traced; else one by one."""
     try:
         return np.asarray(jax.vmap(schedule)(steps))
     except Exception:  # Python code that needs a number: say what is wrong with that

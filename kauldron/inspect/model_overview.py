@@ -48,7 +48,7 @@ def get_colab_model_overview(
     model_config: Any = None,
     rngs: Mapping[str, Any],
 ) -> Any:
-    """A table with a row per call of a module. Nothing is computed.
+    """Return a table with a row per call of a module. Nothing is computed.
 
     Args:
       model: The flax module.
@@ -78,7 +78,7 @@ def get_colab_model_overview(
 def overview_rows(
     *, model: Any, train_ds: Any, ds_sharding: Any, rngs: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     spec = data_utils.get_global_elem_spec(train_ds.element_spec, ds_sharding)
 
     def make_inputs() -> Any:
@@ -112,7 +112,7 @@ def _subtree(params: Any, path: Path) -> Any:
 
 
 def _own_params(params: Any, path: Path, modules: set[Path]) -> dict[str, Any]:
-    """The parameters that belong to no module inside."""
+    """Return the parameters that belong to no module inside."""
     if not isinstance(params, Mapping):
         return {}
     return {name: p for name, p in params.items() if (*path, name) not in modules}
@@ -123,7 +123,7 @@ def _count(params: Any) -> int:
 
 
 def _config_at(model_config: Any, path: str) -> str:
-    """What the config says about the module, if its fields have the module's names."""
+    """Return the config of the module, if its fields have the module's names."""
     indexed = re.sub(r"_(\d+)(?=\.|$)", r"[\1]", path)  # layers_0 is layers[0]
     for candidate in (path, indexed):
         try:
@@ -183,7 +183,7 @@ class CallRecorder:
     def __call__(
         self, function: Callable[..., Any], args: Any, kwargs: Any, context: Any
     ) -> Any:
-        """An interceptor as `nn.intercept_methods` wants it."""
+        """Return an interceptor as `nn.intercept_methods` wants it."""
         module, name = context.module, context.method_name
         path = tuple(module.path)
         self.paths.add(path)
@@ -209,7 +209,7 @@ class CallRecorder:
 def record_calls(
     model: nn.Module, rngs: Mapping[str, Any], make_inputs: Callable[[], Any]
 ) -> tuple[CallRecorder, Any]:
-    """The calls of `model.init`, and the shapes of the parameters it makes.
+    """Return the calls of `model.init`, and the shapes of the parameters it makes.
 
     Args:
       model: The model.
@@ -232,7 +232,7 @@ def record_calls(
 
 
 def specs_text(tree: Any) -> str:
-    """Shapes of a tree: one, or a line for each with its path."""
+    """Return the shapes of a tree: one, or a line for each with its path."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     lines = []
     for path, leaf in leaves:
@@ -274,7 +274,7 @@ def lower_trainstep(trainer: Trainer, **flags: Any) -> jax.stages.Lowered:
 
 
 def batch_specs(trainer: Trainer) -> Any:
-    """A global batch as shapes, placed as in training."""
+    """Return a global batch as shapes, placed as in training."""
     specs = trainer_specs.batch_specs(trainer)
     leaves = [
         jax.ShapeDtypeStruct(leaf.value.shape, leaf.value.dtype, sharding=leaf.sharding)

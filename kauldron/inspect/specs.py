@@ -36,7 +36,7 @@ class SpecList(list[Any]):
 
 
 def json_spec_like(obj: Any) -> Any:
-    """Arrays as texts such as `"f32[2 3]"`, in dicts and lists that are JSON.
+    """Describe arrays by texts such as `"f32[2 3]"`, in dicts and lists (JSON).
 
     Args:
       obj: Anything: nested dicts, lists, tuples, dataclasses. Fields of dataclasses that
@@ -74,13 +74,13 @@ def _is_shown(field: dataclasses.Field[Any]) -> bool:
 
 
 def array_spec_text(array: Any) -> str:
-    """`"f32[2 3]"` for anything with a shape and a dtype; `_` is an unknown size."""
+    """Return `"f32[2 3]"` for what has a shape and a dtype; `_` is an unknown size."""
     sizes = " ".join("_" if size is None else str(size) for size in array.shape)
     return f"{formatting.short_dtype(array.dtype)}[{sizes}]"
 
 
 def tree_html(tree: Any, name: str = "") -> str:
-    """A tree that folds. Its first level is open."""
+    """Return a tree that folds. Its first level is open."""
     return _node_html(name, tree, depth=0)
 
 
@@ -97,7 +97,7 @@ def _node_html(name: str, node: Any, depth: int) -> str:
 
 
 def tree_text(tree: Any, indent: str = "") -> str:
-    """The tree as indented lines."""
+    """Return the tree as indented lines."""
     items = list(tree.items() if isinstance(tree, Mapping) else enumerate(tree))
     lines = []
     for key, child in items:
@@ -129,7 +129,7 @@ def plot_context(trainer: Trainer) -> Any:
 
 
 def view_context(trainer: Trainer) -> View:
-    """What `plot_context` shows."""
+    """Return what `plot_context` shows."""
     context = trainer.context_specs
     fields = {name: value for name, value in vars(context).items() if value is not None}
     tree = json_spec_like(fields)
@@ -164,7 +164,7 @@ def plot_sharding(trainer: Trainer) -> Any:
 
 
 def sharding_table(trainer: Trainer) -> Any:
-    """The table that `plot_sharding` shows."""
+    """Return the table that `plot_sharding` shows."""
     flat = kontext.flatten_with_path(trainer.state_specs)
     return make_table(
         _COLUMNS, [describe_leaf(path, leaf) for path, leaf in flat.items()]
@@ -172,7 +172,7 @@ def sharding_table(trainer: Trainer) -> Any:
 
 
 def describe_leaf(path: str, spec: Any) -> dict[str, str]:
-    """The row of one array."""
+    """Return the row of one array."""
     sharding = spec.sharding
     part = spec.shape if sharding is None else sharding.shard_shape(spec.shape)
     return {

@@ -51,7 +51,7 @@ class View:
 
 
 def show(view: Any) -> Any:
-    """Display in a notebook; elsewhere hand it back, to be printed or saved."""
+    """Display in a notebook; elsewhere return it, to be printed or saved."""
     if not status.on_notebook:
         return view
     from IPython.display import display
@@ -69,7 +69,7 @@ _MOST_ROWS = 60  # that are printed
 
 
 def make_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Any:
-    """A table of rows.
+    """Return a table of rows.
 
     Args:
       columns: Names of the columns, in order.
@@ -112,7 +112,7 @@ class Table:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the columns, as a DataFrame gives them."""
+        """Return the names of the columns, as a DataFrame gives them."""
         return iter(self.columns)
 
     @property
@@ -121,7 +121,7 @@ class Table:
         return self
 
     def to_dict(self, orient: str = "records") -> list[dict[str, Any]]:
-        """The rows as dicts."""
+        """Return the rows as dicts."""
         if orient != "records":
             self._refuse(f"to_dict({orient!r})")
         return [dict(row) for row in self._rows]
@@ -148,12 +148,12 @@ class Table:
 
 
 def rows_of(table: Any) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of what `make_table` made."""
+    """Return columns and rows of what `make_table` made."""
     return [str(name) for name in table.columns], table.to_dict(orient="records")
 
 
 def format_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table as aligned text. Cells of several lines take several lines."""
+    """Return the table as aligned text. Cells of several lines take several lines."""
     cells = [[[name] for name in columns]]
     cells += [[_cell(row[name]).split("\n") for name in columns] for row in rows]
     widths = [
@@ -169,7 +169,7 @@ def format_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> s
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table as HTML. Cells of several lines keep them."""
+    """Return the table as HTML. Cells of several lines keep them."""
     style = 'style="text-align:left;white-space:pre-line;vertical-align:top"'
     head = "".join(f"<th {style}>{html.escape(name)}</th>" for name in columns)
     body = "".join(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def bind(view: View) -> Any:
-    """The model that shows this view."""
+    """Return the model that shows this view."""
     model: Any = object.__new__(bound_class(type(view.definition)))
     # With what flax keeps in a module it is, for flax, like the definition.
     model.__dict__.update(vars(view.definition))
@@ -39,7 +39,7 @@ def bind(view: View) -> Any:
 
 
 def view_of(model: Any) -> View:
-    """The view behind a bound model."""
+    """Return the view behind a bound model."""
     return vars(model)[VIEW]
 
 
@@ -89,7 +89,7 @@ def _hash(self: Any) -> int:
 
 
 def _raw(value: Any, _: Any = ()) -> Any:
-    """The definition of a bound model; anything else as it is."""
+    """Return the definition of a bound model; anything else as it is."""
     if isinstance(value, nn.Module) and VIEW in vars(value):
         return view_of(value).definition
     return value
@@ -113,7 +113,7 @@ _making_a_class = threading.RLock()  # two threads must not make two classes
 
 
 def bound_class(cls: type[nn.Module]) -> type[Module]:
-    """The class of bound models of a flax or klinen class."""
+    """Return the class of bound models of a flax or klinen class."""
     with _making_a_class:
         return _make_class(cls)
 
@@ -179,7 +179,7 @@ def _names_set_in_setup(cls: type[nn.Module]) -> list[str]:
 
 
 def _constructor(cls: type[nn.Module]) -> Callable[..., nn.Module]:
-    """`type(model)(...)`, as in `dataclasses.replace`, makes a module of the user's."""
+    """Let `type(model)(...)`, as in `dataclasses.replace`, make a plain module."""
 
     def new(_: type, *args: Any, **kwargs: Any) -> nn.Module:
         return cls(*map_structure(_raw, args), **map_structure(_raw, kwargs))
@@ -206,7 +206,7 @@ def _on_model(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _method_names(cls: type[nn.Module]) -> list[str]:
-    """The methods that run inside flax."""
+    """Return the methods that run inside flax."""
     fields = set(field_names(cls))
     return [name for name in dir(cls) if name not in fields and _is_method(cls, name)]
 

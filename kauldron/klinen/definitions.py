@@ -65,7 +65,7 @@ def map_structure(
 def iterate_structure(
     value: Any, location: Location = ()
 ) -> Iterator[tuple[Location, Any]]:
-    """What is inside (nested) containers, with its location.
+    """Yield what is inside (nested) containers, with its location.
 
     >>> list(iterate_structure({"b": [1], "a": 3}))
     [(('b', 0), 1), (('a',), 3)]
@@ -104,7 +104,7 @@ class PackedModule:
 
 
 def pack(module: nn.Module) -> PackedModule:
-    """The form of a module to pickle."""
+    """Return the form of a module to pickle."""
     packed: dict[int, PackedModule] = {}
 
     def pack_value(value: Any, _: Location = ()) -> Any:
@@ -119,7 +119,7 @@ def pack(module: nn.Module) -> PackedModule:
 
 
 def unpack(packed: PackedModule) -> Any:
-    """The module again, without parameters."""
+    """Return the module again, without parameters."""
     modules: dict[int, nn.Module] = {}
 
     def unpack_value(value: Any, _: Location = ()) -> Any:
@@ -202,7 +202,7 @@ def _restore_blueprint(definition: PackedModule) -> Blueprint:
 
 
 def field_names(cls: type[nn.Module]) -> list[str]:
-    """Names of the fields that make up the definition."""
+    """Return the names of the fields that make up the definition."""
     return [
         field.name
         for field in dataclasses.fields(cls)
@@ -211,7 +211,7 @@ def field_names(cls: type[nn.Module]) -> list[str]:
 
 
 def walk(module: nn.Module, location: Location) -> Any:
-    """What is at a location below a module that flax runs."""
+    """Return what is at a location below a module that flax runs."""
     found: Any = module
     for step in location:
         found = attribute(found, step) if isinstance(found, nn.Module) else found[step]
@@ -219,14 +219,14 @@ def walk(module: nn.Module, location: Location) -> Any:
 
 
 def attribute(module: nn.Module, name: str) -> Any:
-    """An attribute of a module that flax runs."""
+    """Return an attribute of a module that flax runs."""
     if name not in field_names(type(module)):
         dir(module)  # flax runs `setup()` for it; a class's default would hide that
     return getattr(module, name)
 
 
 def field_paths(module: nn.Module, location: Location = ()) -> dict[Location, Path]:
-    """Paths of the modules in the fields of a module that flax runs, and its own."""
+    """Return the path of a module that flax runs, and of those in its fields."""
     paths: dict[Location, Path] = {location: module.path}
     for name in field_names(type(module)):
         value = getattr(module, name)
@@ -237,7 +237,7 @@ def field_paths(module: nn.Module, location: Location = ()) -> dict[Location, Pa
 
 
 def copy_definition(module: nn.Module) -> nn.Module:
-    """A copy without parameters that later changes of the original do not reach.
+    """Return a copy without parameters that later changes of the original do not reach.
 
     Bound models in fields become their definitions. What is one module in the
     original is one in the copy.

@@ -65,7 +65,7 @@ def unbound_call(module: nn.Module) -> UnboundModelError:
 
 
 def with_init_bind_hint(error: AttributeError) -> str:
-    """Flax's text about attributes made in `setup()`, and how to get them."""
+    """Add to flax's text about attributes of `setup()` how to get them."""
     return f"{error} A model has them after `model = model.init_bind(key, *inputs)`."
 
 
@@ -137,13 +137,13 @@ def not_a_key_of_programs(model: nn.Module) -> TypeError:
 
 
 def _stream(error: flax.errors.InvalidRngError) -> str:
-    """The stream in flax's `... needs PRNG for "dropout"`."""
+    """Return the stream in flax's `... needs PRNG for "dropout"`."""
     parts = str(error).split('needs PRNG for "')
     return parts[1].split('"')[0] if len(parts) > 1 else "?"
 
 
 def _where(error: BaseException) -> str:
-    """The innermost module that was running, as `Dropout at 'encoder/Dropout_0'`."""
+    """Return the innermost running module: `Dropout at 'encoder/Dropout_0'`."""
     module: Any = None
     scope: Any = None
     traceback: TracebackType | None = error.__traceback__

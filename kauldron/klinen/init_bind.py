@@ -77,7 +77,7 @@ def init_bind(
 def make_examples(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments in which specs have become zeros, and float64 arrays float32.
+    """Turn specs among the arguments into zeros, and float64 arrays into float32.
 
     Args:
       args: Positional arguments of the model: arrays, specs (anything that has a shape
@@ -110,7 +110,7 @@ def _as_example(value: Any, location: Location) -> Any:
 
 
 def _is_spec(value: Any) -> bool:
-    """Whether this only describes an array."""
+    """Return whether this only describes an array."""
     shape = getattr(value, "shape", None)
     if shape is None or getattr(value, "dtype", None) is None:
         return False

@@ -103,7 +103,7 @@ class IntermediateField:
         scope.put_variable(COLLECTION, self._name, value)
 
     def default(self) -> Any:
-        """The value of a field that was not set, or `UNSET`."""
+        """Return the value of a field that was not set, or `UNSET`."""
         if self._factory is not dataclasses.MISSING:
             return self._factory()
         return UNSET if self._default is dataclasses.MISSING else self._default
@@ -137,13 +137,13 @@ class IntermediateField:
 
 
 def intermediate_field(cls: type, name: str) -> IntermediateField | None:
-    """The descriptor of that name, if there is one."""
+    """Return the descriptor of that name, if there is one."""
     found = getattr(cls, name, None)
     return found if isinstance(found, IntermediateField) else None
 
 
 def intermediate_fields(cls: type) -> dict[str, IntermediateField]:
-    """All descriptors of a class."""
+    """Return all descriptors of a class."""
     names = [name for base in cls.__mro__ for name in vars(base)]
     found = {name: intermediate_field(cls, name) for name in dict.fromkeys(names)}
     return {name: field for name, field in found.items() if field is not None}
@@ -185,7 +185,7 @@ def _is_intermediate(annotation: Any, cls: type, frame: FrameType | None) -> boo
 
 
 def _evaluate(annotation: str, cls: type, frame: FrameType | None) -> Any:
-    """What a postponed annotation is; of `a.b[c]` only what `a.b` is.
+    """Evaluate a postponed annotation; of `a.b[c]` only `a.b`.
 
     The part in brackets may name types that are imported for type checkers only. Where
     even the rest is such a name, the name itself decides.
@@ -399,7 +399,7 @@ def _flatten(intermediates: Intermediates) -> tuple[tuple[Any], _Static]:
 
 
 def _reachable(captured: Captured, path: Path) -> set[Path]:
-    """Modules below a module, wherever flax keeps them."""
+    """Return the modules below a module, wherever flax keeps them."""
     found = {path}
     todo = [path]
     while todo:
@@ -477,7 +477,7 @@ def capture(view: View) -> Iterator[Intermediates]:
 
 
 def captures_of(view: View) -> list[_Capture]:
-    """The running blocks that call_and_record calls of this module."""
+    """Return the running blocks that record calls of this module."""
     blocks = [block for block in _running.get() if block.view.root is view.root]
     return [block for block in blocks if _covers(block.view, view)]
 
@@ -497,7 +497,7 @@ def recorded_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call a module inside of the blocks that call_and_record it."""
+    """Call a module inside of the blocks that record it."""
     for block in captures:
         for path in block.called:
             size = min(len(path), len(view.path))
@@ -505,7 +505,7 @@ def recorded_call(
                 raise RuntimeError(
                     f"{type(view.definition).__name__} was called twice inside of one "
                     "`with model.capture_intermediates()` block: its values would "
-                    "overwrite each other. Use one block per recorded_call."
+                    "overwrite each other. Use one block per call."
                 )
     output, captured = call_and_record(view, method, args, kwargs)
     for block in captures:
@@ -578,7 +578,7 @@ def _note_all(module: nn.Module, outlines: dict[Path, ModuleOutline]) -> None:
 def _use_containers_of_definition(
     outlines: dict[Path, ModuleOutline], view: View
 ) -> None:
-    """While flax runs a module, its lists are tuples: show what the user wrote."""
+    """Show lists as the user wrote them: while flax runs a module, they are tuples."""
     blueprint = view.root.blueprint
     for location, path in blueprint.paths.items():
         if path not in outlines:
@@ -601,7 +601,7 @@ def _use_containers_of_definition(
 def _merge_outlines(
     into: dict[Path, ModuleOutline], outlines: dict[Path, ModuleOutline]
 ) -> None:
-    """Each recorded_call knows the attributes of those modules whose `setup()` it ran."""
+    """Merge what calls know: the attributes of modules whose `setup()` they ran."""
     for path, outline in outlines.items():
         children = into[path].children if path in into else {}
         into[path] = ModuleOutline(outline.cls, {**children, **outline.children})

@@ -72,7 +72,7 @@ def _make_class(cls: type[nn.Module]) -> type[Module]:
 
 
 def _plain_fields(cls: type[nn.Module]) -> dict[str, Any]:
-    """Fields of the class that would be hidden by properties of `Module`."""
+    """Return the fields that properties of `Module` would hide."""
     names = {field.name for field in dataclasses.fields(cls)} & RESERVED_NAMES
     return {name: _PlainField(name) for name in names if not hasattr(cls, name)}
 

@@ -110,7 +110,7 @@ class Module(nn.Module):
 
     @nn.nowrap
     def with_rng(self, rng: Any = None) -> Self:
-        """A copy with other random keys.
+        """Return a copy with other random keys.
 
         Args:
           rng: A seed or a key, from which the key of each stream is derived by its
@@ -133,12 +133,12 @@ class Module(nn.Module):
 
     @nn.nowrap
     def train(self) -> Self:
-        """A copy in training mode."""
+        """Return a copy in training mode."""
         return _view(self, "train()").derive(training=True)
 
     @nn.nowrap
     def eval(self) -> Self:
-        """A copy in evaluation mode."""
+        """Return a copy in evaluation mode."""
         return _view(self, "eval()").derive(training=False)
 
     @property
@@ -177,7 +177,7 @@ class Module(nn.Module):
 
     @nn.nowrap
     def with_params(self, params: Mapping[str, Any]) -> Self:
-        """A copy with other parameters, of the same structure.
+        """Return a copy with other parameters, of the same structure.
 
         Args:
           params: As `model.params`. For a sub-module: its part.
@@ -189,7 +189,7 @@ class Module(nn.Module):
 
     @nn.nowrap
     def with_variables(self, variables: Mapping[str, Any]) -> Self:
-        """A copy with other variables, of the same structure.
+        """Return a copy with other variables, of the same structure.
 
         Args:
           variables: As `model.variables`. For a sub-module: its part.
@@ -263,7 +263,7 @@ class Module(nn.Module):
 
     @nn.nowrap
     def param_tree_on(self) -> Self:
-        """A copy that, as a pytree, has the parameters as its only leaves.
+        """Return a copy that, as a pytree, has the parameters as its only leaves.
 
         For optimizers that change every leaf. Everything else is static then, and a
         jitted function that takes such a model is compiled again whenever it changes:
@@ -273,12 +273,12 @@ class Module(nn.Module):
 
     @nn.nowrap
     def param_tree_off(self) -> Self:
-        """A copy that, as a pytree, has all its arrays as leaves: the default."""
+        """Return a copy that, as a pytree, has all its arrays as leaves."""
         return _view(self, "param_tree_off()").derive(params_only=False)
 
     @nn.nowrap
     def unbind(self) -> tuple[Self, Mapping[str, Any]]:
-        """The module without parameters, and its variables."""
+        """Return the module without parameters, and its variables."""
         view: View | None = vars(self).get(VIEW)
         if view is None:
             return super().unbind()
@@ -357,7 +357,7 @@ def _check_reserved_names(cls: type) -> None:
 
 
 def _explain_unbound_calls(cls: type[nn.Module]) -> None:
-    """Let calls of a module without parameters say what to do."""
+    """Make calls of a module without parameters say what to do."""
     for name in dir(cls):
         method = inspect.getattr_static(cls, name)
         is_called = name == "__call__" or hasattr(method, "compact")

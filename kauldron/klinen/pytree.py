@@ -35,7 +35,7 @@ class Static:
     rng_forms: tuple[Form, ...]
 
     def unflatten(self, children: tuple[Any, ...]) -> Any:
-        """The model with these subtrees, whatever their leaves are."""
+        """Return the model with these subtrees, whatever their leaves are."""
         changes = {"params": children[0]}
         if not self.view.root.params_only:
             changes["collections"] = CodedTree(codes=children[1], forms=self.forms)
@@ -72,7 +72,7 @@ class Static:
 
 
 def flatten(view: View) -> tuple[tuple[Any, ...], Static]:
-    """The subtrees of a model and its static part."""
+    """Return the subtrees of a model and its static part."""
     root = view.root
     selection = needed_variables(view) if view.location else EVERYTHING
     params = selection.prune(root.params)
@@ -105,7 +105,7 @@ def flatten_with_keys(view: View) -> tuple[tuple[Any, ...], Static]:
 
 
 def needed_variables(view: View) -> Selection:
-    """The variables of a sub-module, and those that it needs from elsewhere.
+    """Return the variables of a sub-module, and those that it needs from elsewhere.
 
     From elsewhere come those of modules that it shares with others. A sub-module that
     is made in the `setup()` of a module above also needs what that `setup()` needs.
@@ -138,7 +138,7 @@ def _trace(module: nn.Module, location: Location) -> Selection:
 
 
 def _suffices(selection: Selection, root: Root, location: Location) -> bool:
-    """Whether the sub-module can be reached: a `setup()` may also call siblings."""
+    """Return whether the sub-module can be reached: a `setup()` may need siblings."""
     collections = root.collections.values().items()
     pruned = root.replace(
         params=selection.prune(root.params),

@@ -22,7 +22,7 @@ _ACCEPTED = (
 
 
 def init_rngs(rng: Any, streams: tuple[str, ...]) -> dict[str, jax.Array]:
-    """The streams for flax's `init`: `params` gets the key itself."""
+    """Return the streams for flax's `init`: `params` gets the key itself."""
     if isinstance(rng, Mapping):
         return _named_rngs(rng, "init_bind")
     key = _as_key(rng, "init_bind")
@@ -30,7 +30,7 @@ def init_rngs(rng: Any, streams: tuple[str, ...]) -> dict[str, jax.Array]:
 
 
 def call_rngs(rng: Any, streams: tuple[str, ...]) -> dict[str, jax.Array]:
-    """The streams for calls: each folds its name into the key."""
+    """Return the streams for calls: each folds its name into the key."""
     if isinstance(rng, Mapping):
         return _named_rngs(rng, "with_rng")
     return _fold_in_names(_as_key(rng, "with_rng"), streams)
@@ -38,7 +38,7 @@ def call_rngs(rng: Any, streams: tuple[str, ...]) -> dict[str, jax.Array]:
 
 @functools.partial(jax.jit, inline=True)
 def next_rngs(rngs: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """The key after each one."""
+    """Return the key after each one."""
     return {name: jax.random.split(key, 1)[0] for name, key in rngs.items()}
 
 
@@ -53,7 +53,7 @@ def fold_in_name(key: jax.Array, name: str) -> jax.Array:
 
 
 def check_streams(streams: Any) -> tuple[str, ...]:
-    """The names of streams as a tuple, or `TypeError`."""
+    """Return the names of streams as a tuple, or raise `TypeError`."""
     if isinstance(streams, str) or not all(isinstance(name, str) for name in streams):
         raise TypeError(
             f"`streams` is a tuple of names, such as ('dropout', 'noise'): {streams!r}."

@@ -21,7 +21,7 @@ from kauldron.klinen.definitions import Path
 
 
 def subtree(tree: Mapping[str, Any], path: Path) -> FrozenDict[str, Any]:
-    """The part at a path; empty if there is none.
+    """Return the part at a path; empty if there is none.
 
     >>> subtree({"a": {"b": {"c": 1}}}, ("a", "b"))
     FrozenDict({
@@ -36,7 +36,7 @@ def subtree(tree: Mapping[str, Any], path: Path) -> FrozenDict[str, Any]:
 def with_subtree(
     tree: Mapping[str, Any], path: Path, new: Mapping[str, Any]
 ) -> FrozenDict[str, Any]:
-    """The tree with another part at a path.
+    """Return the tree with another part at a path.
 
     >>> with_subtree({"a": {"b": 1}, "c": 2}, ("a",), {"b": 3})
     FrozenDict({
@@ -168,7 +168,7 @@ class CodedTree:
         self.forms = forms
 
     def values(self) -> Any:
-        """The tree as users see it."""
+        """Return the tree as users see it."""
         if self._values is not _ABSENT:
             return self._values
         values = self._convert(_decode, self._codes)
@@ -177,7 +177,7 @@ class CodedTree:
         return values
 
     def codes(self) -> Any:
-        """The tree with floating-point leaves only."""
+        """Return the tree with floating-point leaves only."""
         if self._codes is not _ABSENT:
             return self._codes
         codes = self._convert(_encode, self._values)

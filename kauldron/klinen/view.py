@@ -85,7 +85,7 @@ class Root:
     )
 
     def replace(self, **changes: Any) -> Root:
-        """A root with other fields."""
+        """Return a root with other fields."""
         return dataclasses.replace(self, **changes)
 
     @property
@@ -98,7 +98,7 @@ class Root:
         return _restore_root, ({name: getattr(self, name) for name in fields},)
 
     def variables(self) -> dict[str, Any]:
-        """Everything that flax needs."""
+        """Return everything that flax needs."""
         return {"params": self.params, **self.collections.values()}
 
     def run(
@@ -161,7 +161,7 @@ class View:
     definition: nn.Module
 
     def derive(self, **changes: Any) -> Any:
-        """This place in a model with other fields of `Root`."""
+        """Return this place in a model with other fields of `Root`."""
         return bind(dataclasses.replace(self, root=self.root.replace(**changes)))
 
     # ------------------------------------------------------------------------------
@@ -169,12 +169,12 @@ class View:
     # ------------------------------------------------------------------------------
 
     def field(self, name: str) -> Any:
-        """The value of a field, with handles in the place of modules."""
+        """Return the value of a field, with handles in the place of modules."""
         location = (*self.location, name)
         return map_structure(self._as_handle, getattr(self.definition, name), location)
 
     def setup_attribute(self, name: str) -> Any:
-        """What `setup()` assigned, with handles in the place of modules."""
+        """Return what `setup()` assigned, with handles in place of modules."""
         return map_structure(self._as_handle, *find_setup_attribute(self, name))
 
     def _as_handle(self, value: Any, location: Location) -> Any:
@@ -220,7 +220,7 @@ class View:
         return self.derive(params=new.pop("params"), collections=CodedTree(new))
 
     def raw_module(self) -> Any:
-        """A module like this one without parameters."""
+        """Return a module like this one without parameters."""
         return copy_definition(self.definition)
 
     # ------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def _restore_view(
 
 
 def find_setup_attribute(view: View, name: str) -> tuple[Any, Location]:
-    """The value of an attribute, with definitions in the place of modules.
+    """Return the value of an attribute, with definitions in the place of modules.
 
     Args:
       view: The module.
@@ -367,7 +367,7 @@ def _missing_message(view: View, name: str) -> str:
 
 
 def describe(view: View) -> str:
-    """The definition, and a line about parameters, mode and random keys."""
+    """Return the definition, and a line about parameters, mode and random keys."""
     mode = "train" if view.root.training else "eval"
     keys = view.root.rngs.codes()
     streams = ", ".join(keys) if isinstance(keys, dict) and keys else "none"

@@ -65,7 +65,7 @@ class Loss(Metric):
 
     @abc.abstractmethod
     def get_values(self, **kwargs: Any) -> jax.Array:
-        """The loss of every element, not averaged."""
+        """Return the loss of every element, not averaged."""
 
     def get_state(
         self,
@@ -75,7 +75,7 @@ class Loss(Metric):
         record_mask: Any = None,
         **kwargs: Any,
     ) -> AllReduceMean:
-        """The state of one batch; traceable.
+        """Return the state of one batch; traceable.
 
         Args:
           *args: Those of `get_values`.
@@ -112,7 +112,7 @@ class Loss(Metric):
         return {**inputs, ("mask" if is_own else "record_mask"): mask}
 
     def get_weight(self, step: Any = None) -> jax.Array:
-        """The weight at a step, as a float32 scalar.
+        """Return the weight at a step, as a float32 scalar.
 
         Args:
           step: The train step; needed if the weight is a schedule.
@@ -137,7 +137,7 @@ class Loss(Metric):
         return {name: getattr(self, name) for name in names}
 
     def _inputs_function(self) -> Callable[..., Any]:
-        """What the keys must fit: `get_values` with a mask and a step."""
+        """Return what the keys must fit: `get_values` with a mask and a step."""
         if type(self).get_state is not Loss.get_state:
             return self.get_state
         parameters = dict(inspect.signature(self.get_values).parameters)

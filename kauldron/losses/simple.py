@@ -131,7 +131,7 @@ class NegativeCosineSimilarity(Loss):
 
 
 def _normalize(vectors: jax.Array, eps: float) -> jax.Array:
-    """Vectors of length 1; a zero vector stays zero, with a finite gradient."""
+    """Scale to length 1; a zero vector stays zero, with a finite gradient."""
     squares = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)
     lengths = jnp.where(squares == 0, 0, jnp.sqrt(jnp.where(squares == 0, 1, squares)))
     return vectors / (lengths + eps)

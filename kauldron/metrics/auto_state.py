@@ -38,22 +38,22 @@ _UNMARKED = "kauldron_unmarked"
 
 
 def sum_field(**kwargs: Any) -> Any:
-    """A field (array or tree of arrays) that is added up."""
+    """Return a field (array or tree of arrays) that is added up."""
     return _data_field(SUM, kwargs)
 
 
 def min_field(**kwargs: Any) -> Any:
-    """A field of which the element-wise minimum is kept."""
+    """Return a field of which the element-wise minimum is kept."""
     return _data_field(MINIMUM, kwargs)
 
 
 def max_field(**kwargs: Any) -> Any:
-    """A field of which the element-wise maximum is kept."""
+    """Return a field of which the element-wise maximum is kept."""
     return _data_field(MAXIMUM, kwargs)
 
 
 def concat_field(*, axis: int = 0, **kwargs: Any) -> Any:
-    """A field that is collected on the host and concatenated at the end.
+    """Return a field that is collected on the host and concatenated at the end.
 
     Args:
       axis: Axis along which to concatenate. Scalars become arrays of shape `(1,)`.
@@ -77,12 +77,12 @@ def truncate_field(*, num_field: str, axis: int = 0, **kwargs: Any) -> Any:
 
 
 def state_field(**kwargs: Any) -> Any:
-    """A field that is itself a state."""
+    """Return a field that is itself a state."""
     return _data_field(MERGE_STATES, kwargs)
 
 
 def static_field(default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
-    """A field that is not data: it must be equal in the states that are merged."""
+    """Return a field that is not data: states with other values do not merge."""
     metadata = {**kwargs.pop("metadata", {}), "pytree_node": False}
     if default is not dataclasses.MISSING:
         kwargs["default"] = default
@@ -167,7 +167,7 @@ class AutoState(State[MetricT]):
         )
 
     def compute(self) -> Any:
-        """The data fields as a namespace, on the host; inner states computed."""
+        """Return the data fields as a namespace, on the host; inner states computed."""
         return types.SimpleNamespace(
             **{
                 name: _value_of(getattr(self, name))
@@ -176,7 +176,7 @@ class AutoState(State[MetricT]):
         )
 
     def _merge_static(self, other: Self) -> dict[str, Any]:
-        """Parent and static fields that come from the other state."""
+        """Return the parent and static fields that come from the other state."""
         changes = {}
         if self.parent is not other.parent:
             changes["parent"] = common_parent(self, other)
@@ -223,7 +223,7 @@ class AutoState(State[MetricT]):
 
 @functools.cache
 def _data_fields(cls: type) -> tuple[tuple[str, Merger], ...]:
-    """Names of the data fields, and how each is merged."""
+    """Return the names of the data fields, and how each is merged."""
     return tuple(
         (field.name, field.metadata[_MERGER])
         for field in dataclasses.fields(cls)
@@ -299,10 +299,10 @@ class Merger(abc.ABC):
 
     @abc.abstractmethod
     def merge(self, left: Any, right: Any, state: State) -> Any:
-        """Both values as one; `state` holds the merged static fields and parent."""
+        """Merge two values; `state` holds the merged static fields and parent."""
 
     def finalize(self, value: Any, state: State) -> Any:
-        """The value on the host."""
+        """Return the value on the host."""
         return to_host(value)
 
 
@@ -334,7 +334,7 @@ class Elementwise(Merger):
 
 
 def _widen(leaf: Any) -> Any:
-    """Sums of half floats are float32, of bools int32: neither can count far."""
+    """Widen half floats to float32 and bools to int32: neither can count far."""
     dtype = jnp.result_type(leaf)
     if np.issubdtype(dtype, np.bool_):
         return _astype(leaf, np.int32)
@@ -402,7 +402,7 @@ class Truncate(Concatenate):
         return jax.tree.map(lambda leaf: self._first(leaf, limit), joined)
 
     def _needed(self, value: Any, limit: int | None) -> Collected:
-        """The leading pieces that reach the limit."""
+        """Return the leading pieces that reach the limit."""
         needed, length = [], 0
         for piece in pieces_of(value):
             needed.append(piece)
@@ -412,7 +412,7 @@ class Truncate(Concatenate):
         return Collected(needed)
 
     def _length(self, value: Any) -> int:
-        """Entries along the axis, read off the shapes."""
+        """Return the number of entries along the axis, from the shapes."""
         if isinstance(value, Collected) and value.length is not None:
             return value.length
         leaves = [leaf for piece in pieces_of(value) for leaf in _first_leaf(piece)]

@@ -97,7 +97,7 @@ class AverageState(_Mean[MetricT]):
 
     @classmethod
     def from_values(cls, values: Any, *, mask: Any = None) -> Self:
-        """The state of one batch of values.
+        """Return the state of one batch of values.
 
         Args:
           values: Array of any real dtype and shape; it is summed in float32 (float64
@@ -112,7 +112,7 @@ class AverageState(_Mean[MetricT]):
         return cls(*_sums(values, mask, fit=_align_or_scalar))
 
     def compute(self) -> Any:
-        """Weighted mean; 0 if nothing was counted."""
+        """Return the weighted mean; 0 if nothing was counted."""
         return ratio(*self._total_and_count())
 
 
@@ -140,7 +140,7 @@ class AllReduceMean(_Mean[MetricT]):
         weight: Any = 1.0,
         normalize_by: str = "mask",
     ) -> Self:
-        """The state of one batch of values.
+        """Return the state of one batch of values.
 
         Args:
           values: Loss of each element; summed in float32 (float64 stays with x64).
@@ -160,7 +160,7 @@ class AllReduceMean(_Mean[MetricT]):
         )
 
     def compute(self) -> Any:
-        """Weighted mean; 0 if everything was masked."""
+        """Return the weighted mean; 0 if everything was masked."""
         value, count = self._total_and_count()
         maximum = jnp.maximum if isinstance(count, jax.Array) else np.maximum
         return value / maximum(count, 1e-8)
@@ -183,7 +183,7 @@ def _sums(
     fit: Callable[[Any, tuple[int, ...]], jax.Array],
     normalize_by: str = "mask",
 ) -> tuple[jax.Array, ...]:
-    """Total, count, and what their rounding dropped."""
+    """Return total, count, and what their rounding dropped."""
     values = as_real(values)
     count, rest = count_pair(values.size, values.dtype)
     if mask is not None:
@@ -198,7 +198,7 @@ def _sums(
 
 
 def _count(mask: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Sum of the mask broadcast to the values; counting a bool mask is exact."""
+    """Return the sum of the mask broadcast to the values; exact for a bool mask."""
     copies = values.size // max(mask.size, 1)
     if mask.dtype == bool and values.size < _LARGEST_EXACT_COUNT:
         count = mask.sum(dtype=jnp.int32) * copies
@@ -251,7 +251,7 @@ def _add_on_device(high_a: Any, low_a: Any, high_b: Any, low_b: Any) -> Any:
 
 
 def _two_sum(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """`a + b` and its rounding error (D. Knuth, TAOCP 2, section 4.2.2)."""
+    """Return `a + b` and its rounding error (Knuth, TAOCP 2, section 4.2.2)."""
     total = a + b
     b_kept = total - a
     error = (a - (total - b_kept)) + (b - b_kept)
@@ -259,7 +259,7 @@ def _two_sum(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def count_pair(count: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
-    """A whole number, static or traced int32 below 2**30, as `high` and `low`."""
+    """Split a whole number (traced: an int32 below 2**30) into `high` and `low`."""
     high = jnp.asarray(count, dtype)
     if isinstance(count, int):
         kept = int(np.asarray(count, dtype))
@@ -269,7 +269,7 @@ def count_pair(count: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def total_of(high: Any, low: Any) -> Any:
-    """The sum as one number: in float64 on the host, in its own dtype when traced."""
+    """Return the sum as one number: float64 on the host, its own dtype if traced."""
     if isinstance(high, jax.core.Tracer) or isinstance(low, jax.core.Tracer):
         return high + low
     with np.errstate(invalid="ignore"):
@@ -277,7 +277,7 @@ def total_of(high: Any, low: Any) -> Any:
 
 
 def ratio(numerator: Any, denominator: Any) -> Any:
-    """`numerator / denominator`, and 0 where the denominator is 0."""
+    """Return `numerator / denominator`, and 0 where the denominator is 0."""
     xp = jnp if isinstance(numerator + denominator, jax.Array) else np
     is_empty = denominator == 0
     value = xp.where(is_empty, 0.0, numerator / xp.where(is_empty, 1, denominator))
@@ -347,7 +347,7 @@ def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 
 def as_real(values: Any) -> jax.Array:
-    """Values as float32, the precision sums are made in; float64 stays (with x64)."""
+    """Return values as float32, in which sums are made; float64 stays (with x64)."""
     values = jnp.asarray(values)
     if jnp.issubdtype(values.dtype, jnp.complexfloating):
         raise TypeError(f"Cannot average complex values (dtype {values.dtype}).")
@@ -359,5 +359,5 @@ def _floating(dtype: Any) -> Any:
 
 
 def weighted(values: jax.Array, mask: jax.Array) -> jax.Array:
-    """`values * mask`, exactly 0 where the mask is 0, whatever the value there."""
+    """Return `values * mask`, exactly 0 where the mask is 0, even for NaN."""
     return jnp.where(mask == 0, 0, values) * mask.astype(values.dtype)

@@ -194,7 +194,7 @@ class RocAuc(Metric):
 
 @jax.jit
 def _flatten_batch(logits: Any, labels: Any, mask: Any) -> tuple[jax.Array, ...]:
-    """Probabilities `n c`, labels `n` and weights `n`."""
+    """Return probabilities `n c`, labels `n` and weights `n`."""
     probs = jax.nn.softmax(as_real(logits), axis=-1)
     weights = jnp.ones(labels.shape, probs.dtype)
     if mask is not None:
@@ -256,7 +256,7 @@ def _one_vs_one(probs: np.ndarray, one_hot: np.ndarray, weights: np.ndarray) -> 
 
 
 def binary_auc(scores: np.ndarray, is_positive: np.ndarray, weights: np.ndarray) -> Any:
-    """Weighted share of (positive, negative) pairs in right order; ties count half.
+    """Return the weighted share of ordered (positive, negative) pairs; ties are half.
 
     Args:
       scores: One number per example.

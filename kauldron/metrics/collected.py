@@ -62,12 +62,12 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def pieces_of(value: Any) -> list[Any]:
-    """The pieces of a collection; one if the value is not collected yet."""
+    """Return the pieces of a collection; one if the value is not collected yet."""
     return list(value) if isinstance(value, Collected) else [value]
 
 
 def is_traced(tree: Any) -> bool:
-    """Whether any leaf is a tracer; constant time for collections."""
+    """Return whether any leaf is a tracer; constant time for collections."""
     if isinstance(tree, Collected):  # its pieces went into jit together, or none did
         tree = tree.sample
     if isinstance(tree, np.ndarray | jax.Array):
@@ -87,7 +87,7 @@ def start_copy(value: Any) -> None:
 
 
 def to_host(tree: Any) -> Any:
-    """Every device array as numpy; tracers and the rest stay."""
+    """Return every device array as numpy; tracers and the rest stay."""
     leaves, structure = jax.tree.flatten(tree)
     on_device = [
         isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)

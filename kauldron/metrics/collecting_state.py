@@ -68,7 +68,7 @@ class CollectingState(State[MetricT]):
         )
 
     def compute(self) -> Any:
-        """The concatenated arrays as a namespace."""
+        """Return the concatenated arrays as a namespace."""
         return types.SimpleNamespace(
             **{
                 name: np.concatenate(pieces)

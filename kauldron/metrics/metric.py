@@ -95,11 +95,11 @@ class Metric(ExplainedArguments, abc.ABC):
 
     @abc.abstractmethod
     def get_state(self, **kwargs: Any) -> State:
-        """The state of one batch; traceable."""
+        """Return the state of one batch; traceable."""
 
     @_set_parent
     def empty(self) -> State:
-        """The state of no data."""
+        """Return the state of no data."""
         if not hasattr(type(self), "State"):
             raise NotImplementedError(
                 f"{type(self).__qualname__} has no nested `State` class. Define one, or"
@@ -108,7 +108,7 @@ class Metric(ExplainedArguments, abc.ABC):
         return self.State.empty()
 
     def get_state_from_context(self, context: Any) -> State:
-        """The state of the values that the metric's keys find in a context.
+        """Return the state of the values that the metric's keys find in a context.
 
         If the batch is padded and the metric takes a `mask` that is not set, it gets
         the mask of the batch.
@@ -159,7 +159,7 @@ class Metric(ExplainedArguments, abc.ABC):
         return "mask" in inspect.signature(self.get_state).parameters
 
     def _mask_of_batch(self, context: Any, inputs: dict[str, Any]) -> Any:
-        """The mask to pass on, if there is one and the user gave none."""
+        """Return the mask to pass on, if there is one and the user gave none."""
         if inputs.get("mask") is not None or not self.takes_mask:
             return None
         return batch_mask_of(context) if reads_batch(self) else None
@@ -168,7 +168,7 @@ class Metric(ExplainedArguments, abc.ABC):
         return {**inputs, "mask": mask}
 
     def resolve_inputs(self, context: Any) -> dict[str, Any]:
-        """The arguments of `get_state`, taken from a context by the metric's keys."""
+        """Return the arguments of `get_state` that the keys find in a context."""
         function = self._inputs_function()
         inputs = kontext.resolve_from_keyed_obj(context, self, func=function)
         required = _required_arguments(function)
@@ -178,11 +178,11 @@ class Metric(ExplainedArguments, abc.ABC):
         return inputs
 
     def _inputs_function(self) -> Callable[..., Any]:
-        """Whose arguments the keys must fit."""
+        """Return the function whose arguments the keys must fit."""
         return self.get_state
 
     def merge_leaf_states(self, states: Sequence[State]) -> State:
-        """One state for the states of a tree's leaves; used by `TreeReduce`."""
+        """Return one state for the states of a tree's leaves; used by `TreeReduce`."""
         return functools.reduce(lambda a, b: a.merge(b), states, self.empty())
 
     def __call__(self, *, context: Any = None, **kwargs: Any) -> Any:
@@ -207,7 +207,7 @@ class Metric(ExplainedArguments, abc.ABC):
         return state.compute()
 
     def __metric_names__(self) -> list[str] | None:
-        """Names of the parts of the value; `None` if it is a scalar."""
+        """Return the names of the parts of the value; `None` if it is a scalar."""
         return None
 
 
@@ -257,7 +257,7 @@ _MASK_ADVICE = (
 
 
 def reads_batch(metric: Metric) -> bool:
-    """Whether a key leads to values of the records, rather than to parameters."""
+    """Return whether a key leads to values of the records, not to parameters."""
     keys = [str(key) for key in kontext.get_keypaths(metric).values() if key]
     return any(key.split(".")[0].split("[")[0] in _OF_BATCH for key in keys)
 
@@ -272,7 +272,7 @@ def _required_arguments(function: Callable[..., Any]) -> set[str]:
 
 
 def none_message(metric: Metric, names: list[str]) -> str:
-    """Text of the error about keys that found `None`."""
+    """Return the text of the error about keys that found `None`."""
     paths = kontext.get_keypaths(metric)
     found = ", ".join(f"{name}={str(paths.get(name))!r}" for name in names)
     return (
@@ -320,7 +320,7 @@ _MAX_PATHS = 4
 
 
 def input_hints(keys: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
-    """Lines to put below the message of a failed type check.
+    """Return lines to put below the message of a failed type check.
 
     Args:
       keys: Of the metric: names of the inputs, and where they come from.
@@ -344,7 +344,7 @@ def _tree_hints(keys: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[
 
 
 def _label_hints(keys: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Class numbers without the axis of size 1 that stands for that of the classes."""
+    """Find class numbers that lack the axis of size 1 in place of the classes."""
     logits, labels = inputs.get("logits"), inputs.get("labels")
     if getattr(labels, "shape", None) == getattr(logits, "shape", (None,))[:-1]:
         yield (
@@ -380,7 +380,7 @@ def freeze_options(metric: Any) -> None:
 
 
 def freeze(value: Any) -> Any:
-    """Hashable form: list to tuple, dict to `ImmutableDict`, array to nested tuple."""
+    """Make hashable: list to tuple, dict to `ImmutableDict`, array to nested tuple."""
     if isinstance(value, jax.core.Tracer):
         return value
     if isinstance(value, np.ndarray | jax.Array):

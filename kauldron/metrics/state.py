@@ -72,27 +72,27 @@ class State(abc.ABC, Generic[MetricT]):
     @classmethod
     @abc.abstractmethod
     def empty(cls) -> Self:
-        """The state of no data: merging with it changes nothing."""
+        """Return the state of no data: merging with it changes nothing."""
 
     @abc.abstractmethod
     def merge(self, other: Self) -> Self:
-        """The state of the data of both.
+        """Return the state of the data of both.
 
         Raises:
           ValueError: If the two belong to different metrics.
         """
 
     def finalize(self) -> Self:
-        """The same state on the host, as numpy arrays; it can still be merged."""
+        """Return the state on the host, as numpy arrays; it can still be merged."""
         return self
 
     @abc.abstractmethod
     def compute(self) -> Any:
-        """The value. Finalizes the state first."""
+        """Return the value. Finalizes the state first."""
 
     @staticmethod
     def isinstance(value: Any) -> bool:
-        """Whether `value` is a state; for `jax.tree.map(..., is_leaf=...)`."""
+        """Return whether `value` is a state; for `jax.tree.map(..., is_leaf=...)`."""
         return isinstance(value, State)
 
 
@@ -146,7 +146,7 @@ _ON_THE_HOST = (
 
 
 def common_parent(state: State, other: Any) -> Any:
-    """The metric of the merged state.
+    """Return the metric of the merged state.
 
     Raises:
       TypeError: If `other` is not a state.
@@ -169,7 +169,7 @@ def common_parent(state: State, other: Any) -> Any:
 
 
 def has_no_data(state: State) -> bool:
-    """Whether some value of the state is still missing."""
+    """Return whether some value of the state is still missing."""
     return any(
         value is EMPTY for name, value in vars(state).items() if name != "parent"
     )
@@ -209,7 +209,7 @@ class EmptyState(State[MetricT]):
 
 
 def is_same_metric(left: Any, right: Any) -> bool:
-    """Whether states of the two may be merged: same class, equal options.
+    """Return whether states of the two may be merged: same class, equal options.
 
     Keys say where inputs come from, not what is computed, and are not compared.
     """
@@ -241,7 +241,7 @@ def _is_same_option(left: Any, right: Any) -> bool:
 
 
 def is_equal(left: Any, right: Any) -> bool:
-    """`left == right` as one bool, for arrays too; tracers equal only themselves."""
+    """Compare as one bool, arrays too; tracers equal only themselves."""
     if left is right:
         return True
     if isinstance(left, jax.core.Tracer) or isinstance(right, jax.core.Tracer):
@@ -303,7 +303,7 @@ def merge_states(left: Any, right: Any) -> Any:
 
 
 def merges_on_device(left: State, right: State) -> bool:
-    """Whether such states merge inside `jit`, to something of the same shapes.
+    """Return whether such states merge inside `jit`, to something of the same shapes.
 
     What grows by merging would be compiled again for each batch. Dtypes may change once:
     adding truth values gives a number.
@@ -333,7 +333,7 @@ _kinds_on_device: dict[Any, bool] = {}
 
 
 def _kind_merges_on_device(left: State, right: State) -> bool:
-    """`merges_on_device`, found out once per kind of state."""
+    """Remember `merges_on_device` for each kind of state."""
     if has_no_data(left) or has_no_data(right):
         return False  # nothing to add up, and nothing to learn about the kind
     kind = (type(left), type(right), left.parent)

@@ -120,7 +120,7 @@ Moments = tuple[Any, Any, Any]
 
 @jax.jit
 def _moments(values: Any, mask: Any) -> Moments:
-    """Count, mean and squares of one batch, as (rounded, rest) pairs."""
+    """Return count, mean and squares of one batch, as (rounded, rest) pairs."""
     values = as_real(values)
     weights = jnp.ones((1,) * values.ndim, values.dtype)
     if mask is not None:
@@ -143,7 +143,7 @@ def _moments(values: Any, mask: Any) -> Moments:
 
 @jax.jit
 def _merge_moments(left: Moments, right: Moments) -> Moments:
-    """Count, mean and squares of both, as (rounded, rest) pairs."""
+    """Merge count, mean and squares, which are (rounded, rest) pairs."""
     (count_a, mean_a, squares_a), (count_b, mean_b, squares_b) = left, right
     count = _add(count_a, count_b)
     share = count_b[0] / jnp.where(count[0] == 0, 1, count[0])
@@ -215,7 +215,7 @@ class Norm(Metric):
 
     @functools.partial(jax.jit, static_argnums=0)
     def _whole_norm(self, tensor: Any, mask: Any) -> Any:
-        """Norm of everything that is not masked out."""
+        """Return the norm of everything that is not masked out."""
         norms = self._norms(tensor)
         if mask is not None:
             mask = align_mask(_as_array_mask(mask, norms), norms.shape)
@@ -224,7 +224,7 @@ class Norm(Metric):
 
     @functools.partial(jax.jit, static_argnums=0)
     def _norms(self, tensor: Any) -> Any:
-        """Norms with the reduced axes kept."""
+        """Return norms with the reduced axes kept."""
         tensor = as_real(tensor)
         if self.axis is None or (tensor.ndim == 0 and isinstance(self.axis, int)):
             norm = jnp.linalg.norm(tensor.ravel(), ord=self.ord)
@@ -257,14 +257,14 @@ class Norm(Metric):
 
 
 def _as_array_mask(mask: Any, norms: Any) -> Any:
-    """A single weight fits a single norm."""
+    """Make a single weight fit a single norm."""
     if mask is not None and mask.ndim == 0 and norms.size == 1:
         return mask.reshape(norms.shape)
     return mask
 
 
 def _exponent(order: Any) -> float:
-    """`p` of the norms that can be put together."""
+    """Return the `p` of a norm that can be put together from parts."""
     exponent = 2.0 if order is None or order == "fro" else order
     is_number = isinstance(exponent, int | float)
     if (

@@ -58,7 +58,7 @@ class TreeState(State[MetricT]):
         return self.replace(tree=_map(lambda state: state.finalize(), self.tree))
 
     def compute(self) -> Any:
-        """The tree of values."""
+        """Return the tree of values."""
         return {} if self.tree is EMPTY else _map(lambda s: s.compute(), self.tree)
 
 
@@ -102,7 +102,7 @@ class _TreeMetric(Metric):
         return self.metric.takes_mask
 
     def _with_mask(self, inputs: dict[str, Any], mask: Any) -> dict[str, Any]:
-        """Every leaf has the batch as its first axis."""
+        """Give every leaf the mask: its first axis is the batch."""
         some_tree = next(iter(inputs.values()))
         return {**inputs, "mask": jax.tree.map(lambda _: mask, some_tree)}
 
@@ -119,7 +119,7 @@ class _TreeMetric(Metric):
         return selected
 
     def _leaf_states(self, trees: dict[str, Any]) -> tuple[list[State], Any]:
-        """State of each leaf, and the structure of the tree."""
+        """Return the state of each leaf, and the structure of the tree."""
         trees = {name: tree for name, tree in trees.items() if tree is not None}
         structures = [(name, jax.tree.structure(tree)) for name, tree in trees.items()]
         for (first, structure), (name, other) in itertools.pairwise(structures):

@@ -55,7 +55,7 @@ def _with_mode(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain_rngs(rngs: Any) -> Any:
-    """Flax wants plain JAX keys: a single one, or a dict of them."""
+    """Return plain JAX keys, as flax wants them: a single one, or a dict."""
     from kauldron.random.prng_key import unwrap
 
     if isinstance(rngs, dict):

@@ -175,7 +175,7 @@ class Sequential(nn.Module):
         prefix: Sequence[Callable[..., Any]] = (),
         suffix: Sequence[Callable[..., Any]] = (),
     ) -> Self:
-        """A layer several times.
+        """Return a layer several times.
 
         Args:
           layer: The layer to repeat.

@@ -62,7 +62,7 @@ _mode = jax.make_user_context(default_value=None)
 
 
 def train_property() -> Any:
-    """Property of a flax module telling whether it is called in training.
+    """Make a property of a flax module that tells whether it is called in training.
 
     The value is what the outermost `init` or `apply` got as `is_training_property=`, or
     what `set_train_property` says. It holds for all sub-modules.
@@ -147,7 +147,7 @@ _SIDE_TABLE = "_kauldron_interms"
 
 
 def interms_property() -> Any:
-    """Property of a flax module to store intermediate values and read them back.
+    """Make a property of a flax module to store and read intermediate values.
 
     `self.interms["hidden"] = x` is `self.sow("intermediates", "hidden", x)`;
     `self.interms["hidden"]` is the last value stored so; and
@@ -207,7 +207,7 @@ class Interms:
     __iter__ = None
 
     def get_by_path(self, path: str) -> Any:
-        """The value at a path, in the syntax of `kontext`.
+        """Return the value at a path, in the syntax of `kontext`.
 
         Args:
           path: Without leading dot, from the root module: `encoder.proj.__call__[0]`.
@@ -248,7 +248,7 @@ class Interms:
         return here[: len(here) - (num_dots - 1)]
 
     def _tree(self) -> Mapping[str, Any]:
-        """All that was stored below the root scope, as nested mappings."""
+        """Return all that was stored below the root scope, as nested mappings."""
         root = self._scope.root
         if self._is_captured:
             return root.variables().get(_COLLECTION, {})
@@ -262,7 +262,7 @@ class Interms:
         return {k: v for k, v in node.items() if not isinstance(v, Mapping)}
 
     def _root_path(self) -> tuple[str, ...]:
-        """Where the root scope is: inside a lifted transform not at the root module."""
+        """Return the path of the root scope, which lifted transforms move."""
         return self._scope.root.path
 
     def _path_in_root(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ _REGEX_SIGNS = frozenset(r"()[]?+*^$|\\")
 
 
 def select(pattern: str | Sequence[str]) -> PathMask:
-    r"""Mask that is True for parameters whose path matches.
+    r"""Make a mask that is True for parameters whose path matches.
 
     The path of a parameter is its keys, joined by dots: `encoder.layers.0.kernel`. A
     pattern matches whole segments, anywhere in the path; so a pattern that names a
@@ -47,7 +47,7 @@ def select(pattern: str | Sequence[str]) -> PathMask:
 
 
 def exclude(pattern: str | Sequence[str]) -> PathMask:
-    """Mask that is False for parameters whose path matches: `select` negated.
+    """Make a mask that is False for parameters whose path matches.
 
     Args:
       pattern: As for `select`.
@@ -99,7 +99,7 @@ def _as_patterns(pattern: str | Sequence[str]) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """One expression for all patterns, at segment boundaries on both sides."""
+    """Return one expression for all patterns, at segment boundaries on both sides."""
     alternatives = []
     for pattern in patterns:
         if _REGEX_SIGNS.isdisjoint(pattern):
@@ -120,7 +120,7 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _glob_expression(pattern: str) -> str:
-    """The regular expression of a glob; what matches a module selects all in it."""
+    """Return the regular expression of a glob; a module stands for all in it."""
     groups: list[list[str]] = [[]]
     for segment in pattern.split("."):
         if segment == "**":
@@ -134,7 +134,7 @@ def _glob_expression(pattern: str) -> str:
 def _map_with_path(
     function: Callable[[str], bool], node: Any, path: tuple[str, ...]
 ) -> Any:
-    """The tree with each leaf replaced by `function(its path)`."""
+    """Return the tree with each leaf replaced by `function(its path)`."""
     if type(node) is dict:  # jax cannot flatten one with keys of several types
         return {
             key: _map_with_path(function, child, (*path, str(key)))
@@ -186,7 +186,7 @@ def record(kind: str, value: Any) -> None:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[tuple[str, Any]]]:
-    """The kinds and values that are recorded inside, in a list that grows."""
+    """Give a list that grows by the kinds and values recorded in the block."""
     records: list[tuple[str, Any]] = []
     token = _RECORDS.set(records)
     try:

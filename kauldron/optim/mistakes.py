@@ -74,7 +74,7 @@ def find_mistakes(
 
 
 def _misspelt_patterns(masks: Any, params: Any) -> Iterator[Mistake]:
-    """A `select` that selects nothing, and patterns that nearly match a name."""
+    """Find a `select` that selects nothing, and patterns that nearly match a name."""
     names = {name for path in _paths(params) for name in path.split(".")}
     for mask in masks:
         unmatched = [
@@ -117,7 +117,7 @@ def _paths(params: Any) -> list[str]:
 def _trace_update(
     optimizer: optax.GradientTransformation, opt_state: Any, params: Any
 ) -> tuple[Any, bool]:
-    """The program from gradients (its first arguments) to updates, and whether each
+    """Trace an update: the program from gradients to updates, and whether each
     `ema_params` got those very updates."""
     is_average_of_updates = True
 
@@ -172,7 +172,7 @@ _HANDING_ON = {"convert_element_type", "copy", "select_n", "max", "min", "clamp"
 
 
 def _handed_on(program: Any, is_gradient: list[bool]) -> list[bool]:
-    """Which results of a program are (clipped) gradients, given which arguments are."""
+    """Tell which results of a program are (clipped) gradients, if arguments are."""
     gradients = {var for var, is_one in zip(program.invars, is_gradient) if is_one}
 
     def are_gradients(variables: Any) -> list[bool]:
@@ -207,7 +207,7 @@ def _is_float(leaf: Any) -> bool:
 
 
 def _has_masked(state: Any) -> bool:
-    """Whether there is an `optax.masked`, other than for a label of `multi_transform`."""
+    """Return whether there is an `optax.masked` that `multi_transform` did not make."""
     if isinstance(state, optax.PartitionState):
         inner_states: Any = state.inner_states.values()
         return any(_has_masked(inner.inner_state) for inner in inner_states)
@@ -215,7 +215,7 @@ def _has_masked(state: Any) -> bool:
 
 
 def _is_followed(state: Any) -> bool:
-    """Whether another part of a chain comes after an `ema_params`."""
+    """Return whether another part of a chain comes after an `ema_params`."""
     parts = _parts(state)
     # The states of `optax.chain` and of `optax.named_chain`.
     if type(state) in (tuple, collections.OrderedDict):

@@ -46,7 +46,7 @@ def update(
 
 
 def with_zeros(grads: Any, params: Any) -> Any:
-    """The gradients, with zeros for integer parameters, where JAX has none to give."""
+    """Return the gradients with zeros for integer parameters, where JAX has none."""
     return jax.tree.map(
         lambda g, p: jnp.zeros(p.shape) if g.dtype == jax.dtypes.float0 else g,
         *(grads, params),
@@ -79,7 +79,7 @@ _STATES = (
 
 
 def schedule_counts(opt_state: Any) -> list[jax.Array]:
-    """The counts at which the next update evaluates its schedules.
+    """Return the counts at which the next update evaluates its schedules.
 
     Usually that is the number of the step. It is not where an optimizer does not update
     at each step: under `optax.MultiSteps`, or `optax.apply_if_finite`.

@@ -29,7 +29,7 @@ class PartialUpdates(optax.GradientTransformationExtraArgs):
         return self
 
     def mask_of(self, params: Any) -> Any:
-        """A bool for each of the parameters: whether it is trained."""
+        """Return a bool for each of the parameters: whether it is trained."""
         tree = self.mask(params) if callable(self.mask) else self.mask
         return jax.tree.broadcast(jax.tree.map(_as_bool, tree), params)
 
@@ -95,7 +95,7 @@ partial_update = partial_updates
 
 
 def _fill_in(selected: Any, params: Any) -> Any:
-    """All parameters: those that a line search tries, and the frozen ones."""
+    """Return all parameters: those that a line search tries, and the frozen ones."""
     return jax.tree.map(
         lambda new, old: old if isinstance(new, optax.MaskedNode) else new,
         *(selected, params),
@@ -104,7 +104,7 @@ def _fill_in(selected: Any, params: Any) -> Any:
 
 
 def _set_to_zero() -> optax.GradientTransformation:
-    """`optax.set_to_zero`, also for the gradients of integer parameters."""
+    """Make an `optax.set_to_zero` that takes integer parameters too."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         if params is None:
@@ -148,7 +148,7 @@ def _nothing_selected_message(mask: Any, params: Any) -> str:
 def named_chain(
     **transforms: optax.GradientTransformation,
 ) -> optax.GradientTransformationExtraArgs:
-    """`optax.chain` whose parts have names, in configs, contexts and checkpoints.
+    """Chain transformations that have names in configs, contexts and checkpoints.
 
     Args:
       **transforms: Applied in this order.
@@ -178,7 +178,7 @@ def named_chain(
 def _warn_of_mutual_freezing(
     partial: Mapping[str, PartialUpdates], params: Any
 ) -> None:
-    """`partial_updates` of other parameters undo what the parts before them did."""
+    """Warn of `partial_updates` that freeze what a part before them trained."""
     masks = [
         jax.tree_util.tree_leaves_with_path(t.mask_of(params)) for t in partial.values()
     ]

@@ -31,7 +31,7 @@ class UseEmaParams(InitTransform):
     partial_ok: bool = False
 
     def transform(self, state: Any) -> Any:
-        """The state with the averaged parameters, in the parameters' own dtypes."""
+        """Return the state with averaged parameters, in the parameters' dtypes."""
         found = self._find_average(state.opt_state)
         average = dict(jax.tree_util.tree_leaves_with_path(found))
         leaves, structure = jax.tree_util.tree_flatten_with_path(state.params)
@@ -75,7 +75,7 @@ class UseEmaParams(InitTransform):
 
 
 def _ema_states(opt_state: Any) -> dict[str, EmaParamsState]:
-    """The states of `ema_params` by their paths."""
+    """Return the states of `ema_params` by their paths."""
     leaves = jax.tree_util.tree_leaves_with_path(
         opt_state, is_leaf=lambda x: isinstance(x, EmaParamsState)
     )

@@ -53,7 +53,7 @@ def device_put(arrays: Any, sharding: ShardingTree = None) -> Any:
 def local_to_global_shape(
     shape: tuple[int, ...], *, sharding: Sharding
 ) -> tuple[int, ...]:
-    """Shape of the whole array, of which each process holds `shape`.
+    """Return the shape of the whole array, of which each process holds `shape`.
 
     Args:
       shape: Shape of this process's part.

@@ -83,7 +83,7 @@ class ShardingStrategy(metaclass=_AcceptsOlderNames):
         )
 
     def set_global_mesh(self) -> contextlib.AbstractContextManager[Any]:
-        """Entered around initialisation, train and eval steps; does nothing.
+        """Return the context of initialisation, train and eval steps: an empty one.
 
         Override it for models that expect an ambient mesh (`jax.set_mesh`).
         """
@@ -130,7 +130,7 @@ class FSDPSharding:
     axis: str = device_mesh.AXIS
 
     def __call__(self, arrays: Any) -> Any:
-        """The sharding of each array (or tracer, or `ShapeDtypeStruct`) in a tree."""
+        """Return the sharding of each array, tracer or `ShapeDtypeStruct` of a tree."""
         mesh = self.mesh or device_mesh.DEVICES_MESH
         paths_and_arrays, structure = jax.tree_util.tree_flatten_with_path(arrays)
         shardings, too_odd = [], []
@@ -144,7 +144,7 @@ class FSDPSharding:
         return jax.tree.unflatten(structure, shardings)
 
     def _spec(self, array: Any, *, num_devices: int) -> PartitionSpec | None:
-        """The dimensions to shard; None if a large array has no dimension for it."""
+        """Return the dimensions to shard; None if a large array has none for it."""
         if nbytes(array) <= self.min_size_to_shard_mb * 2**20:
             return PartitionSpec()
         shape = np.shape(array)

@@ -74,7 +74,7 @@ def _flatten(
 
 
 def _children(node: Any, path: KeyPath, what: str) -> list[tuple[Any, Any]]:
-    """The key and value of each direct child of a container."""
+    """Return the key and value of each direct child of a container."""
     found = jax.tree_util.tree_leaves_with_path(node, is_leaf=lambda x: x is not node)
     if found and not found[0][0]:
         raise ValueError(
@@ -161,7 +161,7 @@ def with_sharding_constraint(x: _Tree, shardings: ShardingTree) -> _Tree:
 
 
 def eval_shape_with_sharding(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`jax.eval_shape` whose structs know their sharding.
+    """Evaluate shapes like `jax.eval_shape`, with their shardings.
 
     Compiles `fn` only if there are several devices and some result was not given a
     sharding by a constraint inside `fn`.
@@ -190,7 +190,7 @@ def eval_shape_with_sharding(fn: Callable[..., Any], *args: Any, **kwargs: Any) 
 
 
 def _constraints_of_results(jaxpr: Jaxpr) -> list[Sharding | None]:
-    """The sharding that a constraint gave to each result, where one did."""
+    """Return the sharding that a constraint gave to each result, where one did."""
     made_by = {}
     for equation in jaxpr.eqns:
         for position, variable in enumerate(equation.outvars):
@@ -218,7 +218,7 @@ def _constraint_of(variable: Any, made_by: dict[Any, Any]) -> Sharding | None:
 def replace_shape_dtype_struct(
     struct: jax.ShapeDtypeStruct, **changes: Any
 ) -> jax.ShapeDtypeStruct:
-    """A copy with another `shape`, `dtype`, `sharding` or `weak_type`."""
+    """Return a copy with another `shape`, `dtype`, `sharding` or `weak_type`."""
     kwargs = {
         "shape": struct.shape,
         "dtype": struct.dtype,
@@ -229,7 +229,7 @@ def replace_shape_dtype_struct(
 
 
 def nbytes(array: Any) -> int:
-    """Size in bytes of an array, a tracer or a `ShapeDtypeStruct`."""
+    """Return the size in bytes of an array, a tracer or a `ShapeDtypeStruct`."""
     shape = np.shape(array)
     dtype = array.dtype if hasattr(array, "dtype") else np.asarray(array).dtype
     return math.prod(shape) * dtype.itemsize

@@ -12,7 +12,7 @@ import numpy as np
 def apply_colormap(
     values: np.ndarray, name: str, vrange: tuple[float, float] | None = None
 ) -> np.ndarray:
-    """Colour numbers.
+    """Turn numbers into colours.
 
     Args:
       values: Array of any shape.
@@ -35,7 +35,7 @@ def apply_colormap(
 
 
 def _position(values: np.ndarray, vrange: tuple[float, float] | None) -> np.ndarray:
-    """Values mapped so that the range becomes [0, 1]."""
+    """Map values so that the range becomes [0, 1]."""
     finite = values[np.isfinite(values)]
     if vrange is None:
         vrange = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
@@ -84,7 +84,7 @@ _CONES_TO_LAB = np.array(
 
 
 def rgb_to_oklab(rgb: np.ndarray) -> np.ndarray:
-    """Colours `... 3` in [0, 1] to lightness, a and b.
+    """Convert colours `... 3` in [0, 1] to lightness, a and b.
 
     Example:
       >>> rgb_to_oklab(np.ones(3)).round(3).tolist()
@@ -95,7 +95,7 @@ def rgb_to_oklab(rgb: np.ndarray) -> np.ndarray:
 
 
 def oklab_to_rgb(lab: np.ndarray) -> np.ndarray:
-    """Lightness, a and b (`... 3`) to colours, clipped to [0, 1].
+    """Convert lightness, a and b (`... 3`) to colours, clipped to [0, 1].
 
     Example:
       >>> oklab_to_rgb(rgb_to_oklab(np.array([0.2, 0.5, 0.9]))).round(3).tolist()
@@ -112,7 +112,7 @@ def oklab_to_rgb(lab: np.ndarray) -> np.ndarray:
 def uniform_hues(
     num_colors: int, *, lightness: float = 0.8, chroma: float = 0.3
 ) -> np.ndarray:
-    """Evenly spaced hues starting at 1.5π, as OKLab colours `num_colors 3`."""
+    """Return evenly spaced hues from 1.5π on, as OKLab colours `num_colors 3`."""
     hues = 1.5 * np.pi + 2 * np.pi * np.arange(num_colors) / max(num_colors, 1)
     return np.stack(
         [

@@ -221,7 +221,7 @@ class ShowBoxes(Metric):
 
 
 def box_colors(num_colors: int) -> np.ndarray:
-    """Evenly spaced, fully saturated hues, `num_colors 3`."""
+    """Return evenly spaced, fully saturated hues, `num_colors 3`."""
     hues = np.arange(num_colors) / num_colors
     return np.array([colorsys.hsv_to_rgb(hue, 1.0, 1.0) for hue in hues])
 
@@ -342,7 +342,7 @@ def _draw(metric: ShowSegmentations, segments: np.ndarray, images: Any) -> np.nd
 
 
 def _palette(metric: ShowSegmentations, num_segments: int) -> np.ndarray:
-    """OKLab colours of the segments."""
+    """Return the OKLab colours of the segments."""
     if metric.palette is None:
         return uniform_hues(num_segments)
     palette = np.asarray(metric.palette, np.float64)
@@ -364,7 +364,7 @@ def _mix(first: np.ndarray, second: Any, share: Any) -> np.ndarray:
 
 
 def _relative_entropy(probs: np.ndarray) -> np.ndarray:
-    """Entropy over its largest possible value, 0 to 1."""
+    """Return the entropy over its largest possible value, 0 to 1."""
     if probs.shape[-1] < 2:
         return np.zeros(probs.shape[:-1])
     safe = np.where(probs > 0, probs, 1.0)
@@ -377,7 +377,7 @@ def _lightness(images: Any) -> np.ndarray:
 
 
 def _edge_strength(ids: np.ndarray) -> np.ndarray:
-    """How close a pixel is to where the id changes, 0 to 1; `n h w`."""
+    """Return how close pixels are to a change of id, 0 to 1; `n h w`."""
     is_edge = np.zeros(ids.shape, bool)
     is_edge[:, 1:] |= ids[:, 1:] != ids[:, :-1]
     is_edge[:, :, 1:] |= ids[:, :, 1:] != ids[:, :, :-1]
@@ -444,7 +444,7 @@ def check_channels(images: Any, allowed: tuple[int, ...], *, name: str) -> None:
 
 
 def as_float(images: Any) -> jax.Array:
-    """uint8 images as floats in [0, 1]; floats stay as they are."""
+    """Return uint8 images as floats in [0, 1]; floats stay as they are."""
     images = jnp.asarray(images)
     if images.dtype == jnp.uint8:
         return images.astype(jnp.float32) / 255
@@ -463,6 +463,6 @@ def rescale(images: jax.Array, vrange: tuple[float, float] | None) -> jax.Array:
 
 
 def to_unit_range(images: np.ndarray) -> np.ndarray:
-    """Float32 images clipped to [0, 1]; what is not a number becomes 0."""
+    """Return float32 images clipped to [0, 1]; NaN becomes 0."""
     images = np.asarray(images, np.float32)
     return np.clip(np.nan_to_num(images, nan=0.0), 0.0, 1.0)
