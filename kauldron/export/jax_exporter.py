@@ -238,9 +238,7 @@ def _struct(spec: Any) -> jax.ShapeDtypeStruct | None:
 def model_inputs(model: Any, batch: Any) -> dict[str, Any]:
     """Return the shapes of the arguments of a model, by name.
 
-    Args:
-      model: Without keys, its one argument is called `batch`.
-      batch: The batch as `jax.ShapeDtypeStruct`s.
+    The one argument of a model without keys is called `batch`.
     """
     if not kontext.is_key_annotated(model):
         return {"batch": batch}
@@ -267,12 +265,7 @@ def structs(tree: Any) -> Any:
 def to_plain(tree: Any) -> Any:
     """Return the tree with every container of another type replaced by a dict.
 
-    Args:
-      tree: Any pytree; named tuples and registered dataclasses become dicts by the names
-        of their fields.
-
-    Returns:
-      The same leaves in dicts, lists and tuples.
+    Named tuples and registered dataclasses become dicts by the names of their fields.
 
     Example:
       >>> import collections

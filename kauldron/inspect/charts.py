@@ -101,9 +101,8 @@ def _keys_of(part: Any) -> list[tuple[str, str]]:
 def make_graph(name: str) -> Any:
     """Return an empty directed graph, drawn from left to right.
 
-    Returns:
-      A `graphviz.Digraph`; without graphviz, a `DotGraph`, which has the same `node`,
-      `edge`, `source` and `save`.
+    A `graphviz.Digraph`; without graphviz, a `DotGraph`, which has the same `node`,
+    `edge`, `source` and `save`.
     """
     try:
         import graphviz

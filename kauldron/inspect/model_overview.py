@@ -211,13 +211,7 @@ def record_calls(
 ) -> tuple[CallRecorder, Any]:
     """Return the calls of `model.init`, and the shapes of the parameters it makes.
 
-    Args:
-      model: The model.
-      rngs: Keys by stream name.
-      make_inputs: Gives `(args, kwargs)` of the model; it is only traced.
-
-    Returns:
-      The recorder, and the parameters as `jax.ShapeDtypeStruct`s.
+    `make_inputs` gives `(args, kwargs)` of the model and is only traced.
     """
     recorder = CallRecorder()
 

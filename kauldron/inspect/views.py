@@ -71,12 +71,7 @@ _MOST_ROWS = 60  # that are printed
 def make_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Any:
     """Return a table of rows.
 
-    Args:
-      columns: Names of the columns, in order.
-      rows: From column to value.
-
-    Returns:
-      A `pandas.DataFrame`; without pandas, a `Table` with the same content.
+    A `pandas.DataFrame`; without pandas, a `Table` with the same content.
     """
     try:
         import pandas

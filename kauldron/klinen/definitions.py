@@ -31,13 +31,7 @@ def map_structure(
 ) -> Any:
     """Replace what is inside (nested) containers; their types and orders stay.
 
-    Args:
-      fn: Takes what is not a container and its location.
-      value: A container, or anything else.
-      location: Where `value` is.
-
-    Returns:
-      New containers with what `fn` returned.
+    `fn` takes what is not a container and its location.
 
     Example:
       >>> map_structure(lambda leaf, where: (leaf, where), {"b": [1, 2], "a": 3})
@@ -315,15 +309,8 @@ def call_method(
 ) -> Any:
     """Call a method of a module that flax runs.
 
-    Args:
-      module: The module, inside flax.
-      method: A name; a method of this or another instance, or of its class; a function
-        that takes the module first; or `None` for `__call__`.
-      args: Positional arguments.
-      kwargs: Keyword arguments.
-
-    Returns:
-      What the method returns.
+    `method` is a name; a method of this or another instance, or of its class; a
+    function that takes the module first; or `None` for `__call__`.
     """
     if isinstance(getattr(method, "__self__", None), nn.Module):
         method = getattr(method, "__name__", None)

@@ -79,13 +79,8 @@ def make_examples(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Turn specs among the arguments into zeros, and float64 arrays into float32.
 
-    Args:
-      args: Positional arguments of the model: arrays, specs (anything that has a shape
-        and a dtype but no data), other values, and trees of these.
-      kwargs: Keyword arguments.
-
-    Returns:
-      The arguments to call the model with. Other values are passed on untouched.
+    A spec is anything that has a shape and a dtype but no data. Other values are passed
+    on untouched.
 
     Example:
       >>> make_examples((jax.ShapeDtypeStruct((2,), jnp.int32), "text"), {"n": 3})

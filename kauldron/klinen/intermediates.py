@@ -152,12 +152,8 @@ def intermediate_fields(cls: type) -> dict[str, IntermediateField]:
 def take_fields(cls: type, frame: FrameType | None) -> dict[str, IntermediateField]:
     """Replace a class's intermediate fields by ones that its `__init__` ignores.
 
-    Args:
-      cls: The class, before it becomes a dataclass.
-      frame: Where it is being defined: the names that its annotations may use.
-
-    Returns:
-      The descriptors to put in place once it is a dataclass.
+    The class is not a dataclass yet; the descriptors are put in place once it is.
+    `frame` is where it is being defined: the names that its annotations may use.
     """
     taken = {}
     for name, annotation in vars(cls).get("__annotations__", {}).items():

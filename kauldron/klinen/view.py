@@ -106,12 +106,7 @@ class Root:
     ) -> tuple[Any, dict[str, Any]]:
         """Run a function on the module, with its variables, as flax's `apply`.
 
-        Args:
-          fn: Takes the module, inside flax.
-          keep_intermediates: Whether values stored in `intermediates` are kept.
-
-        Returns:
-          What `fn` returns, and all variables as they are afterwards.
+        Return what `fn` returns, and all variables as they are afterwards.
         """
         rngs = self.rngs.values()
         denied = set() if keep_intermediates else {COLLECTION}
@@ -315,12 +310,7 @@ def _restore_view(
 def find_setup_attribute(view: View, name: str) -> tuple[Any, Location]:
     """Return the value of an attribute, with definitions in the place of modules.
 
-    Args:
-      view: The module.
-      name: The attribute.
-
-    Returns:
-      The value and its location.
+    Also return its location.
     """
     cls = type(view.definition)
     if cls.setup is nn.Module.setup:

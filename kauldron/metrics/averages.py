@@ -218,14 +218,7 @@ def _count(mask: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
 def add_sums(high_a: Any, low_a: Any, high_b: Any, low_b: Any) -> tuple[Any, Any]:
     """Add two sums.
 
-    Args:
-      high_a: Rounded value of the first sum, any shape.
-      low_a: What its rounding left out.
-      high_b: Rounded value of the second sum.
-      low_b: What its rounding left out.
-
-    Returns:
-      `high` and `low` of the result: numpy if all four are, else jax arrays.
+    Return `high` and `low` of the result: numpy if all four are, else jax arrays.
 
     Example:
       >>> one, zero = np.float32(1), np.float32(0)
@@ -292,15 +285,8 @@ def ratio(numerator: Any, denominator: Any) -> Any:
 def align_mask(mask: Any, shape: tuple[int, ...]) -> jax.Array:
     """Give a mask the rank of the values, aligned from the left.
 
-    Args:
-      mask: Weights whose leading dimension is that of the values.
-      shape: Shape of the values.
-
-    Returns:
-      The mask with size-1 dimensions appended, broadcastable to `shape`.
-
-    Raises:
-      ValueError: If it does not fit, with both shapes.
+    Size-1 dimensions are appended, so that it can be broadcast to `shape`. Raise
+    `ValueError` with both shapes if it does not fit.
     """
     mask = jnp.asarray(mask)
     aligned = mask.shape + (1,) * (len(shape) - mask.ndim)
@@ -326,8 +312,7 @@ def _align_or_scalar(mask: Any, shape: tuple[int, ...]) -> jax.Array:
 def broadcast_mask(mask: Any, shape: tuple[int, ...]) -> jax.Array:
     """Give a mask the shape of loss values: as numpy does, or aligned from the left.
 
-    Raises:
-      ValueError: If it does not fit, with both shapes.
+    Raise `ValueError` with both shapes if it does not fit.
     """
     mask = jnp.asarray(mask)
     for aligned in (mask.shape, mask.shape + (1,) * (len(shape) - mask.ndim)):

@@ -320,12 +320,7 @@ _MAX_PATHS = 4
 
 
 def input_hints(keys: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
-    """Return lines to put below the message of a failed type check.
-
-    Args:
-      keys: Of the metric: names of the inputs, and where they come from.
-      inputs: What was found there.
-    """
+    """Return lines to put below the message of a failed type check."""
     hints = [*_tree_hints(keys, inputs), *_label_hints(keys, inputs)]
     return "".join(f"\n{hint}" for hint in hints)
 

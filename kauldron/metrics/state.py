@@ -148,9 +148,8 @@ _ON_THE_HOST = (
 def common_parent(state: State, other: Any) -> Any:
     """Return the metric of the merged state.
 
-    Raises:
-      TypeError: If `other` is not a state.
-      ValueError: If the two states come from different metrics.
+    Raise `TypeError` if `other` is not a state, `ValueError` if it is one of another
+    metric.
     """
     if not isinstance(other, State):
         raise TypeError(

@@ -42,13 +42,8 @@ class ShardedLeaf(NamedTuple):
 def flatten_with_shardings(arrays: Any, shardings: ShardingTree) -> list[ShardedLeaf]:
     """Give each leaf of `arrays` its sharding, in the order of `jax.tree.leaves`.
 
-    Args:
-      arrays: Any tree. A `None` in it has no leaves, whatever its sharding.
-      shardings: A sharding tree for it. Mappings match by their keys, of whatever type
-        they are.
-
-    Returns:
-      The leaves.
+    A `None` in `arrays` has no leaves, whatever its sharding. Mappings match by their
+    keys, of whatever type they are.
     """
     leaves: list[ShardedLeaf] = []
     _flatten(arrays, shardings, (), leaves)

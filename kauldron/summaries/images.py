@@ -231,10 +231,8 @@ def draw_box(image: np.ndarray, box: np.ndarray, color: np.ndarray) -> None:
 
     Edges outside the image are not drawn; an empty or non-finite box is skipped.
 
-    Args:
-      image: Array `h w 3`, changed in place.
-      box: `y_min, x_min, y_max, x_max` relative to height and width.
-      color: Three numbers.
+    The box is `y_min, x_min, y_max, x_max` relative to height and width; the image
+    (`h w 3`) is changed in place.
     """
     height, width = image.shape[:2]
     y_min, x_min, y_max, x_max = box * (height, width, height, width)
@@ -408,14 +406,8 @@ def rearrange_images(
 ) -> Any:
     """Bring images to `n h w c` with an einops pattern.
 
-    Args:
-      images: Array of any rank.
-      pattern: Pattern; by default leading dimensions are flattened.
-      sizes: Sizes of named axes of the pattern.
-      name: The summary that asks, for the error.
-
-    Raises:
-      ValueError: If the pattern does not fit, or the result does not have four dimensions.
+    By default leading dimensions are flattened. Raise `ValueError`, which starts with
+    `name`, if the pattern does not fit or the result does not have four dimensions.
     """
     try:
         images = einops.rearrange(images, pattern or FLATTEN, **(sizes or {}))
