@@ -289,7 +289,13 @@ class View:
         return flatten_with_keys(self)
 
     def describe(self) -> str:
-        return describe(self)
+        """Return the definition, and a line about parameters, mode and random keys."""
+        mode = "train" if self.root.training else "eval"
+        keys = self.root.rngs.codes()
+        streams = ", ".join(keys) if isinstance(keys, dict) and keys else "none"
+        count = sum(map(_size, jax.tree.leaves(self.params)))
+        settings = f"{mode} mode, {count:,} parameters, rngs: {streams}"
+        return f"{self.definition!r}\n# bound: {settings}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         packed = pack(self.definition)
@@ -300,6 +306,10 @@ def _restore_view(
     root: Root, location: Location, path: Path, definition: PackedModule
 ) -> View:
     return View(root, location, path, unpack(definition))
+
+
+def _size(leaf: Any) -> int:
+    return int(np.prod(getattr(leaf, "shape", ()), dtype=np.int64))
 
 
 #
@@ -349,21 +359,3 @@ def _missing_message(view: View, name: str) -> str:
         f"({fields}) nor set in `setup()`. Modules that are made inside of a call have "
         "no attribute; their parameters are in `model.params['<name>']`."
     )
-
-
-#
-# Text
-#
-
-
-def describe(view: View) -> str:
-    """Return the definition, and a line about parameters, mode and random keys."""
-    mode = "train" if view.root.training else "eval"
-    keys = view.root.rngs.codes()
-    streams = ", ".join(keys) if isinstance(keys, dict) and keys else "none"
-    count = sum(map(_size, jax.tree.leaves(view.params)))
-    return f"{view.definition!r}\n# bound: {mode} mode, {count:,} parameters, rngs: {streams}"
-
-
-def _size(leaf: Any) -> int:
-    return int(np.prod(getattr(leaf, "shape", ()), dtype=np.int64))

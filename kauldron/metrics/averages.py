@@ -44,8 +44,8 @@ class _Mean(State[MetricT]):
                 f"Cannot merge {type(self).__qualname__} with"
                 f" {type(other).__qualname__}."
             )
-        total, count, total_rest, count_rest = self._sums()
-        others = other._sums()
+        total, count, total_rest, count_rest = self._parts()
+        others = other._parts()
         if np.shape(total) != np.shape(others[0]):
             raise ValueError(
                 "Cannot merge averages whose totals have different shapes:"
@@ -63,11 +63,11 @@ class _Mean(State[MetricT]):
     def _names(cls) -> list[str]:
         return [cls._SUM, "count", f"{cls._SUM}_rest", "count_rest"]
 
-    def _sums(self) -> list[Any]:
+    def _parts(self) -> list[Any]:
         return [getattr(self, name) for name in self._names()]
 
     def _total_and_count(self) -> tuple[Any, Any]:
-        total, count, total_rest, count_rest = self._sums()
+        total, count, total_rest, count_rest = self._parts()
         return total_of(total, total_rest), total_of(count, count_rest)
 
 
