@@ -1,4 +1,4 @@
-"""Shapes of an experiment: of any tree, of what keys can name, of what a device holds."""
+"""Shapes: of any tree, of what keys can name, of what each device holds."""
 
 from __future__ import annotations
 

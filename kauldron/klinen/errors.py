@@ -1,4 +1,4 @@
-"""Flax's errors in terms of klinen: what to do with a model that has parameters."""
+"""Flax's errors in terms of klinen: what to do with a bound model."""
 
 from __future__ import annotations
 

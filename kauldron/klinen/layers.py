@@ -1,4 +1,4 @@
-"""`convert`: flax classes and modules as klinen ones, and layers made with it."""
+"""`convert`, which makes klinen classes of flax classes, and layers made with it."""
 
 from __future__ import annotations
 

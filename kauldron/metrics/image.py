@@ -1,4 +1,4 @@
-"""How similar two images are."""
+"""How similar two images are: PSNR and SSIM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The description of something measured."""
+"""`Metric`: the base class of every metric, loss and summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first texts."""
+"""Texts: the first ones of what is evaluated."""
 
 from __future__ import annotations
 

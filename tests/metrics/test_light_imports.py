@@ -66,3 +66,27 @@ def test_older_module_paths_give_the_same_objects():
     assert metrics.base.Metric is metrics.Metric
     assert metrics.base_state.State is metrics.State
     assert losses.base.Loss is losses.Loss
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "metrics.average_state.AverageState",
+        "metrics.norm.Norm",
+        "metrics.roc_auc.RocAuc",
+        "metrics.skip_if_missing.SkipIfMissing",
+        "metrics.tree_metrics.TreeMap",
+        "losses.loss.Loss",
+        "losses.all_reduce_mean.AllReduceMean",
+        "summaries.boxes.ShowBoxes",
+        "nn.dropout.Dropout",
+        "nn.sequential.Sequential",
+        "nn.flat_autoencoder.FlatAutoencoder",
+        "optim.parameter_average.EmaParamsState",
+        "sharding.fsdp.FSDPSharding",
+    ],
+)
+def test_paths_of_classes_in_pickles_of_before(path):
+    module, name = f"kauldron.{path}".rsplit(".", 1)
+    public = importlib.import_module(module.rsplit(".", 1)[0])
+    assert getattr(importlib.import_module(module), name) is getattr(public, name)
