@@ -11,7 +11,7 @@ import pytest
 
 from kauldron import kd
 from kauldron.cli import COMMANDS
-from kauldron.cli.wrong_arguments import TRAINER_FIELDS
+from kauldron.cli.main import TRAINER_FIELDS
 from tests.terminal_output import read_all
 
 

@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 
 from kauldron import kd, konfig
-from kauldron.cli.job_processes import distributed_options
+from kauldron.cli.job import distributed_options
 
 
 @pytest.fixture
 def cfg(folder):
     """The toy config."""
-    from kauldron.cli.config_loading import load_config, source_from_arguments
+    from kauldron.cli.loading import load_config, source_from_arguments
 
     source, _ = source_from_arguments(["--cfg=toy.py"], "cfg")
     return load_config(source, import_nothing=True)

@@ -253,7 +253,7 @@ def test_statistics_of_batches(kauldron, folder):
     "path, words",
     [
         ("train_dss", ["'train_ds'"]),
-        ("model", ["cfg.model is no data set", "Sequential"]),
+        ("model", ["cfg.model is not a data set", "Sequential"]),
         ("evals.test.ds", ["no ds"]),
         ("workdir", ["cfg.workdir is not set"]),
     ],

@@ -1,14 +1,21 @@
-"""Makes a config small, for a quick try of everything in it."""
+"""`--patch.name=value`: make a config small, for a quick try of everything in it."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kauldron import konfig
-from kauldron.cli.config_changes import tracked_update
+from kauldron import konfig, path_grammar
+from kauldron.cli.terminal import UsageError
+from kauldron.errors import nearest
+from kauldron.konfig.config_sources import ConfigSource, take_overrides
+from kauldron.konfig.override_values import parse_value
+from kauldron.konfig.overriding import Override
+from kauldron.konfig.path_setting import find_targets
+from kauldron.konfig.pathing import has_wildcard
+from kauldron.konfig.set_events import recording
 
 BATCH_SIZE_DEVICES = "devices"
 
@@ -159,3 +166,141 @@ def _profiler() -> konfig.ConfigDict:
 
 def _refuse(name: str, value: Any, expected: str) -> None:
     raise ValueError(f"PatchConfig.{name} must be {expected}, got {value!r}.")
+
+
+#
+# Changes that are reported
+#
+
+
+def tracked_update(
+    cfg: konfig.ConfigDict,
+    path: str,
+    value: Any,
+    *,
+    keep: Iterable[str] = (),
+    label: str = "tracked_update()",
+) -> dict[str, Any]:
+    """Set the places that a path names, and return which ones were changed.
+
+    Args:
+      cfg: The config to change.
+      path: A path, wildcards allowed: `"evals.**.num_batches"`. With wildcards, places
+        that exist are set, and there may be none.
+      value: What to set; each place gets a copy.
+      keep: Paths, wildcards allowed, of places that stay as they are.
+      label: What the history of the fields says.
+
+    Returns:
+      From path to the new value, for each place that had another value before.
+
+    Example:
+      >>> cfg = konfig.ConfigDict({"a": {"n": 1}, "b": {"n": 5}})
+      >>> tracked_update(cfg, "**.n", 5)
+      {'a.n': 5}
+    """
+    patterns = [path_grammar.parse(pattern) for pattern in keep]
+    parts = path_grammar.parse(path)
+    try:
+        targets = find_targets(cfg, parts)
+    except KeyError:
+        if not has_wildcard(parts):
+            raise
+        return {}
+    changes = {}
+    for target in targets:
+        name = path_grammar.format_path(target)
+        is_kept = any(path_grammar.matches(target, pattern) for pattern in patterns)
+        if not is_kept and not _has_value(cfg, target, value):
+            with recording("cli", label):
+                konfig.set_by_path(cfg, target, copy.deepcopy(value))
+            changes[name] = value
+    return changes
+
+
+def _has_value(cfg: konfig.ConfigDict, target: tuple[Any, ...], value: Any) -> bool:
+    try:
+        return bool(konfig.get_by_path(cfg, target) == value)
+    except (KeyError, ValueError):  # a new field, or one that is not set
+        return False
+
+
+#
+# The flags
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PatchedSource(ConfigSource):
+    """A config that is made small after it was built.
+
+    Attributes:
+      patch: How. What the user overrides stays as the user wants it.
+      patch_flags: The flags as typed.
+      changes: What the patch changed, from path to value; filled in by `build`.
+    """
+
+    patch: PatchConfig
+    patch_flags: tuple[str, ...] = ()
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+
+    def build(self, *, import_nothing: bool = False) -> konfig.ConfigDict:
+        keep = [override.path for override in self.overrides]
+        cfg = super().build(import_nothing=import_nothing)
+        cfg, changes = self.patch(cfg, keep=keep)
+        self.changes.clear()
+        self.changes.update(changes)
+        return cfg
+
+    def as_flags(self) -> list[str]:
+        return [*super().as_flags(), *self.patch_flags]
+
+
+def take_patch(arguments: Sequence[str]) -> tuple[PatchConfig | None, list[str]]:
+    """Take `--patch` and `--patch.name=value` out of the arguments.
+
+    Args:
+      arguments: A command line.
+
+    Returns:
+      The patch, or `None` if there is no such flag; and the other arguments.
+
+    Raises:
+      UsageError: A name or a value is wrong.
+    """
+    try:
+        overrides, others = take_overrides(arguments, "patch")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    rest = [argument for argument in others if argument != "--patch"]
+    if not overrides and len(rest) == len(others):
+        return None, rest
+    values = {override.path: _value(override) for override in overrides}
+    try:
+        return PatchConfig(**values), rest
+    except ValueError as error:
+        raise UsageError(f"--patch: {error}") from error
+
+
+def _value(override: Override) -> Any:
+    fields = {field.name: field for field in dataclasses.fields(PatchConfig)}
+    if override.path not in fields:
+        close = nearest(override.path, fields)
+        hint = f" Did you mean --patch.{close[0]}?" if close else ""
+        raise UsageError(
+            f"{override.flag}: there is no such patch.{hint} There are: "
+            f"{', '.join(fields)}."
+        )
+    if not override.is_text:
+        return override.value
+    is_bool = isinstance(fields[override.path].default, bool)
+    return parse_value(override.value, bool if is_bool else object)
+
+
+def describe_patches() -> str:
+    """Return the flags with their defaults, for `--help`."""
+    lines = [
+        f"  --patch.{field.name}={field.default}".ljust(36) + field.metadata["help"]
+        for field in dataclasses.fields(PatchConfig)
+    ]
+    return "\n".join(lines)
