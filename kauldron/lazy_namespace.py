@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +48,40 @@ def lazy_namespace(
         return sorted(set(members) | {name for name in own if name.startswith("__")})
 
     return get_member, list_members
+
+
+def older_modules(places: Mapping[str, str]) -> None:
+    """Keep older module paths importable.
+
+    Each becomes a module that looks its names up in another one when they are asked for.
+    To be called where the package that holds the older paths is imported.
+
+    Args:
+      places: From the older path to the module that has the names now.
+
+    Example:
+      >>> older_modules({"kauldron.roots": "math"})
+      >>> from kauldron.roots import sqrt
+      >>> sqrt(4)
+      2.0
+    """
+    for older, newer in places.items():
+        sys.modules[older] = _OlderModule(older, newer)
+
+
+class _OlderModule(types.ModuleType):
+    def __init__(self, name: str, newer: str):
+        super().__init__(name, f"Older path of `{newer}`.")
+        self.__newer__ = newer
+
+    def __getattr__(self, name: str) -> Any:
+        # Whoever looks through `sys.modules` for a file must not import anything.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__newer__), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(importlib.import_module(self.__newer__))
 
 
 def _missing_message(namespace: str, name: str, members: Mapping[str, str]) -> str:

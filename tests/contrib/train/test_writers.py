@@ -16,7 +16,7 @@ from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kauldron import kd, kontext, writers
-from kauldron.contrib.train.gif_video_writer import VideoOptions
+from kauldron.contrib.train.file_writers import VideoOptions
 from kauldron.train import AuxiliariesOutput
 from tests.train.toy import make_ds, make_trainer
 

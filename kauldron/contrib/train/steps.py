@@ -1,16 +1,17 @@
-"""One optimizer per loss, as GANs need."""
+"""Other train steps: an optimizer for each loss, as GANs need, and none at all."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, NoReturn, Self
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from kauldron import kontext
-from kauldron.contrib.train.loss_optimizers import MultiGradientTransformation
 from kauldron.losses import compute_losses
 from kauldron.optim import step_update
 from kauldron.train.context import Context
@@ -18,6 +19,65 @@ from kauldron.train.forward import forward, warn_if_constant
 from kauldron.train.train_state import TrainState
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
+
+
+class MultiGradientTransformation(optax.GradientTransformationExtraArgs):
+    """What `multi_optimizer` gives.
+
+    Attributes:
+      loss_to_optimizer: The optimizers by the name of their loss.
+    """
+
+    loss_to_optimizer: Mapping[str, optax.GradientTransformation]
+
+
+def multi_optimizer(
+    **loss_to_optimizer: optax.GradientTransformation,
+) -> MultiGradientTransformation:
+    """An optimizer of its own for each loss, for example in a GAN.
+
+    To be used with `trainstep=kd.contrib.train.MultiTrainStep()`, which computes the
+    gradients of each loss.
+
+    Args:
+      **loss_to_optimizer: Optimizers by the name of a loss. Usually each is restricted
+        to some parameters by `kd.optim.partial_update`.
+
+    Returns:
+      A transformation whose state is a dict from the names to the optimizers' states.
+
+    Example:
+      >>> from kauldron import kd
+      >>> optimizer = multi_optimizer(
+      ...     discriminator=kd.optim.partial_update(
+      ...         optimizer=optax.adam(1e-4), mask=kd.optim.select("discriminator")
+      ...     ),
+      ...     generator=kd.optim.partial_update(
+      ...         optimizer=optax.adam(1e-4), mask=kd.optim.select("generator")
+      ...     ),
+      ... )
+      >>> list(optimizer.init({"discriminator": 1.0, "generator": 1.0}))
+      ['discriminator', 'generator']
+    """
+    if not loss_to_optimizer:
+        raise ValueError(
+            "multi_optimizer() needs at least one optimizer: "
+            "`multi_optimizer(loss_name=optax.adam(1e-3))`."
+        )
+
+    def init(params: Any) -> dict[str, optax.OptState]:
+        return {name: tx.init(params) for name, tx in loss_to_optimizer.items()}
+
+    transform = MultiGradientTransformation(init, _refuse_update)
+    transform.loss_to_optimizer = MappingProxyType(loss_to_optimizer)
+    return transform
+
+
+def _refuse_update(*args: Any, **kwargs: Any) -> NoReturn:
+    raise TypeError(
+        "The optimizer is a `multi_optimizer`, which needs the gradients of each loss: "
+        "use it with `cfg.trainstep = kd.contrib.train.MultiTrainStep()`."
+    )
 
 
 class MultiContext(Context):
@@ -178,3 +238,24 @@ def _reads_subgrads(loss: Any) -> bool:
 
 def _add_up(trees: Mapping[str, Any]) -> Any:
     return jax.tree.map(lambda *leaves: sum(leaves), *trees.values())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NoopTrainStep(TrainStep):
+    """Counts steps and computes nothing, to measure how fast the data comes.
+
+    The state has no parameters, and nothing is measured: losses, metrics and summaries
+    of the trainer are left out.
+    """
+
+    def init(self, elem_spec: Any, **kwargs: Any) -> TrainState:
+        del elem_spec, kwargs
+        return TrainState(
+            step=jnp.zeros((), jnp.int32), params={}, collections={}, opt_state={}
+        )
+
+    def _step(self, state: TrainState, batch: Any) -> tuple[TrainState, Context]:
+        context = Context.from_state_and_batch(state=state, batch=batch)
+        return state.replace(step=state.step + 1), context.replace(
+            loss_states={}, metric_states={}, summary_states={}
+        )

@@ -1,4 +1,4 @@
-"""Transforms written for NumPy, on TensorFlow tensors."""
+"""Arrays as transforms get them: TensorFlow tensors through NumPy, images with channels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.data.transforms.array_family import is_tf
+from kauldron.data.transforms.array_family import as_array, is_tf
 from kauldron.data.transforms.lazy_tensorflow import tf
 
 
@@ -38,3 +38,24 @@ def _through_numpy(function: Callable[[Any], Any], tensor: Any, transform: Any) 
     example = function(np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype))
     result = tf.numpy_function(function, [tensor], tf.as_dtype(example.dtype))
     return tf.ensure_shape(result, example.shape)
+
+
+def as_images(element: Any, transform: Any, *, num_batch_axes: int = 0) -> Any:
+    """The field as an array `(..., h, w, c)`.
+
+    Args:
+      element: The field, or a column of it.
+      transform: Who asks, for the message.
+      num_batch_axes: 1 for a column.
+
+    Raises:
+      ValueError: It has too few axes.
+    """
+    images = as_array(element)
+    shape = tuple(images.shape[num_batch_axes:])
+    if len(shape) < 3:
+        raise ValueError(
+            f"{type(transform).__name__} expects (..., h, w, c), got shape {shape}; add"
+            " a channel with kd.data.Rearrange(pattern='h w -> h w 1')."
+        )
+    return images

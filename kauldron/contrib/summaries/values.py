@@ -1,8 +1,9 @@
-"""Which classes are taken for which."""
+"""Values: which classes are confused, and the first numbers of an array in the log."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import flax.struct
@@ -12,8 +13,10 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
-from kauldron.metrics import AutoState, Metric, sum_field
+from kauldron.metrics import EMPTY, AutoState, Metric, sum_field
+from kauldron.metrics.collected import to_host
 from kauldron.metrics.masks import align_mask
+from kauldron.metrics.state import State as BaseState
 
 _NORMALIZE = (None, "true", "pred", "all")
 
@@ -114,3 +117,44 @@ def _as_table(matrix: np.ndarray, precision: int) -> str:
         columns = [name.rjust(len(corner)), *(cell.rjust(width) for cell in row)]
         lines.append(" | ".join(columns))
     return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class Print(Metric):
+    """Logs the first values of every array of a tree; nothing is written.
+
+    Attributes:
+      value: An array or a tree of arrays.
+      first_n: How many values of each array to log.
+    """
+
+    value: kontext.Key = kontext.REQUIRED
+    first_n: int = 5
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(BaseState["Print"]):
+        """The first values of each array of the first batch."""
+
+        tree: Any = EMPTY
+
+        @classmethod
+        def empty(cls) -> Print.State:
+            return cls()
+
+        def merge(self, other: Print.State) -> Print.State:
+            return other if self.tree is EMPTY else self
+
+        def finalize(self) -> Print.State:
+            return to_host(self)
+
+        def compute(self) -> dict[str, Any]:
+            values = {} if self.tree is EMPTY else self.tree
+            for path, leaf in kontext.flatten_with_path(values).items():
+                name = f"{self.parent.value}.{path}" if path else self.parent.value
+                logging.getLogger(__name__).info("%s: %s", name, leaf)
+            return {}
+
+    def get_state(self, value: Any) -> Print.State:
+        return self.State(
+            tree=jax.tree.map(lambda leaf: jnp.ravel(leaf)[: self.first_n], value)
+        )

@@ -9,10 +9,10 @@ from kauldron.contrib.data.predicates import (
 from kauldron.contrib.data.predicates import (
     ElementWiseRandomTransformWithPredicate as ElementWiseRandomTransformWithPredicate,
 )
-from kauldron.contrib.data.image_predicates import FlipUpsideDown as FlipUpsideDown
-from kauldron.contrib.data.image_predicates import PadImage as PadImage
-from kauldron.contrib.data.image_predicates import ValueRange as ValueRange
-from kauldron.contrib.data.image_predicates import Resize as Resize
-from kauldron.contrib.data.lazy_array_record import (
+from kauldron.contrib.data.predicates import FlipUpsideDown as FlipUpsideDown
+from kauldron.contrib.data.predicates import PadImage as PadImage
+from kauldron.contrib.data.predicates import ValueRange as ValueRange
+from kauldron.contrib.data.predicates import Resize as Resize
+from kauldron.contrib.data.sources import (
     LazyArrayRecordDataSource as LazyArrayRecordDataSource,
 )

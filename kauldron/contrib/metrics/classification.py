@@ -1,4 +1,4 @@
-"""Average precision of many yes-or-no decisions."""
+"""Classification: two classifiers at once, and many yes-or-no decisions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,43 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron import kontext
-from kauldron.ktyping import Array, Float, typechecked
-from kauldron.metrics import EMPTY, AutoState, Metric, concat_field
+from kauldron.ktyping import Array, Float, Int, typechecked
+from kauldron.metrics import EMPTY, AutoState, AverageState, Metric, concat_field
 from kauldron.metrics.masks import align_mask, as_real
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class JointAccuracy(Metric):
+    """Share of examples for which both predictions are right.
+
+    Attributes:
+      logits_a: Scores of the first classifier, `*b n`.
+      labels_a: Its right classes, `*b 1`.
+      logits_b: Scores of the second classifier, `*b m`.
+      labels_b: Its right classes, `*b 1`.
+      mask: Weights of the examples, `*b 1`.
+    """
+
+    logits_a: kontext.Key = kontext.REQUIRED
+    labels_a: kontext.Key = kontext.REQUIRED
+    logits_b: kontext.Key = kontext.REQUIRED
+    labels_b: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
+
+    State = AverageState
+
+    @typechecked
+    def get_state(
+        self,
+        logits_a: Float["*b n"],
+        labels_a: Int["*b 1"],
+        logits_b: Float["*b m"],
+        labels_b: Int["*b 1"],
+        mask: Array | None = None,
+    ) -> AverageState:
+        right_a = jnp.argmax(logits_a, axis=-1, keepdims=True) == labels_a
+        right_b = jnp.argmax(logits_b, axis=-1, keepdims=True) == labels_b
+        return AverageState.from_values(right_a & right_b, mask=mask)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
