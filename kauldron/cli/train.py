@@ -66,7 +66,7 @@ class Train(SubCommand):
 
 
 def _use_another_workdir(cfg: konfig.ConfigDict) -> None:
-    """A config that was made small to try it must not touch a real run."""
+    """Keep a config that was made small for a try away from real runs."""
     workdir = cfg.get("workdir")
     if workdir is None:
         cfg.workdir = tempfile.mkdtemp(prefix="kauldron-")

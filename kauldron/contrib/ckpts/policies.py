@@ -39,7 +39,7 @@ class ExpStep:
                 )
 
     def keeps(self, step: int) -> bool:
-        """Whether the checkpoint of a step is kept."""
+        """Return whether the checkpoint of a step is kept."""
         quotient, rest = divmod(step, self.interval)
         if rest:
             return False
@@ -50,7 +50,7 @@ class ExpStep:
     def should_preserve(
         self, checkpoints: Sequence[Any], *, context: Any = None
     ) -> list[bool]:
-        """Which checkpoints to keep."""
+        """Return which checkpoints to keep."""
         del context
         return [self.keeps(info.step) for info in checkpoints]
 
@@ -61,7 +61,7 @@ def keep_best_n(
     reverse: bool = False,
     keep_checkpoints_without_metrics: bool = True,
 ) -> BestByPath:
-    """A policy that keeps the `n` checkpoints with the best metric.
+    """Return a policy that keeps the `n` checkpoints with the best metric.
 
     Args:
       metric_path: Path of the metric, such as `"my_eval.accuracy"`.
@@ -88,7 +88,7 @@ def keep_exp_step_and_best_n(
     reverse: bool = False,
     keep_checkpoints_without_metrics: bool = True,
 ) -> AnyPreservationPolicy:
-    """A policy that keeps what `ExpStep` or `keep_best_n` keeps.
+    """Return a policy that keeps what `ExpStep` or `keep_best_n` keeps.
 
     Args:
       interval: As in `ExpStep`.

@@ -13,7 +13,7 @@ from kauldron.data.transforms.lazy_tensorflow import tf
 
 
 def takes_tensors(map_element: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Decorates a `map_element` of arrays: TensorFlow tensors go through NumPy.
+    """Decorate a `map_element` of arrays: TensorFlow tensors go through NumPy.
 
     In a `tf.data` pipeline their shape must be known.
     """
@@ -41,11 +41,11 @@ def _through_numpy(function: Callable[[Any], Any], tensor: Any, transform: Any) 
 
 
 def as_images(element: Any, transform: Any, *, num_batch_axes: int = 0) -> Any:
-    """The field as an array `(..., h, w, c)`.
+    """Return the field as an array `(..., h, w, c)`.
 
     Args:
       element: The field, or a column of it.
-      transform: Who asks, for the message.
+      transform: The transform that asks, for the message.
       num_batch_axes: 1 for a column.
 
     Raises:

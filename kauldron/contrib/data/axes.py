@@ -220,7 +220,9 @@ class ExtractInitialFixedLengthClip(ElementWiseTransform):
     @takes_tensors
     def map_element(self, element: Any) -> Any:
         if len(element) == 0:
-            raise ValueError("There is no frame to tell the size of the clip.")
+            raise ValueError(
+                "The video has no frame that would give the size of the clip."
+            )
         frames = as_array([*element[: self.num_frames]])
         missing = self.num_frames - len(frames)
         return np.pad(frames, [(0, missing)] + [(0, 0)] * (frames.ndim - 1))
@@ -228,7 +230,9 @@ class ExtractInitialFixedLengthClip(ElementWiseTransform):
     def map_element_batch(self, elements: Any) -> Any:
         frames = as_array(elements)
         if frames.shape[1] == 0:
-            raise ValueError("There is no frame to tell the size of the clip.")
+            raise ValueError(
+                "The video has no frame that would give the size of the clip."
+            )
         frames = frames[:, : self.num_frames]
         missing = self.num_frames - frames.shape[1]
         return np.pad(frames, [(0, 0), (0, missing)] + [(0, 0)] * (frames.ndim - 2))

@@ -16,6 +16,7 @@ from kauldron.data.transforms import (
 )
 from kauldron.data.transforms.array_family import array_module, as_array
 from kauldron.data.transforms.keyed_fields import missing_keys_message
+from kauldron.errors import ReadableKeyError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,20 +47,25 @@ class _Clip:
 
     def _video(self, features: Mapping[str, Any]) -> Any:
         if self.input_key not in features:
-            raise KeyError(missing_keys_message(self, [self.input_key], features))
+            raise ReadableKeyError(
+                missing_keys_message(self, [self.input_key], features)
+            )
         video = as_array(features[self.input_key])
         if not len(video):
             raise ValueError(f"{type(self).__name__}: the video has no frames.")
         return video
 
     def _span(self) -> int:
-        """Frames from the first to the last of a clip, both included."""
+        """Count the frames from the first to the last of a clip, both included."""
         return (self.num_frames - 1) * self.stride + 1
 
     def _cut(
         self, features: Mapping[str, Any], video: Any, starts: Any
     ) -> dict[str, Any]:
-        """The record with clips from some frames on; past the end the last repeats."""
+        """Return the record with the clips that start at some frames.
+
+        Past the end of the video its last frame is repeated.
+        """
         offsets = np.arange(self.num_frames) * self.stride
         indices = np.minimum(np.asarray(starts)[..., None] + offsets, len(video) - 1)
         result = {**features, self.output_key or self.input_key: video[indices]}

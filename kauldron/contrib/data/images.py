@@ -283,7 +283,7 @@ class GaussianBlur(ElementWiseRandomTransform):
 
 
 def _convolve(array: np.ndarray, weights: np.ndarray, axis: int) -> np.ndarray:
-    """Along one axis; beyond the border the last pixel repeats."""
+    """Convolve along one axis; beyond the border the last pixel repeats."""
     radius = len(weights) // 2
     widths = [(0, 0)] * array.ndim
     widths[axis] = (radius, radius)

@@ -59,7 +59,7 @@ class ElementWiseTransformWithPredicate(MapTransform):
 
     @abc.abstractmethod
     def map_element(self, element: Any) -> Any:
-        """The new value of one leaf."""
+        """Return the new value of one leaf."""
 
     def map(self, element: Any) -> Any:
         return map_chosen(element, self.should_transform_pred, self.map_element)
@@ -80,7 +80,7 @@ class ElementWiseRandomTransformWithPredicate(RandomMapTransform):
 
     @abc.abstractmethod
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        """The new value of one leaf."""
+        """Return the new value of one leaf."""
 
     def random_map(self, element: Any, rng: np.random.Generator) -> Any:
         state = rng.bit_generator.state
@@ -98,7 +98,7 @@ def map_chosen(
     function: Callable[[Any], Any],
     path: tuple[str | int, ...] = (),
 ) -> Any:
-    """The tree with a function applied to the leaves that the predicate picks."""
+    """Apply a function to the leaves of a tree that the predicate picks."""
     if isinstance(tree, Mapping):
         return {
             name: map_chosen(value, predicate, function, (*path, name))

@@ -1,4 +1,4 @@
-"""ArrayRecord files that are opened late."""
+"""ArrayRecord files that are opened when they are first read."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class Binarize(_Arithmetic):
 
 
 def _frozen(numbers: Any) -> Any:
-    """Numbers as what has a hash: a number, or nested tuples."""
+    """Return the numbers in a form that has a hash: a number, or nested tuples."""
     return _tuples(np.asarray(numbers).tolist())
 
 
@@ -203,7 +203,7 @@ def _tuples(numbers: Any) -> Any:
 
 
 def _operand(numbers: Numbers, array: Any) -> Any:
-    """Numbers that do not widen the dtype of a field of floats."""
+    """Return the numbers, in the dtype of a field of floats so as not to widen it."""
     if not isinstance(numbers, tuple):
         return numbers
     return np.asarray(numbers, None if is_integer(array) else array.dtype)

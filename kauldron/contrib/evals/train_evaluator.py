@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def default_stop_after_steps_schedule_fn(step: int, num_train_steps: int) -> int:
-    """Always all steps.
+    """Return all steps, however long the model was trained.
 
     >>> default_stop_after_steps_schedule_fn(10, 500)
     500
@@ -39,7 +39,7 @@ def default_stop_after_steps_schedule_fn(step: int, num_train_steps: int) -> int
 def linear_stop_after_steps_schedule_fn(
     step: int, num_train_steps: int, ramp_up_for_num_pre_training_steps: int = 100_000
 ) -> int:
-    """Few steps for an early model, all of them from the end of the ramp on.
+    """Return few steps for an early model, and all of them after a ramp.
 
     Args:
       step: Step of the model.
@@ -145,7 +145,7 @@ class TrainEvaluator(EvaluatorBase):
         return trainer.replace(workdir=self._folder, init_transform=weights), weights
 
     def _inner_evaluators_at(self, step: int) -> dict[str, Any]:
-        """The readout's evaluators; what this start writes again is dropped."""
+        """Return the readout's evaluators; at first, drop the values they will rewrite."""
         is_first = "_inner_evaluators" not in vars(self)
         if is_first and not self.base_cfg.setup.eval_only:
             for evaluator in self._inner_evaluators.values():
@@ -187,7 +187,7 @@ def make_readout(
     overrides: Mapping[str, Any],
     readout_inputs: Any,
 ) -> Trainer:
-    """The readout's trainer, with the outer model in its place.
+    """Build the readout's trainer, with the outer model in its place.
 
     Args:
       readout: Its config, or the trainer itself.
@@ -225,8 +225,8 @@ def _with_outer_model(trainer: Trainer, path: str, outer: Trainer) -> Trainer:
 class OuterWeights(ckpts.InitTransform):
     """Puts the weights of the outer model into the state of the readout.
 
-    The weights change with each evaluation. They are no part of what compiled functions
-    depend on: the object stays the same.
+    The weights change with each evaluation, but compiled functions do not depend on
+    them: the object stays the same.
 
     Attributes:
       path: Path of the outer model in the readout's trainer.
@@ -260,7 +260,7 @@ class OuterWeights(ckpts.InitTransform):
 
 
 def _put(tree: Any, path: kontext.Path, value: Any) -> Any:
-    """The tree with a copy of the value at a path: training frees what it is given."""
+    """Put a copy of the value at a path of the tree: training frees what it is given."""
     value = jax.tree.map(jnp.copy, value)
     return kontext.replace_by_path(tree, path, value) if path else value
 
@@ -292,7 +292,7 @@ def _check_same_shapes(inner: Any, outer: Any, path: str) -> None:
 
 
 def curves_writer(writer: writers.WriterBase, *, collection: str) -> writers.WriterBase:
-    """A writer for a trainer whose values go to another run, under another name."""
+    """Return a writer that sends a trainer's values to another run and collection."""
     return _OtherRunWriter(writers=(writers.with_collection(writer, collection),))
 
 

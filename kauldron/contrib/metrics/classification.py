@@ -98,7 +98,7 @@ class MultilabelAveragePrecision(Metric):
 
 
 def average_precision(scores: np.ndarray, is_right: np.ndarray) -> Any:
-    """`Σ (Rₖ - Rₖ₋₁) Pₖ` over decreasing thresholds.
+    """Return `Σ (Rₖ - Rₖ₋₁) Pₖ` over decreasing thresholds.
 
     Args:
       scores: One number per example.

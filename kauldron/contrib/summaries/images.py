@@ -88,7 +88,7 @@ class ImageGrid(Metric):
         }
 
     def get_state(self, **inputs: Mapping[str, Any]) -> ImageGrid.State:
-        """The state of one batch.
+        """Return the state of one batch.
 
         Args:
           **inputs: From header to the arguments of its summary.
@@ -126,7 +126,7 @@ def _draw(grid: ImageGrid, columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _draw_column(grid: ImageGrid, name: str, images: np.ndarray) -> np.ndarray:
-    """A header above images, each with a border."""
+    """Draw a header above images, each with a border."""
     border = grid.border_width
     images = np.broadcast_to(images, (*images.shape[:-1], 3))
     header = _draw_text(grid, name)
@@ -185,7 +185,7 @@ def _check_color(color: Any) -> None:
 
 
 def to_rgb(color: Color) -> np.ndarray:
-    """A colour as three floats in [0, 1].
+    """Convert a colour to three floats in [0, 1].
 
     Example:
       >>> to_rgb((255, 0, 51)).round(2).tolist()

@@ -24,7 +24,7 @@ _QUEUE = "_extra_queue"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QueuedWriter(KDMetricWriter):
-    """A `KDMetricWriter` with a thread for what else is to be done, in order.
+    """A `KDMetricWriter` with a thread for its other work, which is done in order.
 
     What a call raises is raised by a later write, `flush` or `close`.
     """
@@ -89,7 +89,7 @@ class NpzWriter(QueuedWriter):
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(
-                    f"NpzWriter.key_patterns: {pattern!r} is no regular expression: "
+                    f"NpzWriter.key_patterns: {pattern!r} is not a regular expression: "
                     f"{error}."
                 ) from None
 
@@ -136,7 +136,7 @@ class NpzWriter(QueuedWriter):
 
 
 def _can_be_shown(name: str, array: np.ndarray) -> bool:
-    """Whether event files have a form for it; if not, the npz file is its place."""
+    """Return whether event files have a form for it; otherwise only npz files do."""
     complaints: list[str] = []
     route({}, {name: array}, warn=complaints.append)
     return not complaints
@@ -153,7 +153,7 @@ def _save(path: epath.Path, arrays: Mapping[str, Any]) -> None:
 
 
 def _without_own_types(array: np.ndarray) -> np.ndarray:
-    """bfloat16 and the small floats as float32: `np.load` does not know them."""
+    """Convert bfloat16 and the small floats to float32: `np.load` does not know them."""
     is_own = array.dtype.kind == "V" and "float" in array.dtype.name
     return array.astype(np.float32) if is_own else array
 
@@ -177,8 +177,8 @@ class VideoOptions(NamedTuple):
 class GifVideoWriter(QueuedWriter):
     """A `KDMetricWriter` that writes `uint8` videos as GIF, WEBP or animated PNG.
 
-    Which one, and how long a frame is shown, is said by the summary that makes the
-    video: its attributes `save_format` and `frame_duration_ms` (see
+    The summary that makes the video says which one, and how long a frame is shown, by
+    its attributes `save_format` and `frame_duration_ms` (see
     `kd.contrib.summaries.ShowVideosAsGif`).
 
     Attributes:
@@ -231,7 +231,7 @@ class GifVideoWriter(QueuedWriter):
 
 
 def _options_of(summaries: Mapping[str, Any]) -> dict[str, VideoOptions]:
-    """Options of the summaries that have any, by the name of their values."""
+    """Return the options of the summaries that have any, by the name of their values."""
     flat = kontext.flatten_with_path(summaries, prefix="summaries", separator="/")
     return {
         name: VideoOptions(

@@ -34,7 +34,7 @@ class MultiGradientTransformation(optax.GradientTransformationExtraArgs):
 def multi_optimizer(
     **loss_to_optimizer: optax.GradientTransformation,
 ) -> MultiGradientTransformation:
-    """An optimizer of its own for each loss, for example in a GAN.
+    """Return an optimizer that has another one for each loss, for example in a GAN.
 
     To be used with `trainstep=kd.contrib.train.MultiTrainStep()`, which computes the
     gradients of each loss.
@@ -102,7 +102,7 @@ class MultiTrainStep(TrainStep):
     """
 
     def update_from_root_cfg(self, root: Any) -> Self:
-        """A copy for this trainer; refuses optimizers whose loss it does not have."""
+        """Return a copy for this trainer, whose losses must include those with optimizers."""
         updated = super().update_from_root_cfg(root)
         if isinstance(updated.optimizer, MultiGradientTransformation):
             updated._optimizers()
@@ -188,7 +188,7 @@ class MultiTrainStep(TrainStep):
     def _shared_gradients(
         self, context: MultiContext, names: list[str]
     ) -> tuple[MultiContext, dict[str, jax.Array], dict[str, Any]]:
-        """One forward pass, and one backward pass per loss."""
+        """Differentiate with one forward pass, and one backward pass per loss."""
 
         def losses_of(params: Any) -> tuple[dict[str, jax.Array], MultiContext]:
             totals, ctx = self._with_losses(self._forward(params, context))
@@ -209,7 +209,7 @@ class MultiTrainStep(TrainStep):
     def _nested_gradients(
         self, context: MultiContext, names: list[str]
     ) -> tuple[MultiContext, dict[str, jax.Array], dict[str, Any]]:
-        """Losses that read earlier gradients: differentiate through those."""
+        """Differentiate losses that read earlier gradients, through those as well."""
         subgrads = self._gradients(context.params, names, context)
         context = self._forward(context.params, context).replace(subgrads=subgrads)
         totals, context = self._with_losses(context)
@@ -222,7 +222,7 @@ class MultiTrainStep(TrainStep):
         return {name: grad(params, name, context) for name in names}
 
     def _loss_at(self, params: Any, name: str, context: MultiContext) -> jax.Array:
-        """One loss at other parameters."""
+        """Compute one loss at other parameters."""
         ctx = self._forward(params, context)
         if _reads_subgrads(self.aux.losses[name]):
             names = list(self._optimizers())

@@ -19,13 +19,33 @@ from kauldron.utils.whole_files import write_atomically
 from kauldron.writers import KDMetricWriter
 from kauldron.writers.png import to_uint8
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _TrackingWriter(KDMetricWriter):
+    """A writer whose files may be left out, as the service has the values.
+
+    Attributes:
+      pass_to_default_writer: Whether to write the files of `KDMetricWriter` too.
+    """
+
+    pass_to_default_writer: bool = True
+
+    def resume(self, *, step: int) -> None:
+        if self.pass_to_default_writer:
+            super().resume(step=step)
+
+    def _submit(self, kind: str, step: int, *args: Any) -> None:
+        if self.pass_to_default_writer:
+            super()._submit(kind, step, *args)
+
+
 #
 # MLflow
 #
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MLFlowMetricWriter(QueuedWriter):
+class MLFlowMetricWriter(_TrackingWriter, QueuedWriter):
     """Sends numbers to the active MLflow run as `<collection>/<name>`.
 
     Texts (also the config, the element spec and the table of parameters) become
@@ -35,8 +55,6 @@ class MLFlowMetricWriter(QueuedWriter):
     Attributes:
       pass_to_default_writer: Whether to write the files of `KDMetricWriter` too.
     """
-
-    pass_to_default_writer: bool = True
 
     def check(self) -> None:
         if status.is_lead_host:
@@ -61,16 +79,8 @@ class MLFlowMetricWriter(QueuedWriter):
                 path = f"{_allowed(f'{self.collection}/{name}')}/{step:09d}.md"
                 self._later(client.log_text, run_id, text, path)
 
-    def resume(self, *, step: int) -> None:
-        if self.pass_to_default_writer:
-            super().resume(step=step)
-
-    def _submit(self, kind: str, step: int, *args: Any) -> None:
-        if self.pass_to_default_writer:
-            super()._submit(kind, step, *args)
-
     def _client(self) -> tuple[Any, str]:
-        """A client, and the run of this thread: other threads do not know it."""
+        """Return a client, and the run of this thread, which other threads do not know."""
         mlflow = _import_mlflow()
         run = mlflow.active_run() or mlflow.start_run()
         return mlflow.MlflowClient(), run.info.run_id
@@ -98,7 +108,7 @@ def _log_metrics(client: Any, run_id: str, metrics: list[Any]) -> None:
 
 
 def _allowed(name: str) -> str:
-    """The name without signs that MLflow refuses."""
+    """Return the name without characters that MLflow refuses."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 
@@ -111,7 +121,7 @@ _RUN_FILENAME = "wandb_run.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WandbWriter(KDMetricWriter):
+class WandbWriter(_TrackingWriter):
     """Sends numbers, pictures, histograms and texts to a W&B run.
 
     Values are called `<collection>/<name>` and drawn over the step of their collection.
@@ -133,7 +143,6 @@ class WandbWriter(KDMetricWriter):
     name: str | None = None
     mode: str | None = None
     init_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    pass_to_default_writer: bool = True
 
     def check(self) -> None:
         if status.is_lead_host:
@@ -189,14 +198,6 @@ class WandbWriter(KDMetricWriter):
             values = json.loads(config.to_json())
             self._run().config.update(values, allow_val_change=True)
 
-    def resume(self, *, step: int) -> None:
-        if self.pass_to_default_writer:
-            super().resume(step=step)
-
-    def _submit(self, kind: str, step: int, *args: Any) -> None:
-        if self.pass_to_default_writer:
-            super()._submit(kind, step, *args)
-
     def _log(self, step: int, make_values: Any) -> None:
         if not status.is_lead_host:
             return
@@ -210,7 +211,7 @@ class WandbWriter(KDMetricWriter):
         )
 
     def _run(self) -> Any:
-        """The active run, or one that is started for this workdir."""
+        """Return the active run, or one that is started for this workdir."""
         wandb = _import_wandb()
         run = wandb.run or self._start(wandb)
         known: frozenset[str] = vars(self).get("_defined", frozenset())

@@ -140,7 +140,7 @@ def test_npz_of_nothing_is_no_file(npz, tmp_path, fields, kwargs):
 
 
 def test_npz_pattern_that_is_none(npz):
-    with pytest.raises(ValueError, match=r"key_patterns: '\(' is no regular"):
+    with pytest.raises(ValueError, match=r"key_patterns: '\(' is not a regular"):
         npz(key_patterns=["("])
 
 
