@@ -1,4 +1,4 @@
-"""A GAN: each loss is minimised by its own optimizer."""
+"""Other train steps: a GAN, in which each loss has an optimizer, and none at all."""
 
 import dataclasses
 import pathlib
@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from kauldron import kd, kontext, writers
+from tests.train.toy import make_trainer
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples"
 
@@ -273,3 +274,83 @@ def test_example_trains_from_the_command_line(tmp_path):
     [*_, last] = writers.read_scalars(tmp_path / "train")
     assert last["step"] == 1 and "losses/generator" in last["values"]
     assert (tmp_path / "train_complete.txt").exists()
+
+
+#
+# multi_optimizer
+#
+
+PARAMS = {"generator": jnp.ones(2), "discriminator": jnp.ones(3)}
+
+
+def gan_optimizer():
+    return kd.contrib.train.multi_optimizer(
+        generator=kd.optim.partial_update(
+            optimizer=optax.adam(1e-3), mask=kd.optim.select("generator")
+        ),
+        discriminator=kd.optim.partial_update(
+            optimizer=optax.adam(1e-4), mask=kd.optim.select("discriminator")
+        ),
+    )
+
+
+def test_state_is_a_dict_from_loss_to_state():
+    state = gan_optimizer().init(PARAMS)
+    assert type(state) is dict
+    assert list(state) == ["generator", "discriminator"]
+    adam = state["generator"].inner_states["train"].inner_state[0]
+    assert jax.tree.leaves(adam.mu["discriminator"]) == []
+
+
+def test_optimizers_are_readable_and_usable_on_their_own():
+    optimizer = gan_optimizer()
+    assert list(optimizer.loss_to_optimizer) == ["generator", "discriminator"]
+    state = optimizer.init(PARAMS)
+    part = optimizer.loss_to_optimizer["generator"]
+    updates, new_state = part.update(PARAMS, state["generator"], PARAMS)
+    assert updates["discriminator"].tolist() == [0.0, 0.0, 0.0]
+    assert jax.tree.structure(new_state) == jax.tree.structure(state["generator"])
+
+
+def test_it_is_an_optax_transformation():
+    assert isinstance(gan_optimizer(), optax.GradientTransformation)
+
+
+def test_initialises_under_jit():
+    state = jax.jit(gan_optimizer().init)(PARAMS)
+    assert jax.tree.structure(state) == jax.tree.structure(gan_optimizer().init(PARAMS))
+
+
+@pytest.mark.parametrize("args", [(), ({}, {}), (PARAMS, None, PARAMS)])
+def test_update_points_to_the_train_step(args):
+    with pytest.raises(TypeError, match="MultiTrainStep"):
+        gan_optimizer().update(*args)
+
+
+def test_no_optimizer():
+    with pytest.raises(ValueError, match="at least one"):
+        kd.contrib.train.multi_optimizer()
+
+
+#
+# NoopTrainStep
+#
+
+
+def test_steps_are_counted_and_nothing_is_computed(tmp_path):
+    trainer = make_trainer(
+        tmp_path, trainstep=kd.contrib.train.NoopTrainStep(), num_train_steps=7
+    )
+    state, aux = trainer.train()
+    assert int(state.step) == 7
+    assert state.params == state.collections == state.opt_state == {}
+    assert aux.compute().loss_values == {}
+
+
+def test_one_step_by_hand(tmp_path):
+    trainer = make_trainer(tmp_path, trainstep=kd.contrib.train.NoopTrainStep())
+    state = trainer.init_state()
+    batch = next(iter(trainer.train_ds.device_put(trainer.sharding.batch)))
+    state, aux = trainer.trainstep.step(state, batch, return_losses=True)
+    assert int(state.step) == 1
+    assert aux.loss_states == {}

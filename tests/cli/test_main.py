@@ -202,3 +202,16 @@ def test_reader_that_stops_early_is_no_error(folder):
     _, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_of_every_command_exits_0(kauldron, words):
+    code, out, err = kauldron(*words, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: kauldron {' '.join(words)} ")
+
+
+def test_help_of_run_lists_the_patches(kauldron):
+    _, out, _ = kauldron("run", "--help")
+    assert "--patch.skip_checkpointer=True" in out
+    assert "--patch.batch_size=devices" in out
