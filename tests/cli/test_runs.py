@@ -1,6 +1,7 @@
 """`kauldron runs`."""
 
 import json
+import shutil
 
 from kauldron.train.workdir_lock import workdir_lock
 
@@ -12,7 +13,7 @@ def states(out):
 def test_runs_are_listed_with_their_state(kauldron, folder):
     flags = ("--cfg=toy.py", "--cfg.evals={}", "--cfg.num_train_steps=2")
     kauldron("train", *flags, "--cfg.workdir=all/a/done")
-    kauldron("train", *flags, "--cfg.workdir=all/half")
+    shutil.copytree(folder / "all/a/done", folder / "all/half")
     (folder / "all/half/train_complete.txt").unlink()
     _, out, _ = kauldron("runs", "all", "--json")
     assert states(out) == {"a/done": "complete", "half": "stopped"}

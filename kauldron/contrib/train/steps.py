@@ -22,7 +22,7 @@ from kauldron.utils import status
 
 
 class MultiGradientTransformation(optax.GradientTransformationExtraArgs):
-    """What `multi_optimizer` gives.
+    """The optimizer that `multi_optimizer` returns.
 
     Attributes:
       loss_to_optimizer: The optimizers by the name of their loss.
