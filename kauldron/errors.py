@@ -98,9 +98,15 @@ def error_prefix(prefix: str | Callable[[], str]) -> Iterator[None]:
 
 
 def message_with_notes(error: BaseException) -> str:
-    """The message of an error and all that was added to it on the way."""
+    """Return the message of an error and all that was added to it on the way.
+
+    Example:
+      >>> error = reworded(ReadableKeyError("no such field"), "--cfg.a=1: no such field")
+      >>> message_with_notes(error)
+      '--cfg.a=1: no such field'
+    """
     message = str(error) or type(error).__name__
-    if isinstance(error, KeyError) and len(error.args) == 1:
+    if type(error).__str__ is KeyError.__str__ and len(error.args) == 1:
         text = str(error.args[0])  # a sentence is not quoted, a key is no sentence
         message = text if " " in text else f"KeyError: {message}"
     notes = [

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from kauldron.cli.command_line import main as run_command_line
+from kauldron.cli.main import main as run_command_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line.
+    """Run a command line.
 
     Args:
       argv: The arguments without the program; those of this process if not given.

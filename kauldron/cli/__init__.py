@@ -1,8 +1,8 @@
 """The `kauldron` command.
 
-`commands.py` is the table of commands; each command is one file, imported when it is
-called. To add one, write `kauldron/cli/<group>_<name>.py` with `add_arguments(parser)`
-and `run(args) -> int`, and give it a line in the table.
+`commands.py` is the table of commands; the class of each is imported when it is called.
+To add one, write a class with `add_arguments(parser)` and `run(args) -> int`, and give
+it a line in the table.
 
 From Python, commands are objects: `kd.cli.run.EvalShape(cfg)()`.
 """
@@ -11,41 +11,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kauldron.cli.command_line import main as main
+from kauldron.cli import compat as compat
 from kauldron.cli.commands import COMMANDS as COMMANDS
 from kauldron.cli.commands import Command as Command
-from kauldron.cli.usage_errors import UsageError as UsageError
+from kauldron.cli.main import main as main
+from kauldron.cli.terminal import UsageError as UsageError
 from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
-    from kauldron.cli import cmd_utils as cmd_utils
     from kauldron.cli import config as config
     from kauldron.cli import data as data
     from kauldron.cli import run as run
-    from kauldron.cli.config_changes import tracked_update as tracked_update
-    from kauldron.cli.config_origin import ConfigOrigin as ConfigOrigin
-    from kauldron.cli.patch_config import BATCH_SIZE_DEVICES as BATCH_SIZE_DEVICES
-    from kauldron.cli.patch_config import PatchConfig as PatchConfig
-    from kauldron.cli.spec_printing import print_spec as print_spec
-    from kauldron.cli.spec_printing import timed as timed
-    from kauldron.cli.sub_command import CommandGroup as CommandGroup
-    from kauldron.cli.sub_command import SubCommand as SubCommand
-    from kauldron.cli.sub_command import execute_command as execute_command
+    from kauldron.cli.commands import CommandGroup as CommandGroup
+    from kauldron.cli.commands import SubCommand as SubCommand
+    from kauldron.cli.commands import execute_command as execute_command
+    from kauldron.cli.loading import ConfigOrigin as ConfigOrigin
+    from kauldron.cli.patch import BATCH_SIZE_DEVICES as BATCH_SIZE_DEVICES
+    from kauldron.cli.patch import PatchConfig as PatchConfig
+    from kauldron.cli.patch import tracked_update as tracked_update
+    from kauldron.cli.run import print_spec as print_spec
+    from kauldron.cli.run import timed as timed
 
 _MEMBERS = {
     "config": "config",
     "data": "data",
     "run": "run",
     "cmd_utils": "cmd_utils",
-    "PatchConfig": "patch_config:PatchConfig",
-    "BATCH_SIZE_DEVICES": "patch_config:BATCH_SIZE_DEVICES",
-    "ConfigOrigin": "config_origin:ConfigOrigin",
-    "CommandGroup": "sub_command:CommandGroup",
-    "SubCommand": "sub_command:SubCommand",
-    "execute_command": "sub_command:execute_command",
-    "tracked_update": "config_changes:tracked_update",
-    "timed": "spec_printing:timed",
-    "print_spec": "spec_printing:print_spec",
+    "patch_config": "patch_config",
+    "CommandGroup": "commands:CommandGroup",
+    "SubCommand": "commands:SubCommand",
+    "execute_command": "commands:execute_command",
+    "PatchConfig": "patch:PatchConfig",
+    "BATCH_SIZE_DEVICES": "patch:BATCH_SIZE_DEVICES",
+    "tracked_update": "patch:tracked_update",
+    "ConfigOrigin": "loading:ConfigOrigin",
+    "timed": "run:timed",
+    "print_spec": "run:print_spec",
 }
 
 __getattr__, __dir__ = lazy_namespace(

@@ -1,3 +1,140 @@
-"""`kauldron data ...`, from Python."""
+"""`kauldron data ...`: look at what a data set yields."""
 
-from kauldron.cli.data_element_spec import ElementSpec as ElementSpec
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+from kauldron import konfig
+from kauldron.cli.commands import OK, SubCommand
+from kauldron.cli.loading import ConfigOrigin, bad_input, load_config
+from kauldron.cli.terminal import print_json, print_table
+
+_COLUMNS = ("Dtype", "Shape", "Min", "Max", "Mean", "StdDev")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ElementSpec(SubCommand):
+    """Print path, dtype and shape of what a data set yields.
+
+    Attributes:
+      ds_path: Path of the data set in the config.
+      json: Whether to print a JSON object.
+    """
+
+    ds_path: str = "train_ds"
+    json: bool = False
+
+    def __call__(self) -> int:
+        from kauldron import kontext
+
+        dataset = resolve_dataset(self.config, self.ds_path)
+        spec = kontext.flatten_with_path(dataset.element_spec)
+        if self.json:
+            print_json(
+                {
+                    path: {"dtype": str(leaf.dtype), "shape": list(leaf.shape)}
+                    for path, leaf in spec.items()
+                }
+            )
+            return OK
+        rows = [
+            (path, str(leaf.dtype), str(tuple(leaf.shape)))
+            for path, leaf in spec.items()
+        ]
+        print_table(rows, header=("path", "dtype", "shape"))
+        return OK
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add_dataset_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="print a JSON object")
+
+    @classmethod
+    def run(cls, args: argparse.Namespace) -> int:
+        cfg = load_config(args.cfg, import_nothing=False)
+        options = {"ds_path": args.ds_path, "json": args.json}
+        with bad_input(args.cfg):
+            return cls(cfg, ConfigOrigin.of(args.cfg), **options)()
+
+
+class Show:
+    """Print statistics of the first batches of a data set."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add_dataset_arguments(parser)
+        parser.add_argument(
+            "--num_batches", type=int, default=1, help="how many batches (default: 1)"
+        )
+        parser.add_argument(
+            "--html",
+            metavar="FILE",
+            help="write a page with the pictures of the batches",
+        )
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        cfg = load_config(args.cfg, import_nothing=False)
+        with bad_input(args.cfg):
+            batches = list(resolve_dataset(cfg, args.ds_path).take(args.num_batches))
+        for index, batch in enumerate(batches):
+            print(f"batch {index}")
+            print_table(_rows(batch), header=("path", *map(str.lower, _COLUMNS)))
+        if args.html:
+            _write_page(batches, args.html)
+        return OK
+
+
+def _rows(batch: Any) -> list[tuple[str, ...]]:
+    from kauldron import kontext
+    from kauldron.inspect.batch_statistics import describe_array
+
+    rows = []
+    for path, leaf in kontext.flatten_with_path(batch).items():
+        values = describe_array(path, leaf)
+        rows.append((path, *(_cell(values[name]) for name in _COLUMNS)))
+    return rows
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _write_page(batches: list[Any], file: str) -> None:
+    from kauldron.inspect.batch_pictures import batch_view
+    from kauldron.inspect.views import View
+
+    views = [batch_view(batch) for batch in batches]
+    page = "".join(view.html for view in views)
+    View(html=page, text="", title="Batches").save(file)
+    print(f"Wrote {file}")
+
+
+def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a data set of the config."""
+    parser.add_argument(
+        "--ds_path",
+        default="train_ds",
+        help="path of the data set in the config, such as evals.test.ds (default: "
+        "train_ds)",
+    )
+
+
+def resolve_dataset(cfg: konfig.ConfigDict, path: str) -> Any:
+    """Build the data set alone: neither the model nor the trainer.
+
+    Raises:
+      KeyError: There is nothing at that path.
+      ValueError: What is there is not a data set.
+    """
+    node = konfig.get_by_path(cfg, path)
+    if node is None:
+        raise ValueError(f"cfg.{path} is not set.")
+    dataset = konfig.resolve(node)
+    if not hasattr(dataset, "element_spec"):
+        raise ValueError(
+            f"cfg.{path} is not a data set: it describes a {type(dataset).__name__}."
+        )
+    return dataset

@@ -8,19 +8,15 @@ import dataclasses
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kauldron import konfig, kontext
 from kauldron.cli.commands import FAILED, OK
-from kauldron.cli.config_loading import bad_input, load_config
-from kauldron.cli.trainer_loading import (
-    add_job_arguments,
-    build_trainer,
-    start_distributed,
-)
-from kauldron.cli.usage_errors import UsageError, tell
+from kauldron.cli.job import add_job_arguments, print_closing_table, start_job
+from kauldron.cli.loading import bad_input, build_trainer, load_config
+from kauldron.cli.terminal import UsageError, tell
+from kauldron.errors import message_with_notes
 from kauldron.konfig.config_sources import ConfigSource
-from kauldron.utils.error_context import message_with_notes
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -28,85 +24,42 @@ if TYPE_CHECKING:
 _NO_GROUPS = "No evaluator of this config runs in a process of its own."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workdir",
-        help="folder of a run, whose own config is used; instead of --cfg=config.py "
-        "--cfg.workdir=...",
-    )
-    parser.add_argument(
-        "--eval_names",
-        help="evaluators or job groups to run (comma-separated); not needed if there is "
-        "only one process to start",
-    )
-    parser.add_argument(
-        "--list",
-        action="store_true",
-        help="list the processes that the config needs, with the command for each",
-    )
-    add_job_arguments(parser)
+class Eval:
+    """Evaluate the checkpoints of a run as they appear, in another process."""
 
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--workdir",
+            help="folder of a run, whose own config is used; instead of --cfg=config.py "
+            "--cfg.workdir=...",
+        )
+        parser.add_argument(
+            "--eval_names",
+            help="evaluators or job groups to run (comma-separated); not needed if there is "
+            "only one process to start",
+        )
+        parser.add_argument(
+            "--list",
+            action="store_true",
+            help="list the processes that the config needs, with the command for each",
+        )
+        add_job_arguments(parser)
 
-def run(args: argparse.Namespace) -> int:
-    source = _with_config_of_run(args.cfg, args.workdir)
-    if args.list:
-        cfg = load_config(source, import_nothing=True)
-        _print_groups(cfg, args)
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        source = _with_config_of_run(args.cfg, args.workdir)
+        if args.list:
+            cfg = load_config(source, import_nothing=True)
+            _print_groups(cfg, args)
+            return OK
+        start_job(args)
+        cfg = load_config(source, import_nothing=False)
+        if args.workdir:
+            cfg.workdir = args.workdir
+        trainer = build_trainer(cfg, source)
+        evaluate(trainer, args.eval_names, source)
         return OK
-    start_distributed(args)
-    cfg = load_config(source, import_nothing=False)
-    if args.workdir:
-        cfg.workdir = args.workdir
-    trainer = build_trainer(cfg, source)
-    evaluate(trainer, args.eval_names, source)
-    return OK
-
-
-def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> None:
-    """Run evaluators on checkpoints, until the run that writes them is complete.
-
-    Args:
-      trainer: The experiment.
-      eval_names: Evaluators and job groups, separated by commas; `None` for all of an
-        evaluation of an earlier run, or the only group.
-      source: Where the config came from, for messages.
-    """
-    from kauldron.cli.closing_table import print_closing_table
-    from kauldron.evals import checkpoint_following
-    from kauldron.train import trainer_fields
-
-    names = [name.strip() for name in (eval_names or "").split(",") if name.strip()]
-    with bad_input(source):
-        names = names or _default_names(trainer)
-        evaluators = trainer_fields.select_evaluators(trainer, names)
-        checkpoint_following.check(trainer, evaluators)
-    with _checkpoints_that_cannot_be_had():
-        trainer.continuous_eval(names)
-    print_closing_table(trainer)
-
-
-@contextlib.contextmanager
-def _checkpoints_that_cannot_be_had() -> Iterator[None]:
-    """Tell without a traceback what is not a mistake in any code.
-
-    Raises:
-      UsageError: A folder or checkpoint is missing or of another model, or a key leads
-        nowhere.
-      SystemExit: Training gave no sign of life for too long.
-    """
-    from kauldron import ckpts
-
-    try:
-        yield
-    except (
-        FileNotFoundError,
-        ckpts.StructureMismatch,
-        kontext.MissingKeysError,
-    ) as error:
-        raise UsageError(message_with_notes(error)) from error
-    except TimeoutError as error:
-        tell(error, show_traceback=False)
-        raise SystemExit(FAILED) from error
 
 
 def _with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSource:
@@ -129,6 +82,28 @@ def _with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSour
     return dataclasses.replace(source, file=path)
 
 
+def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> None:
+    """Run evaluators on checkpoints, until the run that writes them is complete.
+
+    Args:
+      trainer: The experiment.
+      eval_names: Evaluators and job groups, separated by commas; `None` for all of an
+        evaluation of an earlier run, or the only group.
+      source: Where the config came from, for messages.
+    """
+    from kauldron.evals import checkpoint_following
+    from kauldron.train import trainer_fields
+
+    names = [name.strip() for name in (eval_names or "").split(",") if name.strip()]
+    with bad_input(source):
+        names = names or _default_names(trainer)
+        evaluators = trainer_fields.select_evaluators(trainer, names)
+        checkpoint_following.check(trainer, evaluators)
+    with _checkpoints_that_cannot_be_had():
+        trainer.continuous_eval(names)
+    print_closing_table(trainer)
+
+
 def _default_names(trainer: Trainer) -> list[str]:
     if trainer.setup.eval_only:
         if not trainer.evals:
@@ -147,6 +122,30 @@ def _default_names(trainer: Trainer) -> list[str]:
             f"Which evaluators? Give --eval_names, one of: {', '.join(groups)}."
         )
     return next(iter(groups.values()))
+
+
+@contextlib.contextmanager
+def _checkpoints_that_cannot_be_had() -> Iterator[None]:
+    """Report without a traceback what is not a mistake in any code.
+
+    Raises:
+      UsageError: A folder or checkpoint is missing or of another model, or a key leads
+        nowhere.
+      SystemExit: Training gave no sign of life for too long.
+    """
+    from kauldron import ckpts
+
+    try:
+        yield
+    except (
+        FileNotFoundError,
+        ckpts.StructureMismatch,
+        kontext.MissingKeysError,
+    ) as error:
+        raise UsageError(message_with_notes(error)) from error
+    except TimeoutError as error:
+        tell(error, show_traceback=False)
+        raise SystemExit(FAILED) from error
 
 
 #
@@ -178,5 +177,5 @@ def _print_group(group: str, names: Sequence[str], command: list[str]) -> None:
 
 
 def _command(args: argparse.Namespace) -> list[str]:
-    where: list[Any] = [f"--workdir={args.workdir}"] if args.workdir else []
+    where = [f"--workdir={args.workdir}"] if args.workdir else []
     return ["kauldron", "eval", *where, *args.cfg.as_flags()]

@@ -11,42 +11,52 @@ import time
 from typing import Any
 
 from kauldron.cli.commands import OK
-from kauldron.cli.terminal import print_json, print_table
-from kauldron.cli.usage_errors import UsageError
+from kauldron.cli.terminal import UsageError, print_json, print_table
 
 _DEEPEST = 4
 _LONGEST_LINE = 1 << 18
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", nargs="?", default=".", help="where to look for workdirs (default: .)"
-    )
-    parser.add_argument("--json", action="store_true", help="print a JSON list")
+class Runs:
+    """List workdirs with their last step, values and state."""
 
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "folder",
+            nargs="?",
+            default=".",
+            help="where to look for workdirs (default: .)",
+        )
+        parser.add_argument("--json", action="store_true", help="print a JSON list")
 
-def run(args: argparse.Namespace) -> int:
-    root = pathlib.Path(args.folder)
-    if not root.is_dir():
-        raise UsageError(f"{root} is not a folder.")
-    runs = [_describe(workdir, root) for workdir in sorted(_find_workdirs(root))]
-    if args.json:
-        print_json(runs)
-    elif runs:
-        rows = [
-            (
-                run["workdir"],
-                run["state"],
-                "-" if run["step"] is None else str(run["step"]),
-                run["last_start"] or "-",
-                "  ".join(f"{name}={value}" for name, value in run["values"].items()),
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        root = pathlib.Path(args.folder)
+        if not root.is_dir():
+            raise UsageError(f"{root} is not a folder.")
+        runs = [_describe(workdir, root) for workdir in sorted(_find_workdirs(root))]
+        if args.json:
+            print_json(runs)
+        elif runs:
+            rows = [
+                (
+                    run["workdir"],
+                    run["state"],
+                    "-" if run["step"] is None else str(run["step"]),
+                    run["last_start"] or "-",
+                    "  ".join(
+                        f"{name}={value}" for name, value in run["values"].items()
+                    ),
+                )
+                for run in runs
+            ]
+            print_table(
+                rows, header=("workdir", "state", "step", "last start", "values")
             )
-            for run in runs
-        ]
-        print_table(rows, header=("workdir", "state", "step", "last start", "values"))
-    else:
-        print(f"No runs below {root}.")
-    return OK
+        else:
+            print(f"No runs below {root}.")
+        return OK
 
 
 def _find_workdirs(root: pathlib.Path) -> list[pathlib.Path]:
@@ -93,7 +103,7 @@ def _state(workdir: pathlib.Path) -> str:
 
 
 def _last_values(workdir: pathlib.Path) -> tuple[dict[str, str], int | None]:
-    """Newest losses and metrics of each collection, and the newest step."""
+    """Return the newest losses and metrics of each collection, and the newest step."""
     values: dict[str, str] = {}
     newest: int | None = None
     for path in sorted(workdir.glob("*/scalars.jsonl")):
@@ -109,7 +119,7 @@ def _last_values(workdir: pathlib.Path) -> tuple[dict[str, str], int | None]:
 
 
 def _last_line(path: pathlib.Path) -> dict[str, Any] | None:
-    """The last whole line of a log, without reading what may be a long file."""
+    """Return the last whole line of a log without reading all of the file."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _LONGEST_LINE))

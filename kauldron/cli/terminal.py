@@ -1,4 +1,4 @@
-"""Output: colours in a terminal, plain text in a pipe."""
+"""What the command prints: errors, tables, colours in a terminal, plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -6,12 +6,31 @@ import json
 import os
 import select
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 
+class UsageError(Exception):
+    """Bad input, shown as one message without a traceback; the exit code is 2.
+
+    `--traceback` shows the cause, if there is one.
+    """
+
+
+def tell(error: BaseException, *, show_traceback: bool) -> None:
+    """Print an error to stderr."""
+    if show_traceback:
+        traceback.print_exception(error)
+    text = str(error)
+    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        print(f"\033[1;31merror:\033[0m {text}", file=sys.stderr)
+    else:
+        print(f"error: {text}", file=sys.stderr)
+
+
 def print_python(text: str) -> None:
-    """Prints text that reads like Python, such as a config."""
+    """Print text that reads like Python, such as a config."""
     if not sys.stdout.isatty():
         print(text)
         return
@@ -25,7 +44,7 @@ def print_python(text: str) -> None:
 
 
 def print_lines(lines: Sequence[str], styles: dict[str, str]) -> None:
-    """Prints lines, coloured by their first character in a terminal.
+    """Print lines, coloured by their first character in a terminal.
 
     Args:
       lines: The lines.
@@ -43,7 +62,7 @@ def print_lines(lines: Sequence[str], styles: dict[str, str]) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
-    """Prints rows: a table in a terminal, tab-separated lines in a pipe."""
+    """Print rows: a table in a terminal, tab-separated lines in a pipe."""
     if not sys.stdout.isatty():
         for row in rows:
             print("\t".join(cell.replace("\t", " ") for cell in row))
@@ -61,14 +80,14 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
 
 
 def print_json(data: Any) -> None:
-    """Prints data for a script."""
+    """Print data for a script."""
     print(json.dumps(data, indent=2, default=str))
 
 
 def reader_is_gone() -> bool:
-    """Whether whoever read stdout, such as `head`, has seen enough and left.
+    """Return whether the reader of stdout, such as `head`, has stopped reading.
 
-    If so, what is still to be written goes nowhere.
+    If so, everything written from now on is discarded.
     """
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)

@@ -11,75 +11,74 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kauldron import konfig
-from kauldron.cli.commands import FAILED, OK
-from kauldron.cli.config_loading import load_config
-from kauldron.cli.config_origin import ConfigOrigin
-from kauldron.cli.problems import Problems
-from kauldron.cli.sub_command import SubCommand
-from kauldron.cli.trainer_loading import (
-    add_job_arguments,
-    build_trainer,
-    start_distributed,
-)
-from kauldron.cli.usage_errors import UsageError, tell
+from kauldron.cli.check import Problems
+from kauldron.cli.commands import FAILED, OK, SubCommand
+from kauldron.cli.job import add_job_arguments, print_closing_table, start_job
+from kauldron.cli.loading import ConfigOrigin, build_trainer, load_config
+from kauldron.cli.terminal import UsageError, tell
 from kauldron.utils.error_utils import post_mortem
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--eval_names",
-        help="evaluate these evaluators or job groups (comma-separated) on the "
-        "checkpoints of the run, instead of training",
-    )
-    add_job_arguments(parser)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Train(SubCommand):
+    """Train, and print the last values."""
+
+    def __call__(self) -> int:
+        self.trainer.train()
+        print_closing_table(self.trainer)
+        return OK
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--eval_names",
+            help="evaluate these evaluators or job groups (comma-separated) on the "
+            "checkpoints of the run, instead of training",
+        )
+        add_job_arguments(parser)
+
+    @classmethod
+    def run(cls, args: argparse.Namespace) -> int:
+        start_job(args)
+        cfg = load_config(args.cfg, import_nothing=False)
+        origin = ConfigOrigin.of(args.cfg)
+        if origin.patches:
+            _use_another_workdir(cfg)
+        trainer = build_trainer(cfg, args.cfg)
+        if str(trainer.workdir or ".") == ".":
+            raise UsageError("Where should the run go? Give --cfg.workdir=path/to/run.")
+        with post_mortem(is_on=args.catch_post_mortem):
+            if args.eval_names or trainer.setup.eval_only:
+                from kauldron.cli.eval import evaluate
+
+                evaluate(trainer, args.eval_names, args.cfg)
+                return OK
+            if not args.catch_post_mortem:  # the debugger needs what `train` raises
+                _refuse_problems(cfg, trainer)
+            _check_workdir(trainer)
+            command = cls(cfg, origin)
+            vars(command)["trainer"] = trainer
+            with _without_traceback(show_traceback=args.traceback):
+                return command()
 
 
-def run(args: argparse.Namespace) -> int:
-    start_distributed(args)
-    cfg = load_config(args.cfg, import_nothing=False)
-    origin = ConfigOrigin.of(args.cfg)
-    if origin.patches:
-        _use_another_workdir(cfg)
-    trainer = build_trainer(cfg, args.cfg)
-    if str(trainer.workdir or ".") == ".":
-        raise UsageError("Where shall the run go? Give --cfg.workdir=path/to/run.")
-    with post_mortem(is_on=args.catch_post_mortem):
-        if args.eval_names or trainer.setup.eval_only:
-            from kauldron.cli.eval import evaluate
-
-            evaluate(trainer, args.eval_names, args.cfg)
-            return OK
-        if not args.catch_post_mortem:  # the debugger needs what `train` raises
-            _refuse_problems(cfg, trainer)
-        _check_workdir(trainer)
-        command = Train(cfg, origin)
-        vars(command)["trainer"] = trainer
-        with _without_traceback(show_traceback=args.traceback):
-            return command()
-
-
-@contextlib.contextmanager
-def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
-    """Tell in a line what ends a run and is not a mistake in any code.
-
-    Raises:
-      SystemExit: The data was too short, a loss was not finite, or another job runs.
-    """
-    from kauldron.train.last_step import DataEndedError
-    from kauldron.train.workdir_lock import InUseError
-
-    try:
-        yield
-    except (DataEndedError, FloatingPointError, InUseError) as error:
-        tell(error, show_traceback=show_traceback)
-        raise SystemExit(FAILED) from error
+def _use_another_workdir(cfg: konfig.ConfigDict) -> None:
+    """Keep a config that was made small for a try away from real runs."""
+    workdir = cfg.get("workdir")
+    if workdir is None:
+        cfg.workdir = tempfile.mkdtemp(prefix="kauldron-")
+    elif os.path.exists(os.path.join(workdir, "run_info.json")):
+        raise UsageError(
+            f"There is a run in {workdir}, which a patched config would overwrite. Give "
+            "another --cfg.workdir, or none for a temporary one."
+        )
 
 
 def _refuse_problems(cfg: konfig.ConfigDict, trainer: Trainer) -> None:
-    """Tell all that `train` would refuse, with the lines and flags that set it."""
+    """Report all that `train` would refuse, with the lines and flags that set it."""
     problems = Problems(cfg)
     problems.add_all_of(trainer)
     if problems.messages:
@@ -97,25 +96,18 @@ def _check_workdir(trainer: Trainer) -> None:
         raise UsageError(str(error)) from error
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Train(SubCommand):
-    """Train, and print the last values."""
+@contextlib.contextmanager
+def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
+    """Report in one line what ends a run and is not a mistake in any code.
 
-    def __call__(self) -> int:
-        from kauldron.cli.closing_table import print_closing_table
+    Raises:
+      SystemExit: The data was too short, a loss was not finite, or another job runs.
+    """
+    from kauldron.train.last_step import DataEndedError
+    from kauldron.train.workdir_lock import InUseError
 
-        self.trainer.train()
-        print_closing_table(self.trainer)
-        return OK
-
-
-def _use_another_workdir(cfg: konfig.ConfigDict) -> None:
-    """A config that was made small to try it must not touch a real run."""
-    workdir = cfg.get("workdir")
-    if workdir is None:
-        cfg.workdir = tempfile.mkdtemp(prefix="kauldron-")
-    elif os.path.exists(os.path.join(workdir, "run_info.json")):
-        raise UsageError(
-            f"There is a run in {workdir}, which a patched config would overwrite. Give "
-            "another --cfg.workdir, or none for a temporary one."
-        )
+    try:
+        yield
+    except (DataEndedError, FloatingPointError, InUseError) as error:
+        tell(error, show_traceback=show_traceback)
+        raise SystemExit(FAILED) from error

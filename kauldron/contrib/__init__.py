@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kauldron.contrib import compat as compat
 from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:

@@ -194,3 +194,12 @@ def kauldron(folder, capsys):
         return code, output.out, output.err
 
     return run
+
+
+@pytest.fixture
+def cfg(folder):
+    """The toy config."""
+    from kauldron.cli.loading import load_config, source_from_arguments
+
+    source, _ = source_from_arguments(["--cfg=toy.py"], "cfg")
+    return load_config(source, import_nothing=True)

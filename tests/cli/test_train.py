@@ -14,6 +14,7 @@ from kauldron.main import main
 from kauldron.train.workdir_lock import workdir_lock
 
 TOY = ("--cfg=toy.py", "--cfg.workdir=run")
+SHORT = ("--cfg.num_train_steps=1", "--cfg.checkpointer=None")
 
 
 def steps(folder):
@@ -55,7 +56,8 @@ def test_saved_config_continues_the_run(kauldron, folder):
 
 
 def test_overrides_reach_the_config_of_the_run(kauldron, folder):
-    kauldron("train", *TOY, "--cfg.seed=7", "--cfg.optimizer=py::optax.sgd(0.5)")
+    flags = ("--cfg.seed=7", "--cfg.optimizer=py::optax.sgd(0.5)", "--cfg.evals={}")
+    assert kauldron("train", *TOY, *SHORT, *flags)[0] == 0
     cfg = konfig.ConfigDict.from_json((folder / "run/config.json").read_text())
     assert cfg.seed == 7
     assert cfg.optimizer.__qualname__ == "optax:sgd"
@@ -63,7 +65,7 @@ def test_overrides_reach_the_config_of_the_run(kauldron, folder):
 
 def test_positional_arguments_of_a_config_are_overridden_by_name(kauldron, folder):
     flags = ("--cfg.optimizer.learning_rate=0.5", "--cfg.evals.test.run.n=3")
-    code, _, err = kauldron("train", *TOY, *flags)
+    code, _, err = kauldron("train", *TOY, *SHORT, *flags)
     assert code == 0, err
     cfg = konfig.ConfigDict.from_json((folder / "run/config.json").read_text())
     assert cfg.optimizer.to_dict() == {"__qualname__": "optax:adam", "0": 0.5}
@@ -446,10 +448,9 @@ RESOLVE = ("-c", "from kauldron import kd; kd.from_workdir.get_trainer('run')")
 @pytest.mark.parametrize(
     "where, later",
     [
-        ("project", EVAL),
-        ("project/configs", EVAL),
-        ("project/configs", RESOLVE),
-        ("start", RESUME),
+        ("project", [EVAL]),
+        ("project/configs", [RESOLVE, EVAL]),
+        ("start", [RESUME]),
     ],
 )
 def test_modules_of_the_project_are_found_then_and_later(layout, where, later):
@@ -457,9 +458,10 @@ def test_modules_of_the_project_are_found_then_and_later(layout, where, later):
     config = layout / "project/configs/exp.py"
     assert main(["train", f"--cfg={config}", "--cfg.workdir=run"]) == 0
     # -P: as for a console command, where we are is not on the path by itself.
-    command = [sys.executable, "-P", *later]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
+    for arguments in later:
+        command = [sys.executable, "-P", *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
 
 
 def test_modules_around_a_config_are_not_looked_at_before_installed_ones(layout):

@@ -6,7 +6,7 @@ python -m tests.train.process_worker PORT INDEX COUNT WORKDIR [key=value ...]
 import os
 import sys
 
-from kauldron.cli import job_processes
+from kauldron.cli import job
 
 
 def make(workdir, **changes):
@@ -30,8 +30,8 @@ def main(port, index, count, workdir, *options):
     os.environ["JAX_COORDINATOR_ADDRESS"] = f"localhost:{port}"
     os.environ["KXM_NUM_PROCESSES"] = count
     os.environ["KXM_PROCESS_ID"] = index
-    job_processes._HEARTBEAT_SECONDS = 10  # tests shall not wait for long
-    job_processes.start_distributed()
+    job._HEARTBEAT_SECONDS = 10  # tests shall not wait for long
+    job.start_distributed()
     changes = {key: int(value) for key, value in (o.split("=") for o in options)}
     state, _ = make(workdir, **changes).train()
     kernel = state.params["dense"]["kernel"].addressable_data(0)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from orbax.checkpoint.checkpoint_managers import EveryNSteps as EveryNSteps
     from orbax.checkpoint.checkpoint_managers import LatestN as LatestN
 
-    from kauldron.contrib.ckpts.best_n import keep_best_n as keep_best_n
-    from kauldron.contrib.ckpts.best_n import (
+    from kauldron.contrib.ckpts.policies import ExpStep as ExpStep
+    from kauldron.contrib.ckpts.policies import keep_best_n as keep_best_n
+    from kauldron.contrib.ckpts.policies import (
         keep_exp_step_and_best_n as keep_exp_step_and_best_n,
     )
-    from kauldron.contrib.ckpts.exp_step import ExpStep as ExpStep
 
 _ORBAX = "orbax.checkpoint.checkpoint_managers"
 _OF_ORBAX = (
@@ -40,8 +40,8 @@ __getattr__, __dir__ = lazy_namespace(
     __name__,
     {
         **{name: f"{_ORBAX}:{name}" for name in _OF_ORBAX},
-        "ExpStep": f"{__name__}.exp_step:ExpStep",
-        "keep_best_n": f"{__name__}.best_n:keep_best_n",
-        "keep_exp_step_and_best_n": f"{__name__}.best_n:keep_exp_step_and_best_n",
+        "ExpStep": f"{__name__}.policies:ExpStep",
+        "keep_best_n": f"{__name__}.policies:keep_best_n",
+        "keep_exp_step_and_best_n": f"{__name__}.policies:keep_exp_step_and_best_n",
     },
 )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kauldron.data.transforms import AddConstants, MapTransform
+from kauldron.errors import ReadableKeyError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,12 +74,12 @@ class TreeUnflattenForKey(MapTransform):
             if name.startswith(prefix):
                 self._insert(tree, name, name.removeprefix(prefix), value)
         if not tree:
-            raise KeyError(
+            raise ReadableKeyError(
                 f"TreeUnflattenForKey(key={self.key!r}): no field starts with {prefix!r}."
                 f" Available keys: {sorted(element)}."
             )
         if self.key in result:
-            raise KeyError(
+            raise ReadableKeyError(
                 f"TreeUnflattenForKey: the record already has a field {self.key!r}."
             )
         return {**result, self.key: _with_lists(tree)}
@@ -90,9 +91,13 @@ class TreeUnflattenForKey(MapTransform):
         for part in parents:
             tree = tree.setdefault(part, {})
             if not isinstance(tree, dict):
-                raise KeyError(f"TreeUnflattenForKey: {name!r} lies below a leaf.")
+                raise ReadableKeyError(
+                    f"TreeUnflattenForKey: {name!r} lies below a leaf."
+                )
         if last in tree:
-            raise KeyError(f"TreeUnflattenForKey: {name!r} is a leaf and a node.")
+            raise ReadableKeyError(
+                f"TreeUnflattenForKey: {name!r} is a leaf and a node."
+            )
         tree[last] = value
 
 

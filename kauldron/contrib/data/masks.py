@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.contrib.data.tensor_fields import takes_tensors
+from kauldron.contrib.data.arrays import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
 from kauldron.data.transforms.array_family import as_array
 from kauldron.data.transforms.cast import cast

@@ -96,7 +96,7 @@ def _size_of(array: Any, axis: int, transform: Any) -> int:
 
 
 def _draw(size: int, count: int, rng: np.random.Generator, transform: Any) -> Any:
-    """Ascending numbers below `size`."""
+    """Draw ascending numbers below `size`."""
     if not 0 <= count <= size:
         raise ValueError(
             f"{type(transform).__name__}: cannot keep {count} of {size} entries."

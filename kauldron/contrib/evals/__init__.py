@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from kauldron.contrib.evals.checkpointed_evaluator import (
         CheckpointedEvaluator as CheckpointedEvaluator,
     )
-    from kauldron.contrib.evals.stop_schedules import (
+    from kauldron.contrib.evals.train_evaluator import TrainEvaluator as TrainEvaluator
+    from kauldron.contrib.evals.train_evaluator import (
         default_stop_after_steps_schedule_fn as default_stop_after_steps_schedule_fn,
     )
-    from kauldron.contrib.evals.stop_schedules import (
+    from kauldron.contrib.evals.train_evaluator import (
         linear_stop_after_steps_schedule_fn as linear_stop_after_steps_schedule_fn,
     )
-    from kauldron.contrib.evals.train_evaluator import TrainEvaluator as TrainEvaluator
 
 _MEMBERS = {
     "TrainEvaluator": "train_evaluator",
-    "default_stop_after_steps_schedule_fn": "stop_schedules",
-    "linear_stop_after_steps_schedule_fn": "stop_schedules",
+    "default_stop_after_steps_schedule_fn": "train_evaluator",
+    "linear_stop_after_steps_schedule_fn": "train_evaluator",
     "CheckpointedEvaluator": "checkpointed_evaluator",
 }
 

@@ -83,7 +83,7 @@ class CheckpointedEvaluator(Evaluator):
         return folder
 
     def _earlier_values(self, marker: epath.Path, step: int) -> AuxiliariesOutput:
-        """What an earlier evaluation of this step computed; logged, if it is not."""
+        """Return what an earlier evaluation of this step computed, and log it if needed."""
         status.log(f"Evaluator {self.name} is done with step {step} already: {marker}")
         content = json.loads(marker.read_text())
         values = {kind: _from_json(content[kind]) for kind in _KINDS}
@@ -140,7 +140,7 @@ class CheckpointedEvaluator(Evaluator):
         if len(leaves) != len(jax.tree.leaves(abstract)):
             raise ValueError(
                 f"{checkpointer.workdir} holds an interrupted evaluation of other "
-                "losses, metrics or summaries: delete it to begin anew."
+                "losses, metrics or summaries: delete it to start again."
             )
         aux = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
         merger.start_from(MergePlan(abstract), aux)

@@ -2,21 +2,67 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
+import jax
+import jax.numpy as jnp
 from etils import epath
 
-from kauldron import konfig, train
-from kauldron.contrib.evals import readout_trainer
-from kauldron.contrib.evals.stop_schedules import default_stop_after_steps_schedule_fn
+from kauldron import ckpts, konfig, kontext, train, writers
 from kauldron.evals import EvaluatorBase
 from kauldron.train import preemption
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState
+
+
+#
+# When the readout has been trained enough
+#
+
+
+def default_stop_after_steps_schedule_fn(step: int, num_train_steps: int) -> int:
+    """Return all steps, however long the model was trained.
+
+    >>> default_stop_after_steps_schedule_fn(10, 500)
+    500
+    """
+    del step
+    return num_train_steps
+
+
+def linear_stop_after_steps_schedule_fn(
+    step: int, num_train_steps: int, ramp_up_for_num_pre_training_steps: int = 100_000
+) -> int:
+    """Return few steps for an early model, and all of them after a ramp.
+
+    Args:
+      step: Step of the model.
+      num_train_steps: Steps of the readout's config.
+      ramp_up_for_num_pre_training_steps: Step of the model from which on the readout
+        gets all its steps.
+
+    Returns:
+      The number of steps, at least 1.
+
+    Example:
+      >>> linear_stop_after_steps_schedule_fn(50_000, 500)
+      250
+      >>> linear_stop_after_steps_schedule_fn(0, 500)
+      1
+    """
+    steps = int(num_train_steps * step / ramp_up_for_num_pre_training_steps)
+    return min(max(steps, 1), num_train_steps)
+
+
+#
+# The evaluator
+#
 
 
 class TrainEvaluator(EvaluatorBase):
@@ -64,9 +110,7 @@ class TrainEvaluator(EvaluatorBase):
         num_steps = readout.num_train_steps
         if num_steps is not None:
             num_steps = self.stop_after_steps_schedule_fn(step, num_steps)
-        writer = readout_trainer.curves_writer(
-            self.writer, collection=f"{self.name}.train.{step}"
-        )
+        writer = curves_writer(self.writer, collection=f"{self.name}.train.{step}")
         trainer = readout.replace(
             workdir=self._folder / f"_{self.name}_{step}",
             stop_after_steps=num_steps,
@@ -86,22 +130,22 @@ class TrainEvaluator(EvaluatorBase):
         return self.base_cfg.workdir / f"train_evals.{self.name}"
 
     @functools.cached_property
-    def _readout(self) -> tuple[Trainer, readout_trainer.OuterWeights]:
+    def _readout(self) -> tuple[Trainer, OuterWeights]:
         """Made once, so that its step is compiled once."""
-        trainer = readout_trainer.make(
+        trainer = make_readout(
             self.readout_config,
             outer=self.base_cfg,
             path=self.submodule_to_swap_path,
             overrides=self.overrides or {},
             readout_inputs=self.readout_inputs,
         )
-        weights = readout_trainer.OuterWeights(
+        weights = OuterWeights(
             self.subparams_to_swap_path or self.submodule_to_swap_path
         )
         return trainer.replace(workdir=self._folder, init_transform=weights), weights
 
     def _inner_evaluators_at(self, step: int) -> dict[str, Any]:
-        """The readout's evaluators; what this start writes again is dropped."""
+        """Return the readout's evaluators; at first, drop the values they will rewrite."""
         is_first = "_inner_evaluators" not in vars(self)
         if is_first and not self.base_cfg.setup.eval_only:
             for evaluator in self._inner_evaluators.values():
@@ -125,3 +169,140 @@ def _metric_values(result: Any) -> Mapping[str, Any]:
     if isinstance(result, AuxiliariesState):
         result = result.compute(flatten=False)
     return result.metric_values if isinstance(result, AuxiliariesOutput) else {}
+
+
+#
+# The trainer of the readout
+#
+
+
+_NOT_OF_THE_READOUT = ("writer", "profiler", "init_transform")
+
+
+def make_readout(
+    readout: konfig.ConfigDict | Trainer,
+    *,
+    outer: Trainer,
+    path: str,
+    overrides: Mapping[str, Any],
+    readout_inputs: Any,
+) -> Trainer:
+    """Build the readout's trainer, with the outer model in its place.
+
+    Args:
+      readout: Its config, or the trainer itself.
+      outer: The trainer whose model is evaluated.
+      path: Where in the readout the outer model goes.
+      overrides: Values to set below the outer model, by path (configs only).
+      readout_inputs: Replaces `model.readout_inputs`, if given.
+    """
+    if not isinstance(readout, konfig.ConfigDict):
+        return _with_outer_model(readout.replace(profiler=None), path, outer)
+    # Through JSON, so that references to other parts of the outer config are values.
+    cfg = konfig.ConfigDict.from_json(readout.to_json())
+    for name in _NOT_OF_THE_READOUT:
+        cfg[name] = None
+    konfig.get_by_path(cfg, path)  # it must exist
+    if readout_inputs is not None:
+        cfg.model.readout_inputs = readout_inputs
+    if outer.raw_cfg is None:
+        return _with_outer_model(konfig.resolve(cfg), path, outer)
+    model = konfig.ConfigDict.from_json(outer.raw_cfg.to_json()).model
+    konfig.set_by_path(cfg, path, model)
+    for below, value in overrides.items():
+        konfig.set_by_path(cfg, f"{path}.{below}", value)
+    return konfig.resolve(cfg)
+
+
+def _with_outer_model(trainer: Trainer, path: str, outer: Trainer) -> Trainer:
+    """Put the model itself in its place, where there is no config of it."""
+    tree = {"model": trainer.model}
+    kontext.get_by_path(tree, path)  # it must exist
+    return trainer.replace(**kontext.replace_by_path(tree, path, outer.model))
+
+
+@dataclasses.dataclass(frozen=True)
+class OuterWeights(ckpts.InitTransform):
+    """Puts the weights of the outer model into the state of the readout.
+
+    The weights change with each evaluation, but compiled functions do not depend on
+    them: the object stays the same.
+
+    Attributes:
+      path: Path of the outer model in the readout's trainer.
+    """
+
+    path: str
+    _state: list[TrainState] = dataclasses.field(
+        default_factory=list, init=False, compare=False, repr=False
+    )
+
+    @contextlib.contextmanager
+    def of(self, state: TrainState) -> Iterator[None]:
+        """Inside, readouts start with the weights of this state."""
+        self._state.append(state)
+        try:
+            yield
+        finally:
+            self._state.pop()
+
+    def transform(self, state: Any) -> Any:
+        outer = self._state[-1]
+        path = kontext.Path.from_str(self.path)[1:]
+        inner = kontext.get_by_path(state.params, path) if path else state.params
+        _check_same_shapes(inner, outer.params, self.path)
+        state = state.replace(params=_put(state.params, path, outer.params))
+        collections = dict(state.collections or {})
+        for name, value in (outer.collections or {}).items():
+            if name in collections:
+                collections[name] = _put(collections[name], path, value)
+        return state.replace(collections=collections)
+
+
+def _put(tree: Any, path: kontext.Path, value: Any) -> Any:
+    """Put a copy of the value at a path of the tree: training frees what it is given."""
+    value = jax.tree.map(jnp.copy, value)
+    return kontext.replace_by_path(tree, path, value) if path else value
+
+
+def _check_same_shapes(inner: Any, outer: Any, path: str) -> None:
+    specs = [
+        {
+            str(kontext.Path.from_jax_path(place)): (leaf.shape, str(leaf.dtype))
+            for place, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        }
+        for tree in (inner, outer)
+    ]
+    different = {
+        place: tuple(spec.get(place, "nothing") for spec in specs)
+        for place in {**specs[0], **specs[1]}
+        if specs[0].get(place) != specs[1].get(place)
+    }
+    if different:
+        lines = [f"  {place}: {a} and {b}" for place, (a, b) in different.items()]
+        raise ValueError(
+            f"The parameters at {path!r} of the readout are not those of the outer model:"
+            "\n" + "\n".join(lines)
+        )
+
+
+#
+# Curves
+#
+
+
+def curves_writer(writer: writers.WriterBase, *, collection: str) -> writers.WriterBase:
+    """Return a writer that sends a trainer's values to another run and collection."""
+    return _OtherRunWriter(writers=(writers.with_collection(writer, collection),))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OtherRunWriter(writers.MultiWriter):
+    """Keeps workdir and collection of its writers, whatever the trainer says."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "writers", tuple(self.writers))
+
+    def update_from_root_cfg(self, root: Any) -> Self:
+        del root
+        return self

@@ -2,8 +2,8 @@
 
 # ruff: noqa: I001 (in the order a reader wants)
 
-from kauldron.contrib.metrics.joint_accuracy import JointAccuracy as JointAccuracy
-from kauldron.contrib.metrics.average_precision import (
+from kauldron.contrib.metrics.classification import JointAccuracy as JointAccuracy
+from kauldron.contrib.metrics.classification import (
     MultilabelAveragePrecision as MultilabelAveragePrecision,
 )
 
@@ -12,11 +12,11 @@ from kauldron.contrib.metrics.regression import (
     RootMeanSquaredError as RootMeanSquaredError,
 )
 from kauldron.contrib.metrics.regression import CosineSimilarity as CosineSimilarity
-from kauldron.contrib.metrics.depth import (
+from kauldron.contrib.metrics.regression import (
     MeanAbsoluteRelativeError as MeanAbsoluteRelativeError,
 )
-from kauldron.contrib.metrics.depth import Delta1 as Delta1
-from kauldron.contrib.metrics.psnr_with_resize import PsnrWithResize as PsnrWithResize
+from kauldron.contrib.metrics.regression import Delta1 as Delta1
+from kauldron.contrib.metrics.regression import PsnrWithResize as PsnrWithResize
 
 # Geometry.
 from kauldron.contrib.metrics.pose import PoseEndPointError as PoseEndPointError

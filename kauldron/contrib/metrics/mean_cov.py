@@ -42,7 +42,7 @@ class MeanCov(State[MetricT]):
 
     @classmethod
     def from_samples(cls, samples: Any, fweights: Any = None, ddof: int = 0) -> Self:
-        """The state of some samples.
+        """Return the state of some samples.
 
         Args:
           samples: Vectors, `b n`.

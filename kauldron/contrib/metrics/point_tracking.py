@@ -45,12 +45,12 @@ class _TapMetric(Metric):
                 )
 
     def _query_first(self, array: Any) -> jax.Array:
-        """Axes `*b q t c`."""
+        """Return the points with axes `*b q t c`."""
         array = jnp.asarray(array)
         return array if self.axis_order == "BQTC" else jnp.swapaxes(array, -3, -2)
 
     def _evaluated(self, shape: tuple[int, ...], query_frames: Any, mask: Any) -> Any:
-        """Which of the points `*b q t` count."""
+        """Return which of the points `*b q t` count."""
         is_of_elements = mask is not None and mask.ndim <= len(shape) - 2
         if mask is not None and not is_of_elements:
             return jnp.broadcast_to(self._query_first(mask)[..., 0] > 0, shape)
@@ -184,6 +184,6 @@ class TapAverageJaccard(_TapMetric):
 
 
 def _within(pred: jax.Array, true: jax.Array) -> jax.Array:
-    """Whether each point is near enough, for each threshold: `*b q t 5`."""
+    """Return whether each point is near enough, for each threshold: `*b q t 5`."""
     distance = jnp.linalg.norm(as_real(pred) - as_real(true), axis=-1, keepdims=True)
     return distance < _THRESHOLDS

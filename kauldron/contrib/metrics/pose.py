@@ -49,7 +49,7 @@ class PoseEndPointError(Metric):
 
 
 def _move(pose: jax.Array) -> jax.Array:
-    """The grid in the frame of a pose, `*b 8 3`."""
+    """Return the grid in the frame of a pose, `*b 8 3`."""
     rotated = jnp.einsum("...ij,pj->...pi", pose[..., :3], _GRID, precision=_PRECISION)
     return rotated + pose[..., None, :, 3]
 

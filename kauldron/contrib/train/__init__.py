@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
-    from kauldron.contrib.train.gif_video_writer import GifVideoWriter as GifVideoWriter
-    from kauldron.contrib.train.loss_optimizers import (
+    from kauldron.contrib.train.file_writers import GifVideoWriter as GifVideoWriter
+    from kauldron.contrib.train.file_writers import NpzWriter as NpzWriter
+    from kauldron.contrib.train.steps import MultiTrainStep as MultiTrainStep
+    from kauldron.contrib.train.steps import NoopTrainStep as NoopTrainStep
+    from kauldron.contrib.train.steps import (
         multi_optimizer as multi_optimizer,
     )
-    from kauldron.contrib.train.mlflow_metric_writer import (
+    from kauldron.contrib.train.tracking_writers import (
         MLFlowMetricWriter as MLFlowMetricWriter,
     )
-    from kauldron.contrib.train.multi_train_step import MultiTrainStep as MultiTrainStep
-    from kauldron.contrib.train.noop_train_step import NoopTrainStep as NoopTrainStep
-    from kauldron.contrib.train.npz_writer import NpzWriter as NpzWriter
-    from kauldron.contrib.train.wandb_writer import WandbWriter as WandbWriter
+    from kauldron.contrib.train.tracking_writers import WandbWriter as WandbWriter
 
 # A file must not have the name of a member: importing it would hide the member.
 _MEMBERS = {
-    "multi_optimizer": "loss_optimizers",
-    "MultiTrainStep": "multi_train_step",
-    "NoopTrainStep": "noop_train_step",
-    "NpzWriter": "npz_writer",
-    "GifVideoWriter": "gif_video_writer",
-    "MLFlowMetricWriter": "mlflow_metric_writer",
-    "WandbWriter": "wandb_writer",
+    "multi_optimizer": "steps",
+    "MultiTrainStep": "steps",
+    "NoopTrainStep": "steps",
+    "NpzWriter": "file_writers",
+    "GifVideoWriter": "file_writers",
+    "MLFlowMetricWriter": "tracking_writers",
+    "WandbWriter": "tracking_writers",
 }
 
 __getattr__, __dir__ = lazy_namespace(

@@ -11,7 +11,7 @@ import sklearn.metrics
 from kauldron import kontext
 from kauldron import summaries as kd_summaries
 from kauldron.contrib import summaries
-from kauldron.contrib.summaries.image_grid import to_rgb
+from kauldron.contrib.summaries.images import to_rgb
 
 RNG = np.random.default_rng(0)
 

@@ -16,7 +16,7 @@ from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kauldron import kd, kontext, writers
-from kauldron.contrib.train.gif_video_writer import VideoOptions
+from kauldron.contrib.train.file_writers import VideoOptions
 from kauldron.train import AuxiliariesOutput
 from tests.train.toy import make_ds, make_trainer
 
@@ -140,7 +140,7 @@ def test_npz_of_nothing_is_no_file(npz, tmp_path, fields, kwargs):
 
 
 def test_npz_pattern_that_is_none(npz):
-    with pytest.raises(ValueError, match=r"key_patterns: '\(' is no regular"):
+    with pytest.raises(ValueError, match=r"key_patterns: '\(' is not a regular"):
         npz(key_patterns=["("])
 
 

@@ -1,0 +1,228 @@
+"""From the flags of a command to its config, and to the trainer that it describes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import linecache
+import os
+import pathlib
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import kauldron
+from kauldron import konfig
+from kauldron.cli.terminal import UsageError
+from kauldron.errors import message_with_notes
+from kauldron.konfig import config_files
+from kauldron.konfig.config_sources import ConfigSource, take_overrides
+from kauldron.konfig.file_names import short_file
+from kauldron.konfig.overriding import last_of_each
+
+if TYPE_CHECKING:
+    from kauldron.train import Trainer
+
+
+# Configs may name launchers that are not installed where they are inspected or trained.
+LAZY_MODULES = ("kauldron.xm", "kauldron.kxm", "xmanager")
+
+
+def source_from_arguments(
+    arguments: Sequence[str], name: str
+) -> tuple[ConfigSource, list[str]]:
+    """Take `--name=file` and `--name.path=value` out of the arguments.
+
+    Raises:
+      UsageError: An override cannot be read, or `--name` has no value.
+    """
+    try:
+        overrides, others = take_overrides(arguments, name, lambda flag: flag == name)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    file: str | None = None
+    rest: list[str] = []
+    remaining = iter(others)
+    for argument in remaining:
+        flag, equals, value = argument.partition("=")
+        if flag not in (f"--{name}", f"-{name}"):
+            rest.append(argument)
+            continue
+        file = value if equals else next(remaining, "")
+        if not file:
+            raise UsageError(f"{argument}: the path of a config file is missing.")
+    source = ConfigSource(name=name, file=file, overrides=tuple(overrides))
+    return source, rest
+
+
+def load_config(source: ConfigSource, *, import_nothing: bool) -> konfig.ConfigDict:
+    """Build the config, or say what is wrong with it.
+
+    Args:
+      source: The file and its overrides.
+      import_nothing: Whether the modules named inside `konfig.imports()` stay
+        unimported: enough to look at a config, and fast.
+
+    Raises:
+      UsageError: Whatever went wrong: the file, what it does, or an override.
+    """
+    lazy = ("*",) if import_nothing else LAZY_MODULES
+    with bad_input(source), konfig.set_lazy_imported_modules(lazy):
+        cfg = source.build(import_nothing=import_nothing)
+    file = config_files.split_argument(source.file or "")[0]
+    if config_files.is_saved_config(file) and not import_nothing:
+        folder = pathlib.Path(file if os.path.isdir(file) else os.path.dirname(file))
+        recorded = config_files.recorded_folders(folder / "run_info.json")
+        config_files.make_importable(*recorded)
+    return cfg
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigOrigin:
+    """Where a config came from.
+
+    Attributes:
+      filename: What was given as `--cfg=`.
+      overrides: From path to value, what was given as `--cfg.path=value`.
+      patches: From path to value, what a `PatchConfig` changed.
+
+    Example:
+      >>> print(ConfigOrigin("a.py", {"seed": 3}, {"batch_size": 1}).summary())
+      --cfg=a.py
+      --cfg.seed=3
+      patched: batch_size=1
+    """
+
+    filename: str | None = None
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    patches: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, source: ConfigSource) -> ConfigOrigin:
+        """Return the origin of a config that a command line gave, after it was built."""
+        overrides = {o.path: o.value for o in last_of_each(source.overrides)}
+        return cls(source.file, overrides, getattr(source, "changes", {}))
+
+    def summary(self, include_patches: bool = True) -> str:
+        """Return one line for each thing that there is."""
+        lines = [f"--cfg={self.filename}"] if self.filename else []
+        for path, value in self.overrides.items():
+            dot = "" if path.startswith("[") else "."
+            lines.append(f"--cfg{dot}{path}={value}")
+        if include_patches:
+            lines += [f"patched: {path}={v}" for path, v in self.patches.items()]
+        return "\n".join(lines)
+
+
+#
+# The trainer
+#
+
+
+def build_trainer(cfg: konfig.ConfigDict, source: ConfigSource) -> Trainer:
+    """Build the trainer of a config that came from `source`."""
+    problems = konfig.check(cfg)
+    if problems:
+        raise UsageError("\n".join(map(str, problems)))
+    with bad_input(source):
+        trainer = _resolve(cfg)
+    from kauldron.train import Trainer
+
+    if not isinstance(trainer, Trainer):
+        raise UsageError(
+            f"{source.file} describes a {type(trainer).__name__}, not a "
+            "`kd.train.Trainer`."
+        )
+    return trainer
+
+
+def _resolve(cfg: konfig.ConfigDict) -> Any:
+    try:
+        return konfig.resolve(cfg)
+    except Exception as error:
+        from kauldron.cli.check import build_what_can_be
+
+        problems = build_what_can_be(cfg).problems.messages
+        if problems in ([], [message_with_notes(error)]):
+            raise
+        raise UsageError("\n".join(problems)) from error
+
+
+#
+# Errors of the config
+#
+
+
+@contextlib.contextmanager
+def bad_input(source: ConfigSource) -> Iterator[None]:
+    """Turn what is raised inside into a message about the config.
+
+    Raises:
+      UsageError: With the message of the error and, if it came from the config file,
+        the line there.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        file = config_files.split_argument(source.file)[0] if source.file else None
+        raise UsageError(describe(error, file)) from error
+
+
+def describe(error: BaseException, user_file: str | None = None) -> str:
+    """Return the message of an error for the person at the command line.
+
+    Args:
+      error: What was raised.
+      user_file: A file of the user. If the error came from a line in it, the message
+        ends with that line.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        lines = traceback.format_exception_only(SyntaxError, error)
+        place = f"{short_file(error.filename)}:{error.lineno}"
+        return f"{place}: {error.msg}\n{''.join(lines[1:-1]).rstrip()}"
+    message = message_with_notes(error)
+    place = _place_in(error, user_file) if user_file else None
+    return f"{message}\n{place}" if place else message
+
+
+def users_line(error: BaseException) -> str:
+    """Return the innermost line of the user's own code that an error passed through.
+
+    Returns:
+      Lines to add to the message; empty if only libraries were involved.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if not _is_of_library(frame.filename)]
+    return f"\n{_describe_frame(error, lines[-1])}" if lines else ""
+
+
+def _is_of_library(file: str) -> bool:
+    path = os.path.abspath(file)
+    return file.startswith("<") or path.startswith(_LIBRARIES)
+
+
+_LIBRARIES = (
+    os.path.dirname(os.path.abspath(kauldron.__file__)) + os.sep,
+    *(
+        os.path.abspath(sysconfig.get_path(name)) + os.sep
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ),
+)
+
+
+def _place_in(error: BaseException, user_file: str) -> str | None:
+    """Return the innermost line of a file that an error passed through."""
+    path = os.path.abspath(user_file)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if os.path.abspath(frame.filename) == path]
+    return _describe_frame(error, lines[-1]) if lines else None
+
+
+def _describe_frame(error: BaseException, line: traceback.FrameSummary) -> str:
+    source = linecache.getline(line.filename, line.lineno or 0).strip()
+    name = type(error).__name__
+    place = f"{short_file(line.filename)}:{line.lineno}, in {line.name}"
+    return f"  {name} raised at {place}\n    {source}"

@@ -1,0 +1,404 @@
+"""Read a command line, find the command and run it.
+
+Only what every command needs is imported here: `kauldron --help` must be quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from kauldron import __version__
+from kauldron.cli.commands import (
+    BAD_INPUT,
+    COMMANDS,
+    DEFAULT_COMMAND,
+    INTERRUPTED,
+    OK,
+    Command,
+)
+from kauldron.cli.terminal import UsageError, reader_is_gone, tell
+from kauldron.errors import nearest
+
+_DESCRIPTION = """\
+usage: kauldron <command> --cfg=config.py [--cfg.path=value ...] [options]
+
+Commands:
+{commands}
+
+The config, for every command that takes one:
+  --cfg=FILE            a config file (its get_config() is called), file.py:arguments,
+                        a dotted module, or a saved config.json
+  --cfg.a.b[0]=VALUE    override a field; `kauldron config paths` lists them
+  --cfg.a='py::m.f(1)'  override a field with a call
+  --patch.NAME=VALUE    make the config small for a quick try; `--patch` for all
+                        defaults, `kauldron run --help` lists the names
+  --jax_NAME=VALUE      a setting of jax, such as --jax_debug_nans=true
+
+`kauldron <command> --help` tells more about a command, `kauldron --version` the version.
+Exit codes: 0 done, 1 an error, problems or differences, 2 bad input, 130 Ctrl-C,
+143 stopped by SIGTERM.
+"""
+
+
+_PATCHES = """
+Patches, with the values they have once any --patch flag is given. What --cfg.path=value
+sets is not patched:
+{patches}
+"""
+
+
+_PATCH_STARTS = ("--patch", "--nopatch", "-patch", "-nopatch")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that a command line names.
+
+    Args:
+      argv: The arguments without the program; those of this process if not given.
+
+    Returns:
+      The exit code: 0 done, 1 problems or differences were found, 2 bad input, 130
+      stopped by Ctrl-C.
+
+    Raises:
+      SystemExit: A run saved its state and stopped because it was asked to (143).
+      Exception: What a run raises.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    show_traceback = "--traceback" in arguments
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        tell(error, show_traceback=show_traceback)
+        return BAD_INPUT
+    except KeyboardInterrupt as error:
+        print(f"\nInterrupted. {error}".rstrip(), file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        if not reader_is_gone():
+            raise
+        return OK
+
+
+def _run(arguments: list[str]) -> int:
+    words, rest = take_command(arguments)
+    if words not in COMMANDS:
+        return _help_or_complain(words, rest)
+    command = COMMANDS[words]
+    return run_command(words, command, rest)
+
+
+def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> int:
+    """Parse the options of one command and run it."""
+    from kauldron.cli.loading import source_from_arguments
+
+    implementation = command.load()
+    parser = _Parser(
+        prog=f"kauldron {' '.join(words)}",
+        usage=" ".join(["kauldron", *words, *_config_usage(command), "[options]"]),
+        description=command.summary + ".",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--traceback", action="store_true", help="show the traceback of an error"
+    )
+    implementation.add_arguments(parser)
+    if any(argument in ("-h", "--help") for argument in rest):
+        parser.print_help()
+        return OK
+    sources, others = {}, rest
+    for name in command.configs:
+        sources[name], others = source_from_arguments(others, name)
+    others = _take_patch(sources, others)
+    args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
+    jax_flags, unknown = take_jax_flags(unknown)
+    if unknown:
+        options = re.findall(r"--[\w-]+", parser.format_help())
+        parser.error(explain(unknown, rest, command.configs, options))
+    for name, source in sources.items():
+        if source.file is None and command.needs_configs:
+            parser.error(f"--{name}=path/to/config.py is missing.")
+    apply_jax_flags(jax_flags)
+    return implementation.run(args)
+
+
+def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
+    """Let `--patch` flags change the first config; return the other arguments."""
+    if not sources or not any(a.startswith(_PATCH_STARTS) for a in arguments):
+        return arguments
+    from kauldron.cli.patch import PatchedSource, take_patch
+
+    patch, rest = take_patch(arguments)
+    if patch is not None:
+        name, source = next(iter(sources.items()))
+        flags = tuple(a for a in arguments if a.startswith(_PATCH_STARTS))
+        fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
+        sources[name] = PatchedSource(**fields, patch=patch, patch_flags=flags)
+    return rest
+
+
+def _config_usage(command: Command) -> list[str]:
+    configs = [f"--{n}=config.py [--{n}.path=value ...]" for n in command.configs]
+    return [*configs, *command.arguments]
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors look like those of all other bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\n{self.format_usage().rstrip()}")
+
+
+#
+# The name of the command
+#
+
+
+def take_command(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Separate the words that name the command from everything else.
+
+    Flags may stand before, between and after the words. Without a command, the words
+    that could be meant as one are returned.
+    """
+    groups = {words[0] for words in COMMANDS}
+    first = next((i for i, a in enumerate(arguments) if a in groups), None)
+    if first is None:
+        words = _words(arguments)
+        has_config = any(a.split("=")[0] in ("--cfg", "-cfg") for a in arguments)
+        if has_config and not words and DEFAULT_COMMAND in COMMANDS:
+            return DEFAULT_COMMAND, arguments
+        return tuple(words[:2]), arguments
+    group = arguments[first]
+    if (group,) in COMMANDS:
+        return (group,), arguments[:first] + arguments[first + 1 :]
+    later = range(first + 1, len(arguments))
+    known = (i for i in later if (group, arguments[i]) in COMMANDS)
+    second = next(known, None) or next(
+        (i for i in later if arguments[i][:1] != "-"), first
+    )
+    words = (group,) if second == first else (group, arguments[second])
+    return words, [a for i, a in enumerate(arguments) if i not in (first, second)]
+
+
+def _words(arguments: list[str]) -> list[str]:
+    """Return the arguments that are neither flags nor possibly the value of one."""
+    before = ["=", *arguments]
+    pairs = zip(before, arguments)
+    return [a for b, a in pairs if a[:1] != "-" and (b[:1] != "-" or "=" in b)]
+
+
+def _help_or_complain(words: tuple[str, ...], rest: list[str]) -> int:
+    group = words[0] if words and any(w[0] == words[0] for w in COMMANDS) else None
+    if any(argument in ("-h", "--help", "help") for argument in (*words, *rest)):
+        print(usage(group), end="")
+        return OK
+    if rest == ["--version"]:
+        print(f"kauldron {__version__}")
+        return OK
+    if not words:
+        raise UsageError(
+            f"the name of a command is missing.\n\n{usage(group)}".rstrip()
+        )
+    if len(words) == 1 and group:
+        raise UsageError(f"which {group} command?\n\n{usage(group)}".rstrip())
+    raise UsageError(
+        f"there is no command {' '.join(words)!r}.{_did_you_mean(words)} "
+        "`kauldron --help` lists the commands."
+    )
+
+
+def _did_you_mean(words: tuple[str, ...]) -> str:
+    close = [" ".join(w) for w in COMMANDS if w[-1] == words[0]]
+    if not close:
+        known = [" ".join(w) for w in COMMANDS]
+        tries = (" ".join(words), words[0])
+        close = [c for t in tries for c in nearest(t, known)][:1]
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def usage(group: str | None = None) -> str:
+    """Return the text of `--help`: all commands, or those of one group."""
+    shown = {w: c for w, c in COMMANDS.items() if group is None or w[0] == group}
+    width = max(len(" ".join(words)) for words in shown) + 2
+    lines = [f"  {' '.join(w):<{width}}{c.summary}" for w, c in shown.items()]
+    text = _DESCRIPTION.format(commands="\n".join(lines))
+    if group == "run":
+        from kauldron.cli.patch import describe_patches
+
+        text += _PATCHES.format(patches=describe_patches())
+    return text
+
+
+#
+# Settings of jax: `--jax_debug_nans=true`
+#
+
+
+def take_jax_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate `--jax_...` from all other arguments.
+
+    Example:
+      >>> take_jax_flags(["--jax_debug_nans", "word"])
+      (['--jax_debug_nans'], ['word'])
+    """
+    flags = [argument for argument in arguments if argument.startswith("--jax_")]
+    return flags, [argument for argument in arguments if argument not in flags]
+
+
+def apply_jax_flags(flags: Sequence[str]) -> None:
+    """Change the settings of jax.
+
+    Raises:
+      UsageError: There is no such setting, or it cannot have that value.
+    """
+    if not flags:
+        return
+    import jax
+
+    from kauldron.konfig.override_values import parse_value
+
+    for flag in flags:
+        name, equals, text = flag.removeprefix("--").partition("=")
+        known = jax.config.values
+        if name not in known:
+            hint = _suggest(nearest(name, known), before="--")
+            raise UsageError(f"{flag}: jax has no such setting.{hint}")
+        value = parse_value(text, type(known[name])) if equals else True
+        try:
+            jax.config.update(name, value)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{flag}: {error}") from error
+
+
+#
+# Arguments that no command understands
+#
+
+
+# Those of `kd.train.Trainer`, which takes seconds to import.
+TRAINER_FIELDS = [
+    "seed",
+    "workdir",
+    "train_ds",
+    "eval_ds",
+    "model",
+    "rng_streams",
+    "sharding",
+    "num_train_steps",
+    "stop_after_steps",
+    "log_metrics_every",
+    "log_summaries_every",
+    "train_losses",
+    "train_metrics",
+    "train_summaries",
+    "writer",
+    "profiler",
+    "checkify_error_categories",
+    "schedules",
+    "optimizer",
+    "checkpointer",
+    "init_transform",
+    "exporter",
+    "trainstep",
+    "evals",
+    "aux",
+    "setup",
+    "xm_job",
+    "raw_cfg",
+    "on_nonfinite",
+    "steps_per_dispatch",
+]
+
+
+def explain(
+    unknown: Sequence[str],
+    arguments: Sequence[str],
+    configs: Iterable[str],
+    options: Iterable[str],
+) -> str:
+    """Say what is wrong with arguments, and what was probably meant.
+
+    Args:
+      unknown: The arguments that were not understood.
+      arguments: All arguments, in order.
+      configs: The names of the flags that give a config, such as `cfg`.
+      options: The options of the command.
+    """
+    names = list(configs)
+    flags = [f"--{name}" for name in names]
+    lines = []
+    remaining = list(unknown)
+    while remaining:
+        argument = remaining.pop(0)
+        if _is_field_before_value(argument, remaining):
+            argument = f"{argument}={remaining.pop(0)}"
+        hint = (
+            _value_after_space(argument, arguments, flags)
+            or _missing_dashes(argument, names)
+            or _missing_flag(argument, flags)
+            or _field(argument, flags, cutoff=1.0)
+            or _misspelt(argument, [*flags, *options])
+            or _field(argument, flags, cutoff=0.8)
+        )
+        lines.append(f"{argument!r} is not understood.{hint}")
+    return "\n".join(lines)
+
+
+def _value_after_space(
+    argument: str, arguments: Sequence[str], flags: Sequence[str]
+) -> str:
+    at = list(arguments).index(argument) if argument in arguments else 0
+    before = arguments[at - 1] if at > 0 else ""
+    is_override = before.startswith(tuple(f"{flag}." for flag in flags))
+    if argument.startswith("-") or not is_override or "=" in before:
+        return ""
+    return f" The value of an override follows a '=': write {before}={argument}"
+
+
+def _missing_dashes(argument: str, names: Sequence[str]) -> str:
+    starts = tuple(f"{name}{sign}" for name in names for sign in (".", "="))
+    return f" Did you mean --{argument}?" if argument.startswith(starts) else ""
+
+
+def _missing_flag(argument: str, flags: Sequence[str]) -> str:
+    is_file = argument.partition(":")[0].endswith((".py", ".json"))
+    return f" Did you mean {flags[0]}={argument}?" if is_file and flags else ""
+
+
+def _misspelt(argument: str, flags: Sequence[str]) -> str:
+    if not argument.startswith("-"):
+        return ""
+    name, rest = _split(argument)
+    return _suggest(nearest(name, flags), after=rest)
+
+
+def _is_field_before_value(argument: str, following: Sequence[str]) -> bool:
+    """Tell `--num_train_steps` of `--num_train_steps 500` from other arguments."""
+    has_value = bool(following) and not following[0].startswith("-")
+    return has_value and "=" not in argument and bool(_field(argument, ["--cfg"], 1.0))
+
+
+def _field(argument: str, flags: Sequence[str], cutoff: float) -> str:
+    """Suggest `--cfg.workdir=run` for `--workdir=run`."""
+    if not argument.startswith("-") or not flags:
+        return ""
+    name, rest = _split(argument.lstrip("-"))
+    close = nearest(name, TRAINER_FIELDS, cutoff=cutoff)
+    return _suggest(close, before=f"{flags[0]}.", after=rest)
+
+
+def _split(argument: str) -> tuple[str, str]:
+    """Split a flag into its first name and all that follows."""
+    end = min((argument.find(c) for c in ".=[" if c in argument), default=len(argument))
+    return argument[:end], argument[end:]
+
+
+def _suggest(close: Sequence[str], *, before: str = "", after: str = "") -> str:
+    return f" Did you mean {before}{close[0]}{after}?" if close else ""

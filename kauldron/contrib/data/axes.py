@@ -1,0 +1,308 @@
+"""Transforms of axes: flatten, repeat, slice and stack videos and images."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import einops
+import numpy as np
+
+from kauldron.contrib.data.arrays import takes_tensors
+from kauldron.data.transforms import ElementWiseTransform, Rearrange
+from kauldron.data.transforms.array_family import array_module, as_array
+from kauldron.data.transforms.rearrange import batch_pattern
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repeat(Rearrange):
+    """`einops.repeat` of a field.
+
+    Attributes:
+      key: The field or fields.
+      pattern: Such as `"h w -> h w c"`, about the axes of one record.
+      axes_lengths: Sizes of the new axes.
+
+    Example:
+      >>> Repeat(key="x", pattern="a -> a b", axes_lengths={"b": 2}).map({"x": [1, 2]})
+      {'x': array([[1, 1],
+             [2, 2]])}
+    """
+
+    traceable = True
+
+    def map_element(self, element: Any) -> Any:
+        return einops.repeat(as_array(element), self.pattern, **self.axes_lengths)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        pattern = batch_pattern(self.pattern)
+        return einops.repeat(as_array(elements), pattern, **self.axes_lengths)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SliceWithStride(ElementWiseTransform):
+    """Every `stride`-th entry of the first axis.
+
+    Attributes:
+      key: The field or fields.
+      stride: Distance of the entries.
+      num_elements: How many at most; `None` for all.
+    """
+
+    stride: int
+    num_elements: int | None = None
+
+    traceable = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stride < 1 or (self.num_elements is not None and self.num_elements < 0):
+            raise ValueError(
+                f"SliceWithStride(stride={self.stride}, num_elements="
+                f"{self.num_elements}): expected a stride from 1 on, and no fewer than 0."
+            )
+
+    def map_element(self, element: Any) -> Any:
+        return as_array(element)[:: self.stride][: self.num_elements]
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return as_array(elements)[:, :: self.stride][:, : self.num_elements]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FetchElementZero(ElementWiseTransform):
+    """The first entry of the first axis.
+
+    Attributes:
+      key: The field or fields.
+    """
+
+    traceable = True
+
+    def map_element(self, element: Any) -> Any:
+        return as_array(element)[0]
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return as_array(elements)[:, 0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlattenVideo(Rearrange):
+    """Time and space of a video as one axis: `... t h w c -> ... (t h w) c`.
+
+    Attributes:
+      key: The field or fields.
+    """
+
+    pattern: str = dataclasses.field(default="... t h w c -> ... (t h w) c", init=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimeChunkedFlattenVideo(Rearrange):
+    """Chunks of time, each with space as one axis.
+
+    `... (n t) h w c -> ... n (t h w) c`, with `time_chunk_size` frames t in a chunk.
+
+    Attributes:
+      key: The field or fields.
+      time_chunk_size: Frames in a chunk; must divide the length of the video.
+    """
+
+    pattern: str = dataclasses.field(
+        default="... (n t) h w c -> ... n (t h w) c", init=False
+    )
+    axes_lengths: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    time_chunk_size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes_lengths", {"t": self.time_chunk_size})
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpacetimeToDepth(Rearrange):
+    """Blocks of pixels and frames as channels.
+
+    Attributes:
+      key: The field or fields, `(..., t, h, w, c)`.
+      space2depth_factor: Edge of a block in space; must divide height and width.
+      time2depth_factor: Frames of a block; must divide the length.
+    """
+
+    pattern: str = dataclasses.field(
+        default="... (t b) (h s1) (w s2) c -> ... t h w (b s1 s2 c)", init=False
+    )
+    axes_lengths: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    space2depth_factor: int
+    time2depth_factor: int
+
+    def __post_init__(self) -> None:
+        space, time = self.space2depth_factor, self.time2depth_factor
+        object.__setattr__(self, "axes_lengths", {"b": time, "s1": space, "s2": space})
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReshapeSpatialDim(Rearrange):
+    """Space as height and width again: `... (h w) c -> ... h w c`.
+
+    Attributes:
+      key: The field or fields.
+      height: Of the images.
+      width: Of the images.
+    """
+
+    pattern: str = dataclasses.field(default="... (h w) c -> ... h w c", init=False)
+    axes_lengths: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes_lengths", {"h": self.height, "w": self.width})
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepeatFrames(ElementWiseTransform):
+    """Repeats the last frame until a number divides the length of the video.
+
+    Attributes:
+      key: The field or fields, frames first.
+      divisible_by: The number.
+
+    Example:
+      >>> RepeatFrames(key="x", divisible_by=4).map({"x": [1, 2, 3, 4, 5]})
+      {'x': array([1, 2, 3, 4, 5, 5, 5, 5])}
+    """
+
+    divisible_by: int
+
+    traceable = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.divisible_by < 1:
+            raise ValueError(
+                f"RepeatFrames(divisible_by={self.divisible_by}): expected 1 or more."
+            )
+
+    @takes_tensors
+    def map_element(self, element: Any) -> Any:
+        return self._repeat(as_array(element), axis=0)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return self._repeat(as_array(elements), axis=1)
+
+    def _repeat(self, frames: Any, axis: int) -> Any:
+        widths = [(0, 0)] * len(frames.shape)
+        widths[axis] = (0, -frames.shape[axis] % self.divisible_by)
+        return array_module(frames).pad(frames, widths, mode="edge")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtractInitialFixedLengthClip(ElementWiseTransform):
+    """The first frames of a list of frames as one array, zeros where there are too few.
+
+    Attributes:
+      key: The field or fields with a list of equal frames, or an array of frames.
+      num_frames: Length of the clip.
+    """
+
+    num_frames: int
+
+    @takes_tensors
+    def map_element(self, element: Any) -> Any:
+        if len(element) == 0:
+            raise ValueError(
+                "The video has no frame that would give the size of the clip."
+            )
+        frames = as_array([*element[: self.num_frames]])
+        missing = self.num_frames - len(frames)
+        return np.pad(frames, [(0, missing)] + [(0, 0)] * (frames.ndim - 1))
+
+    def map_element_batch(self, elements: Any) -> Any:
+        frames = as_array(elements)
+        if frames.shape[1] == 0:
+            raise ValueError(
+                "The video has no frame that would give the size of the clip."
+            )
+        frames = frames[:, : self.num_frames]
+        missing = self.num_frames - frames.shape[1]
+        return np.pad(frames, [(0, 0), (0, missing)] + [(0, 0)] * (frames.ndim - 2))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Stack(ElementWiseTransform):
+    """Concatenates the entries of the first axis along one of their own axes."""
+
+    _min_rank: ClassVar[int]  # smaller entries get axes in front
+    traceable = True
+
+    @takes_tensors
+    def map_element(self, element: Any) -> Any:
+        parts = [as_array(part) for part in element]
+        if not parts:
+            raise ValueError(f"{type(self).__name__}: there is nothing to join.")
+        return self._join(parts, num_batch_axes=0)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        elements = as_array(elements)
+        if len(elements.shape) < 2 or not elements.shape[1]:
+            return self.map_element(elements[0])  # has the words for it
+        parts = [elements[:, i] for i in range(elements.shape[1])]
+        return self._join(parts, num_batch_axes=1)
+
+    def _join(self, parts: Sequence[Any], num_batch_axes: int) -> Any:
+        lifted = []
+        for part in parts:
+            lead, shape = part.shape[:num_batch_axes], part.shape[num_batch_axes:]
+            ones = (1,) * (self._min_rank - len(shape))
+            lifted.append(part.reshape(*lead, *ones, *shape))
+        axis = self._axis(lifted[0].ndim - num_batch_axes)
+        return array_module(parts[0]).concatenate(lifted, axis=num_batch_axes + axis)
+
+    def _axis(self, rank: int) -> int:
+        del rank
+        return 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HStack(_Stack):
+    """The entries of a field side by side, as `np.hstack` of them.
+
+    Attributes:
+      key: The field or fields: lists of arrays, or arrays with the entries first.
+
+    Example:
+      >>> import numpy as np
+      >>> HStack(key="frames").map({"frames": np.zeros((5, 4, 6, 3))})["frames"].shape
+      (4, 30, 3)
+    """
+
+    _min_rank = 1
+
+    def _axis(self, rank: int) -> int:
+        return min(rank - 1, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VStack(_Stack):
+    """The entries of a field one below the other, as `np.vstack` of them.
+
+    Attributes:
+      key: The field or fields: lists of arrays, or arrays with the entries first.
+
+    Example:
+      >>> import numpy as np
+      >>> VStack(key="frames").map({"frames": np.zeros((5, 4, 6, 3))})["frames"].shape
+      (20, 6, 3)
+    """
+
+    _min_rank = 2

@@ -1,0 +1,160 @@
+"""Values: which classes are confused, and the first numbers of an array in the log."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kauldron import kontext
+from kauldron.ktyping import Array, Float, Int, typechecked
+from kauldron.metrics import EMPTY, AutoState, Metric, sum_field
+from kauldron.metrics.collected import to_host
+from kauldron.metrics.masks import align_mask
+from kauldron.metrics.state import State as BaseState
+
+_NORMALIZE = (None, "true", "pred", "all")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class ConfusionMatrix(Metric):
+    """A text table: one row per true class, one column per predicted class.
+
+    Attributes:
+      logits: Scores of shape `*b n`.
+      labels: Right classes, integers of shape `*b 1`.
+      mask: Weights of the examples, `*b 1`.
+      normalize: Divide by the sum of each row (`"true"`), of each column (`"pred"`), or
+        of everything (`"all"`).
+      precision: Digits after the point of normalized or weighted entries.
+      sample_weight: Older name of `mask`.
+
+    Example:
+      >>> logits, labels = np.eye(2)[[0, 1, 1]], np.array([[0], [1], [0]])
+      >>> print(ConfusionMatrix()(logits=logits, labels=labels))
+      true \\ pred |  0 |  1
+      ----------- | -- | --
+                0 |  1 |  1
+                1 |  0 |  1
+    """
+
+    logits: kontext.Key = kontext.REQUIRED
+    labels: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
+    normalize: str | None = None
+    precision: int = 2
+    sample_weight: kontext.Key | None = None
+
+    def __post_init__(self) -> None:
+        if self.sample_weight is not None:
+            if self.mask not in (None, self.sample_weight):
+                raise ValueError(
+                    "`sample_weight` is the older name of `mask`: set one."
+                )
+            object.__setattr__(self, "mask", self.sample_weight)
+        if self.normalize not in _NORMALIZE:
+            raise ValueError(
+                f"normalize must be one of {_NORMALIZE}, not {self.normalize!r}."
+            )
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(AutoState["ConfusionMatrix"]):
+        """Weight of each pair of true and predicted class, `n n`."""
+
+        matrix: Any = sum_field()
+
+        def compute(self) -> str:
+            matrix = _normalize(np.asarray(self.matrix, float), self.parent.normalize)
+            return _as_table(matrix, self.parent.precision)
+
+    @typechecked
+    def get_state(
+        self,
+        logits: Float["*b n"],
+        labels: Int["*b 1"],
+        mask: Array | None = None,
+        sample_weight: Array | None = None,
+    ) -> ConfusionMatrix.State:
+        num_classes = logits.shape[-1]
+        weights = jnp.ones(labels.shape, jnp.float32)
+        mask = sample_weight if mask is None else mask
+        if mask is not None:
+            weights *= align_mask(mask, labels.shape)
+        true = jax.nn.one_hot(labels[..., 0], num_classes) * weights
+        pred = jax.nn.one_hot(jnp.argmax(logits, axis=-1), num_classes)
+        matrix = jnp.einsum(
+            "...i,...j->ij", true, pred, precision=jax.lax.Precision.HIGHEST
+        )
+        return self.State(matrix=matrix)
+
+
+def _normalize(matrix: np.ndarray, by: str | None) -> np.ndarray:
+    if by is None:
+        return matrix
+    axis = {"true": 1, "pred": 0, "all": None}[by]
+    total = matrix.sum(axis=axis, keepdims=True)
+    return matrix / np.where(total > 0, total, 1)
+
+
+def _as_table(matrix: np.ndarray, precision: int) -> str:
+    is_counts = np.array_equal(matrix, matrix.round())
+    digits = 0 if is_counts else precision
+    cells = [[f"{entry:.{digits}f}" for entry in row] for row in matrix]
+    names = [str(i) for i in range(len(matrix))]
+    width = max(len(text) for row in [names, *cells] for text in row)
+    width = max(width, 2)
+    corner = "true \\ pred"
+    lines = [
+        " | ".join([corner, *(name.rjust(width) for name in names)]),
+        " | ".join(["-" * len(corner), *("-" * width for _ in names)]),
+    ]
+    for name, row in zip(names, cells):
+        columns = [name.rjust(len(corner)), *(cell.rjust(width) for cell in row)]
+        lines.append(" | ".join(columns))
+    return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class Print(Metric):
+    """Logs the first values of every array of a tree; nothing is written.
+
+    Attributes:
+      value: An array or a tree of arrays.
+      first_n: How many values of each array to log.
+    """
+
+    value: kontext.Key = kontext.REQUIRED
+    first_n: int = 5
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(BaseState["Print"]):
+        """The first values of each array of the first batch."""
+
+        tree: Any = EMPTY
+
+        @classmethod
+        def empty(cls) -> Print.State:
+            return cls()
+
+        def merge(self, other: Print.State) -> Print.State:
+            return other if self.tree is EMPTY else self
+
+        def finalize(self) -> Print.State:
+            return to_host(self)
+
+        def compute(self) -> dict[str, Any]:
+            values = {} if self.tree is EMPTY else self.tree
+            for path, leaf in kontext.flatten_with_path(values).items():
+                name = f"{self.parent.value}.{path}" if path else self.parent.value
+                logging.getLogger(__name__).info("%s: %s", name, leaf)
+            return {}
+
+    def get_state(self, value: Any) -> Print.State:
+        return self.State(
+            tree=jax.tree.map(lambda leaf: jnp.ravel(leaf)[: self.first_n], value)
+        )
