@@ -89,7 +89,7 @@ class Show:
 
 def _rows(batch: Any) -> list[tuple[str, ...]]:
     from kauldron import kontext
-    from kauldron.inspect.batch_statistics import describe_array
+    from kauldron.inspect.batches import describe_array
 
     rows = []
     for path, leaf in kontext.flatten_with_path(batch).items():
@@ -103,7 +103,7 @@ def _cell(value: Any) -> str:
 
 
 def _write_page(batches: list[Any], file: str) -> None:
-    from kauldron.inspect.batch_pictures import batch_view
+    from kauldron.inspect.batches import batch_view
     from kauldron.inspect.views import View
 
     views = [batch_view(batch) for batch in batches]

@@ -59,7 +59,7 @@ class Memory(_OnTrainer):
     """Compile a train step and print what it needs of each device's memory."""
 
     def __call__(self) -> int:
-        from kauldron.inspect.lowering import batch_specs, lower_trainstep
+        from kauldron.inspect.model_overview import batch_specs, lower_trainstep
 
         with timed("Compiling the train step"):
             lowered = lower_trainstep(
@@ -132,7 +132,7 @@ def print_spec(obj: Any) -> None:
       x    f32[2 3]
     """
     from kauldron import kontext
-    from kauldron.inspect.spec_tree import json_spec_like
+    from kauldron.inspect.specs import json_spec_like
 
     rows = [
         (path, str(json_spec_like(leaf)))

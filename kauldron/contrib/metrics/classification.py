@@ -12,7 +12,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
 from kauldron.metrics import EMPTY, AutoState, AverageState, Metric, concat_field
-from kauldron.metrics.masks import align_mask, as_real
+from kauldron.metrics.averages import align_mask, as_real
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

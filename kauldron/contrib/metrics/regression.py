@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import AverageState, Metric, Psnr
-from kauldron.metrics.masks import as_real
+from kauldron.metrics.averages import as_real
 
 _MODES = ("trad", "average_all", "per_sample_sqrt")
 

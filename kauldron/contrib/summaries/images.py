@@ -13,9 +13,9 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, typechecked
 from kauldron.metrics import AutoState, Metric, TreeState, truncate_field
-from kauldron.metrics.value_range import check_vrange
+from kauldron.metrics.image import check_vrange
 from kauldron.summaries import ShowImages
-from kauldron.summaries.image_arrays import (
+from kauldron.summaries.images import (
     as_float,
     check_channels,
     rescale,

@@ -14,8 +14,8 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
 from kauldron.metrics import EMPTY, AutoState, Metric, sum_field
+from kauldron.metrics.averages import align_mask
 from kauldron.metrics.collected import to_host
-from kauldron.metrics.masks import align_mask
 from kauldron.metrics.state import State as BaseState
 
 _NORMALIZE = (None, "true", "pred", "all")
