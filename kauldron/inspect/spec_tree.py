@@ -7,7 +7,7 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from kauldron.ktyping import formatting
+from kauldron.ktyping.values import short_dtype
 
 
 class SpecDict(dict[str, Any]):
@@ -65,7 +65,7 @@ def _is_shown(field: dataclasses.Field[Any]) -> bool:
 def array_spec_text(array: Any) -> str:
     """`"f32[2 3]"` for anything with a shape and a dtype; `_` is an unknown size."""
     sizes = " ".join("_" if size is None else str(size) for size in array.shape)
-    return f"{formatting.short_dtype(array.dtype)}[{sizes}]"
+    return f"{short_dtype(array.dtype)}[{sizes}]"
 
 
 def tree_html(tree: Any, name: str = "") -> str:

@@ -15,113 +15,105 @@ def attend(q: Float["*b n d"], k: Float["*b m d"]) -> Float["*b n m"]:
 from typing import TYPE_CHECKING, Any
 
 # What to decorate with, and what to ask in the body.
-from kauldron.ktyping.decorator import typechecked as typechecked
-from kauldron.ktyping.checking import check_type as check_type
-from kauldron.ktyping.checking import isinstance_ as isinstance
-from kauldron.ktyping.scopes.dim_view import dim as dim
-from kauldron.ktyping.scopes.reading import shape as shape
+from kauldron.ktyping.typechecked import typechecked as typechecked
+from kauldron.ktyping.typechecked import check_type as check_type
+from kauldron.ktyping.typechecked import isinstance_ as isinstance
+from kauldron.ktyping.dims import dim as dim
+from kauldron.ktyping.dims import shape as shape
 
 # Arrays of numpy and jax.
-from kauldron.ktyping.array_types import (
-    Float as Float,
-    Int as Int,
-    Bool as Bool,
-    Num as Num,
-    Array as Array,
-    SInt as SInt,
-    UInt as UInt,
-    IntOrBool as IntOrBool,
-    Int8 as Int8,
-    Int16 as Int16,
-    Int32 as Int32,
-    Int64 as Int64,
-    UInt8 as UInt8,
-    UInt16 as UInt16,
-    UInt32 as UInt32,
-    UInt64 as UInt64,
-    Float16 as Float16,
-    Float32 as Float32,
-    Float64 as Float64,
-    BFloat16 as BFloat16,
-    Complex as Complex,
-    Complex64 as Complex64,
-    Complex128 as Complex128,
-)
+from kauldron.ktyping.array_types import Float as Float
+from kauldron.ktyping.array_types import Int as Int
+from kauldron.ktyping.array_types import Bool as Bool
+from kauldron.ktyping.array_types import Num as Num
+from kauldron.ktyping.array_types import Array as Array
+from kauldron.ktyping.array_types import SInt as SInt
+from kauldron.ktyping.array_types import UInt as UInt
+from kauldron.ktyping.array_types import IntOrBool as IntOrBool
+from kauldron.ktyping.array_types import Int8 as Int8
+from kauldron.ktyping.array_types import Int16 as Int16
+from kauldron.ktyping.array_types import Int32 as Int32
+from kauldron.ktyping.array_types import Int64 as Int64
+from kauldron.ktyping.array_types import UInt8 as UInt8
+from kauldron.ktyping.array_types import UInt16 as UInt16
+from kauldron.ktyping.array_types import UInt32 as UInt32
+from kauldron.ktyping.array_types import UInt64 as UInt64
+from kauldron.ktyping.array_types import Float16 as Float16
+from kauldron.ktyping.array_types import Float32 as Float32
+from kauldron.ktyping.array_types import Float64 as Float64
+from kauldron.ktyping.array_types import BFloat16 as BFloat16
+from kauldron.ktyping.array_types import Complex as Complex
+from kauldron.ktyping.array_types import Complex64 as Complex64
+from kauldron.ktyping.array_types import Complex128 as Complex128
 
 # Numbers and arrays without axes; keys; shapes; trees; what describes an array.
-from kauldron.ktyping.array_types import (
-    Scalar as Scalar,
-    ScalarBool as ScalarBool,
-    ScalarInt as ScalarInt,
-    ScalarFloat as ScalarFloat,
-    ScalarComplex as ScalarComplex,
-    PRNGKey as PRNGKey,
-    PRNGKeyArray as PRNGKeyArray,
-    PRNGKeyLike as PRNGKeyLike,
-    Shape as Shape,
-    PyTree as PyTree,
-    ArraySpec as ArraySpec,
-    ElementSpec as ElementSpec,
-    Axes as Axes,
-)
+from kauldron.ktyping.array_types import Scalar as Scalar
+from kauldron.ktyping.array_types import ScalarBool as ScalarBool
+from kauldron.ktyping.array_types import ScalarInt as ScalarInt
+from kauldron.ktyping.array_types import ScalarFloat as ScalarFloat
+from kauldron.ktyping.array_types import ScalarComplex as ScalarComplex
+from kauldron.ktyping.array_types import PRNGKey as PRNGKey
+from kauldron.ktyping.array_types import PRNGKeyArray as PRNGKeyArray
+from kauldron.ktyping.array_types import PRNGKeyLike as PRNGKeyLike
+from kauldron.ktyping.array_types import Shape as Shape
+from kauldron.ktyping.array_types import PyTree as PyTree
+from kauldron.ktyping.array_types import ArraySpec as ArraySpec
+from kauldron.ktyping.array_types import ElementSpec as ElementSpec
+from kauldron.ktyping.array_types import Axes as Axes
 
 # Arrays of TensorFlow.
-from kauldron.ktyping.array_types import (
-    TfFloat as TfFloat,
-    TfInt as TfInt,
-    TfBool as TfBool,
-    TfNum as TfNum,
-    TfArray as TfArray,
-    TfSInt as TfSInt,
-    TfUInt as TfUInt,
-    TfIntOrBool as TfIntOrBool,
-    TfInt8 as TfInt8,
-    TfInt16 as TfInt16,
-    TfInt32 as TfInt32,
-    TfInt64 as TfInt64,
-    TfUInt8 as TfUInt8,
-    TfUInt16 as TfUInt16,
-    TfUInt32 as TfUInt32,
-    TfUInt64 as TfUInt64,
-    TfFloat16 as TfFloat16,
-    TfFloat32 as TfFloat32,
-    TfFloat64 as TfFloat64,
-    TfBFloat16 as TfBFloat16,
-    TfComplex as TfComplex,
-    TfComplex64 as TfComplex64,
-    TfComplex128 as TfComplex128,
-)
+from kauldron.ktyping.array_types import TfFloat as TfFloat
+from kauldron.ktyping.array_types import TfInt as TfInt
+from kauldron.ktyping.array_types import TfBool as TfBool
+from kauldron.ktyping.array_types import TfNum as TfNum
+from kauldron.ktyping.array_types import TfArray as TfArray
+from kauldron.ktyping.array_types import TfSInt as TfSInt
+from kauldron.ktyping.array_types import TfUInt as TfUInt
+from kauldron.ktyping.array_types import TfIntOrBool as TfIntOrBool
+from kauldron.ktyping.array_types import TfInt8 as TfInt8
+from kauldron.ktyping.array_types import TfInt16 as TfInt16
+from kauldron.ktyping.array_types import TfInt32 as TfInt32
+from kauldron.ktyping.array_types import TfInt64 as TfInt64
+from kauldron.ktyping.array_types import TfUInt8 as TfUInt8
+from kauldron.ktyping.array_types import TfUInt16 as TfUInt16
+from kauldron.ktyping.array_types import TfUInt32 as TfUInt32
+from kauldron.ktyping.array_types import TfUInt64 as TfUInt64
+from kauldron.ktyping.array_types import TfFloat16 as TfFloat16
+from kauldron.ktyping.array_types import TfFloat32 as TfFloat32
+from kauldron.ktyping.array_types import TfFloat64 as TfFloat64
+from kauldron.ktyping.array_types import TfBFloat16 as TfBFloat16
+from kauldron.ktyping.array_types import TfComplex as TfComplex
+from kauldron.ktyping.array_types import TfComplex64 as TfComplex64
+from kauldron.ktyping.array_types import TfComplex128 as TfComplex128
 
 # Arrays of any library.
-from kauldron.ktyping.array_types import (
-    XFloat as XFloat,
-    XInt as XInt,
-    XBool as XBool,
-    XNum as XNum,
-    XArray as XArray,
-    XSInt as XSInt,
-    XUInt as XUInt,
-    XIntOrBool as XIntOrBool,
-    XInt8 as XInt8,
-    XInt16 as XInt16,
-    XInt32 as XInt32,
-    XInt64 as XInt64,
-    XUInt8 as XUInt8,
-    XUInt16 as XUInt16,
-    XUInt32 as XUInt32,
-    XUInt64 as XUInt64,
-    XFloat16 as XFloat16,
-    XFloat32 as XFloat32,
-    XFloat64 as XFloat64,
-    XBFloat16 as XBFloat16,
-    XComplex as XComplex,
-    XComplex64 as XComplex64,
-    XComplex128 as XComplex128,
-)
+from kauldron.ktyping.array_types import XFloat as XFloat
+from kauldron.ktyping.array_types import XInt as XInt
+from kauldron.ktyping.array_types import XBool as XBool
+from kauldron.ktyping.array_types import XNum as XNum
+from kauldron.ktyping.array_types import XArray as XArray
+from kauldron.ktyping.array_types import XSInt as XSInt
+from kauldron.ktyping.array_types import XUInt as XUInt
+from kauldron.ktyping.array_types import XIntOrBool as XIntOrBool
+from kauldron.ktyping.array_types import XInt8 as XInt8
+from kauldron.ktyping.array_types import XInt16 as XInt16
+from kauldron.ktyping.array_types import XInt32 as XInt32
+from kauldron.ktyping.array_types import XInt64 as XInt64
+from kauldron.ktyping.array_types import XUInt8 as XUInt8
+from kauldron.ktyping.array_types import XUInt16 as XUInt16
+from kauldron.ktyping.array_types import XUInt32 as XUInt32
+from kauldron.ktyping.array_types import XUInt64 as XUInt64
+from kauldron.ktyping.array_types import XFloat16 as XFloat16
+from kauldron.ktyping.array_types import XFloat32 as XFloat32
+from kauldron.ktyping.array_types import XFloat64 as XFloat64
+from kauldron.ktyping.array_types import XBFloat16 as XBFloat16
+from kauldron.ktyping.array_types import XComplex as XComplex
+from kauldron.ktyping.array_types import XComplex64 as XComplex64
+from kauldron.ktyping.array_types import XComplex128 as XComplex128
 
 # Scopes by hand, and types of one's own.
-from kauldron.ktyping.scopes.scope import ShapeScope as ShapeScope
-from kauldron.ktyping.scopes.reading import get_current_scope as get_current_scope
+from kauldron.ktyping.scopes import ShapeScope as ShapeScope
+from kauldron.ktyping.dims import get_current_scope as get_current_scope
 from kauldron.ktyping.array_type_meta import is_array_type as is_array_type
 from kauldron.ktyping import dtypes as dtypes
 from kauldron.ktyping.shapes.sizes import UNKNOWN_DIM as UNKNOWN_DIM
@@ -137,11 +129,9 @@ from kauldron.ktyping.config import remove_config_override as remove_config_over
 from kauldron.ktyping.errors import AmbiguousDimensionError as AmbiguousDimensionError
 from kauldron.ktyping.errors import KTypeCheckError as KTypeCheckError
 from kauldron.ktyping.errors import TypeCheckError as TypeCheckError
-from kauldron.ktyping.shapes.spec_errors import ShapeError as ShapeError
-from kauldron.ktyping.shapes.spec_errors import (
-    ShapeSpecSyntaxError as ShapeSpecSyntaxError,
-)
-from kauldron.ktyping.scopes.visibility import NoActiveScopeError as NoActiveScopeError
+from kauldron.ktyping.shapes.sizes import ShapeError as ShapeError
+from kauldron.ktyping.shapes.parsing import ShapeSpecSyntaxError as ShapeSpecSyntaxError
+from kauldron.ktyping.errors import NoActiveScopeError as NoActiveScopeError
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike as DType

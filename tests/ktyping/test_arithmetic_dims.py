@@ -4,11 +4,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kauldron.ktyping.shapes.arithmetic import Pending
-from kauldron.ktyping.shapes.evaluation import evaluate
-from kauldron.ktyping.shapes.matching import EMPTY_STATE, matcher_for
+from kauldron.ktyping.shapes.matching import matcher_for
 from kauldron.ktyping.shapes.parsing import parse
-from kauldron.ktyping.shapes.sizes import UNSIZED_DIM
+from kauldron.ktyping.shapes.sizes import EMPTY_STATE, UNSIZED_DIM, Pending
+from kauldron.ktyping.shapes.solving import evaluate
 
 
 def solve(spec: str, size, **known):

@@ -16,7 +16,7 @@ import pytest
 
 import kauldron.ktyping as kt
 from kauldron.ktyping import Float, Int, UInt8
-from kauldron.ktyping.formatting import format_annotation, format_value
+from kauldron.ktyping.values import format_annotation, format_value
 
 
 def failure(function, *args, **kwargs) -> kt.KTypeCheckError:

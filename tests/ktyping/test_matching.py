@@ -7,10 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron.ktyping.shapes import spec as s
-from kauldron.ktyping.shapes.arithmetic import Pending
-from kauldron.ktyping.shapes.matching import EMPTY_STATE, SpecMatcher, matcher_for
-from kauldron.ktyping.shapes.sizes import UNKNOWN_DIM, UNSIZED_DIM, static_shape
-from kauldron.ktyping.shapes.spec_errors import ShapeError
+from kauldron.ktyping.shapes.matching import SpecMatcher, matcher_for
+from kauldron.ktyping.shapes.sizes import (
+    EMPTY_STATE,
+    UNKNOWN_DIM,
+    UNSIZED_DIM,
+    Pending,
+    ShapeError,
+    static_shape,
+)
 
 
 def match(spec: str, shape, *candidates):

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron.ktyping.shapes import spec as s
-from kauldron.ktyping.shapes.parsing import parse
-from kauldron.ktyping.shapes.spec_errors import ShapeSpecSyntaxError
+from kauldron.ktyping.shapes.parsing import ShapeSpecSyntaxError, parse
 
 # One spec per production of the grammar, with its canonical text.
 PRODUCTIONS = {

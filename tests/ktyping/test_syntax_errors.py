@@ -3,7 +3,7 @@
 import pytest
 
 import kauldron.ktyping as kt
-from kauldron.ktyping.shapes import spec_errors as e
+from kauldron.ktyping.shapes import parsing as e
 from kauldron.ktyping.shapes.parsing import parse
 
 # For each class: a malformed dim, and the offset of the offending character in it.

@@ -10,21 +10,28 @@ import types
 import typing
 from typing import Any
 
-from kauldron.ktyping.annotation_names import Names, names_of_class, read_annotations
-from kauldron.ktyping.array_type_meta import is_array_type
-from kauldron.ktyping.checkers import checker as c
-from kauldron.ktyping.checkers import class_checkers as classes
-from kauldron.ktyping.checkers import container_checkers as containers
-from kauldron.ktyping.checkers import record_checkers as records
-from kauldron.ktyping.checkers.array_checker import array_checker_for
-from kauldron.ktyping.checkers.pytree_checker import PyTreeChecker
-from kauldron.ktyping.checkers.shape_checker import ShapeChecker
-from kauldron.ktyping.checkers.union_checker import UnionChecker
-from kauldron.ktyping.contents import contains_array_type, is_checked_dataclass
-from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.pytree_type import is_pytree_type
-from kauldron.ktyping.rules import Rules
-from kauldron.ktyping.shape_type import is_shape_type
+from kauldron.ktyping.annotations import (
+    Names,
+    contains_array_type,
+    is_checked_dataclass,
+    names_of_class,
+    read_annotations,
+)
+from kauldron.ktyping.array_type_meta import (
+    is_array_type,
+    is_pytree_type,
+    is_shape_type,
+)
+from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers import containers as containers
+from kauldron.ktyping.checkers import records as records
+from kauldron.ktyping.checkers.arrays import (
+    ShapeChecker,
+    UnionChecker,
+    array_checker_for,
+)
+from kauldron.ktyping.checkers.containers import PyTreeChecker
+from kauldron.ktyping.config import MISSING, Rules
 
 _ALWAYS = (Any, object, inspect.Parameter.empty, MISSING, ...)
 _NEVER = tuple(
@@ -101,7 +108,7 @@ class Compiler:
         if dataclasses.is_dataclass(cls) and self._checks_fields_of(cls):
             return self.compile_dataclass(cls)
         if getattr(cls, "_is_protocol", False) and cls.__module__ != "typing":
-            return classes.ProtocolChecker(cls)
+            return c.ProtocolChecker(cls)
         wider = {} if self.rules.exact_classes else _WIDER
         return c.ClassChecker(cls, wider.get(cls, (cls,)))
 
@@ -153,7 +160,7 @@ class Compiler:
         if _is_one_of(origin, _WRAPPERS):
             return self.compile(args[0])
         if origin is typing.Literal:
-            return classes.LiteralChecker(annotation, args)
+            return c.LiteralChecker(annotation, args)
         if origin is type:
             return self._compile_type_of(annotation, args[0])
         if origin is collections.abc.Callable:
@@ -167,12 +174,12 @@ class Compiler:
     def _compile_type_of(self, annotation: Any, target: Any) -> c.Checker:
         members = _union_members(self.names.evaluated(target))
         if all(map(_is_plain_class, members)):
-            return classes.SubclassChecker(annotation, tuple(members))
+            return c.SubclassChecker(annotation, tuple(members))
         return c.ClassChecker(annotation, (type,))
 
     def _compile_callable(self, annotation: Any, args: tuple[Any, ...]) -> c.Checker:
         listed = bool(args) and isinstance(args[0], list)
-        return classes.CallableChecker(annotation, len(args[0]) if listed else None)
+        return c.CallableChecker(annotation, len(args[0]) if listed else None)
 
     def _compile_tuple(self, annotation: Any, args: tuple[Any, ...]) -> c.Checker:
         if len(args) == 2 and args[1] is ...:
@@ -207,9 +214,9 @@ class Compiler:
 
     def _compile_special(self, annotation: Any) -> c.Checker:
         if _is_one_of(annotation, _NEVER):
-            return classes.NeverChecker(annotation)
+            return c.NeverChecker(annotation)
         if annotation is typing.Self:
-            return classes.SelfChecker(annotation)
+            return c.SelfChecker(annotation)
         if isinstance(annotation, typing.TypeVar):
             return self._compile_type_variable(annotation)
         supertype = getattr(annotation, "__supertype__", None)

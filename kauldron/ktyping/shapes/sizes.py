@@ -1,13 +1,17 @@
-"""Sizes of axes: Python ints, JAX symbolic sizes, and sizes that are not known.
+"""Sizes of axes, and what is known about the names that stand for them.
 
-Everything the matcher asks about two sizes is answered here, so that no other file
-needs to know that some sizes are not ints.
+A size is a Python int, a symbolic size of JAX, or not known. Everything the matcher asks
+about two sizes is answered here, so that no other file needs to know that some sizes are
+not ints.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from kauldron.ktyping.shapes import spec as s
 
 Size = Any  # int, a symbolic size of JAX, or an UnknownDim
 Sizes = tuple[Size, ...]
@@ -151,3 +155,72 @@ def format_sizes(sizes: Sizes) -> str:
     if len(sizes) == 1:
         return format_size(sizes[0])
     return f"({', '.join(map(format_size, sizes))})"
+
+
+#
+# Assignments of sizes to names
+#
+
+
+Dims = Mapping[str, Any]  # from name to sizes; names that start with `$` are structures
+
+
+class Pending(list[s.Dim]):
+    """The parts of a spec that could not be determined yet.
+
+    Args:
+      settle: Nothing more will be known, so `h//2` on an axis of 3 may conclude that
+        `h` is 6, although it could be 7.
+    """
+
+    __slots__ = ("settle",)
+
+    def __init__(self, settle: bool = False):
+        super().__init__()
+        self.settle = settle
+
+
+def bind(dim: s.NamedDims, sizes: tuple[Size, ...], dims: Dims) -> Dims | None:
+    """`dims` after seeing `sizes` for the name, `None` if they disagree."""
+    known = dims.get(dim.name)
+    if known is None:
+        if dim.broadcastable:
+            sizes = tuple(map(open_if_one, sizes))
+        return {**dims, dim.name: sizes}
+    if known == sizes:
+        return dims
+    if not dim.broadcastable:
+        refined = refine_all(known, sizes)
+    elif len(known) != len(sizes):
+        return None
+    else:
+        refined = tuple(map(broadcast_refine, known, sizes))
+        refined = None if any(size is None for size in refined) else refined
+    if refined is None or all(map(operator.is_, refined, known)):
+        return None if refined is None else dims
+    return {**dims, dim.name: refined}
+
+
+State = tuple[Dims, ...]
+
+EMPTY_STATE: State = ({},)
+
+MAX_CANDIDATES = 10_000
+
+
+def merged(candidates: Iterable[Dims]) -> State | None:
+    """Candidates in order, each once; `None` if there are none."""
+    distinct: dict[frozenset, Dims] = {}
+    for dims in candidates:
+        distinct.setdefault(frozenset(dims.items()), dims)
+        if len(distinct) > MAX_CANDIDATES:
+            raise too_ambiguous()
+    return tuple(distinct.values()) or None
+
+
+def too_ambiguous() -> ShapeError:
+    return ShapeError("a shape is too ambiguous; name or fix some dims")
+
+
+class ShapeError(ValueError):
+    """A shape spec cannot be evaluated or is too ambiguous to be matched."""

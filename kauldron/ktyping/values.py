@@ -1,4 +1,9 @@
-"""Values and annotations as short text for messages. Never raises."""
+"""What a value is, without importing the library that it belongs to, and how it is shown.
+
+A value can only be an array of a library that is already loaded, so its class is
+compared with what `sys.modules` holds. The answer is remembered per Python class. The
+texts are for messages, so making them never raises.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +14,141 @@ import types
 import typing
 from typing import Any
 
-from kauldron.ktyping.array_classes import (
-    JaxArray,
-    NpArray,
-    TfArray,
-    TorchArray,
-    is_array_spec,
-    library_marker,
-)
-from kauldron.ktyping.dtypes import dtype_name
 from kauldron.ktyping.shapes.sizes import UnknownDim, static_shape
+
+PYTHON_SCALARS = (bool, int, float, complex)
+
+
+class _Marker(type):
+    """Makes `isinstance(x, NpArray)` ask the library of `x`."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return is_of_class(instance, cls)
+
+
+class NpArray(metaclass=_Marker):
+    """`np.ndarray`, its subclasses, and numpy scalars."""
+
+
+class JaxArray(metaclass=_Marker):
+    """`jax.Array`: concrete arrays, tracers, key arrays."""
+
+
+class TfArray(metaclass=_Marker):
+    """`tf.Tensor` (eager and graph) and `tf.Variable`."""
+
+
+class TorchArray(metaclass=_Marker):
+    """`torch.Tensor` and its subclasses."""
+
+
+class ScalarLike(metaclass=_Marker):
+    """A Python number, or an array of any library."""
+
+
+class ArraySpecLike(metaclass=_Marker):
+    """Something with `shape` and `dtype` that is not itself an array."""
+
+
+# Library, marker, and the attributes of the library that are its array classes.
+_LIBRARIES: tuple[tuple[str, type, tuple[str, ...]], ...] = (
+    ("numpy", NpArray, ("ndarray", "generic")),
+    ("jax", JaxArray, ("Array", "core.Tracer")),
+    ("torch", TorchArray, ("Tensor",)),
+    ("tensorflow", TfArray, ("Tensor", "Variable")),
+)
+
+DEFAULT_CLASSES = (NpArray, JaxArray)
+ALL_LIBRARIES = (NpArray, JaxArray, TfArray, TorchArray)
+
+# From Python class to marker (None: not an array). Dropped when it gets long, so that
+# classes made on the fly are not kept alive for ever.
+_markers: dict[type, type | None] = {}
+_MAX_REMEMBERED = 1000
+
+
+def library_marker(value: Any) -> type | None:
+    """`NpArray`, `JaxArray`, `TfArray` or `TorchArray`; `None` for other values."""
+    cls = type(value)
+    try:
+        return _markers[cls]
+    except KeyError:
+        pass
+    marker, certain = _find_marker(value)
+    if certain:
+        if len(_markers) >= _MAX_REMEMBERED:
+            _markers.clear()
+        _markers[cls] = marker
+    return marker
+
+
+def _find_marker(value: Any) -> tuple[type | None, bool]:
+    certain = True
+    for library, marker, attributes in _LIBRARIES:
+        module = sys.modules.get(library)
+        if module is None:
+            continue
+        for attribute in attributes:
+            array_class = _loaded_attribute(module, attribute)
+            if array_class is None:
+                certain = False  # the library is being imported right now
+            elif isinstance(value, array_class):
+                return marker, True
+    return None, certain
+
+
+def _loaded_attribute(module: Any, path: str) -> Any:
+    """`module.path` without triggering imports of lazy modules."""
+    found = module
+    for name in path.split("."):
+        found = vars(found).get(name)
+        if found is None:
+            return None
+    return found
+
+
+def is_of_class(value: Any, cls: type) -> bool:
+    """`isinstance`, with the markers of this file understood."""
+    if cls is ScalarLike:
+        return isinstance(value, PYTHON_SCALARS) or library_marker(value) is not None
+    if cls is ArraySpecLike:
+        return library_marker(value) is None and is_array_spec(value)
+    if type(cls) is _Marker:
+        return library_marker(value) is cls
+    return isinstance(value, cls)
+
+
+def is_array_spec(value: Any) -> bool:
+    """Whether `shape` and `dtype` are there, found without running a property."""
+    return _has_static(value, "shape") and _has_static(value, "dtype")
+
+
+def _has_static(value: Any, name: str) -> bool:
+    if any(name in vars(cls) for cls in type(value).__mro__):
+        return True
+    return name in getattr(value, "__dict__", ())
+
+
+def dtype_name(dtype: Any) -> str:
+    """`float32` for the dtype object of any library; '' for what is not a dtype."""
+    if getattr(dtype, "names", None) == ("float0",):
+        return "float0"
+    if isinstance(dtype, type):
+        return "" if dtype in PYTHON_SCALARS else dtype.__name__
+    name = getattr(dtype, "name", None)
+    if isinstance(name, str):
+        return name.removesuffix("_ref")  # TensorFlow's variables
+    return str(dtype).removeprefix("torch.")
+
+
+#
+# Values as text
+#
+
 
 _LIBRARY_NAMES = {NpArray: "np", JaxArray: "jax", TfArray: "tf", TorchArray: "torch"}
 _MAX_WIDTH = 40
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # differs from run to run
-
-# --------------------------------------------------------------------------------------
-# Values
-# --------------------------------------------------------------------------------------
 
 
 def format_value(value: Any) -> str:
@@ -115,9 +237,9 @@ def short_dtype(dtype: Any) -> str:
     return name
 
 
-# --------------------------------------------------------------------------------------
+#
 # Annotations
-# --------------------------------------------------------------------------------------
+#
 
 
 def format_annotation(annotation: Any) -> str:

@@ -11,24 +11,25 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from kauldron.ktyping.shapes import spec as s
 from kauldron.ktyping.shapes.sizes import (
     UNKNOWN_DIM,
+    UNSIZED_DIM,
+    Dims,
+    Pending,
+    ShapeError,
     Size,
+    Sizes,
+    State,
     UnknownDim,
-    broadcast_refine,
+    bind,
     compatible,
     is_symbolic,
-    open_if_one,
     provably_negative,
-    refine_all,
 )
-from kauldron.ktyping.shapes.spec_errors import ShapeError
-
-Dims = Mapping[str, Any]  # from name to sizes; names that start with `$` are structures
 
 # No axis is that long; without a limit `9**9**9` would never end.
 _MAX_BITS = 128
@@ -37,24 +38,9 @@ _MAX_ALTERNATIVES = 1000
 _ANYTHING = object()  # every value solves the equation
 
 
-class Pending(list[s.Dim]):
-    """The parts of a spec that could not be determined yet.
-
-    Args:
-      settle: Nothing more will be known, so `h//2` on an axis of 3 may conclude that
-        `h` is 6, although it could be 7.
-    """
-
-    __slots__ = ("settle",)
-
-    def __init__(self, settle: bool = False):
-        super().__init__()
-        self.settle = settle
-
-
-# --------------------------------------------------------------------------------------
+#
 # Choices inside an expression: `(a|b)+1` means `(a+1)|(b+1)`
-# --------------------------------------------------------------------------------------
+#
 
 
 @functools.lru_cache(maxsize=1024)
@@ -80,9 +66,9 @@ def alternatives(dim: s.Dim) -> tuple[s.Dim, ...]:
     return (dim,)
 
 
-# --------------------------------------------------------------------------------------
+#
 # Known values
-# --------------------------------------------------------------------------------------
+#
 
 
 def possible_values(dim: s.Dim, dims: Dims) -> list[Size] | None:
@@ -215,9 +201,9 @@ def _attempt(function: Any, *args: Any) -> Any:
         return UNKNOWN_DIM
 
 
-# --------------------------------------------------------------------------------------
+#
 # Solving
-# --------------------------------------------------------------------------------------
+#
 
 
 def solve(dim: s.Dim, size: Size, dims: Dims, pending: Pending) -> Iterator[Dims]:
@@ -255,27 +241,6 @@ def _solve_name(dim: s.NamedDims, size: Size, dims: Dims) -> Iterator[Dims]:
     bound = bind(dim, (size,), dims)
     if bound is not None:
         yield bound
-
-
-def bind(dim: s.NamedDims, sizes: tuple[Size, ...], dims: Dims) -> Dims | None:
-    """`dims` after seeing `sizes` for the name, `None` if they disagree."""
-    known = dims.get(dim.name)
-    if known is None:
-        if dim.broadcastable:
-            sizes = tuple(map(open_if_one, sizes))
-        return {**dims, dim.name: sizes}
-    if known == sizes:
-        return dims
-    if not dim.broadcastable:
-        refined = refine_all(known, sizes)
-    elif len(known) != len(sizes):
-        return None
-    else:
-        refined = tuple(map(broadcast_refine, known, sizes))
-        refined = None if any(size is None for size in refined) else refined
-    if refined is None or all(map(operator.is_, refined, known)):
-        return None if refined is None else dims
-    return {**dims, dim.name: refined}
 
 
 def _solve_operation(
@@ -370,3 +335,127 @@ def _logarithms(size: int, base: int) -> Iterator[Any]:
             exponent += 1
         if base**exponent == size:
             yield exponent
+
+
+#
+# Evaluation: what `kt.shape` returns
+#
+
+
+def evaluate(spec: s.ShapeSpec, state: State, *, take_first: bool = False) -> Sizes:
+    """The shape that `spec` describes under the candidates of `state`.
+
+    Args:
+      spec: A parsed spec.
+      state: The candidates; those under which the spec has no value are ignored.
+      take_first: On disagreement take the first candidate instead of raising.
+
+    Raises:
+      ShapeError: If no candidate gives a shape, or several give different ones.
+    """
+    if len(state) == 1:
+        try:
+            return _evaluate_dims(spec, state[0])
+        except ShapeError as error:
+            raise _impossible(spec, error) from None
+    shapes: dict[Sizes, None] = {}
+    last_error: ShapeError | None = None
+    for dims in state:
+        try:
+            shapes[_evaluate_dims(spec, dims)] = None
+        except ShapeError as error:
+            last_error = error
+    if not shapes:
+        raise _impossible(spec, last_error)
+    if len(shapes) > 1 and not take_first:
+        texts = " | ".join(str(shape) for shape in shapes)
+        raise ShapeError(f"Shape '{spec!r}' is ambiguous: {texts}")
+    return next(iter(shapes))
+
+
+def _impossible(spec: s.ShapeSpec, reason: ShapeError | None) -> ShapeError:
+    return ShapeError(f"No possible shape found for '{spec!r}': {reason}")
+
+
+def _evaluate_dims(spec: s.ShapeSpec, dims: Dims) -> Sizes:
+    sizes: list[Size] = []
+    for dim in spec.dims:
+        if isinstance(dim, s.NamedDims):
+            sizes += _evaluate_name(dim, dims)
+        else:
+            sizes.append(_evaluate_one(dim, dims))
+    return tuple(sizes)
+
+
+def _evaluate_name(dim: s.NamedDims, dims: Dims) -> Sizes:
+    if dim.broadcastable:
+        raise _not_evaluable(dim, "broadcastable")
+    sizes = dims.get(dim.name)
+    if sizes is None:
+        known = sorted(name for name in dims if not name.startswith("$"))
+        raise ShapeError(f"No value known for {dim.name!r}. Known dims: {known}")
+    if not dim.accepts(len(sizes)):
+        raise ShapeError(f"'{dim!r}' does not fit {dim.name!r} of length {len(sizes)}")
+    for size in sizes:
+        if size is UNSIZED_DIM:
+            raise ShapeError(f"size of {dim.name!r} is not statically known")
+    if any(
+        size is UNKNOWN_DIM for size in sizes
+    ):  # seen as 1 wherever it was broadcast
+        return tuple(1 if size is UNKNOWN_DIM else size for size in sizes)
+    return sizes
+
+
+def _evaluate_one(dim: s.Dim, dims: Dims) -> Size:
+    if isinstance(dim, s.IntDim):
+        if dim.broadcastable:
+            raise _not_evaluable(dim, "broadcastable")
+        return dim.value
+    if isinstance(dim, s.NamedDims):
+        sizes = _evaluate_name(dim, dims)
+        if len(sizes) != 1:
+            raise ShapeError(
+                f"'{dim!r}' has {len(sizes)} axes, arithmetic needs exactly one"
+            )
+        return sizes[0]
+    if isinstance(dim, s.NegatedDim):
+        return -_evaluate_one(dim.child, dims)
+    if isinstance(dim, s.BinaryOpDim):
+        return _evaluate_operation(dim, dims)
+    if isinstance(dim, s.FunctionDim):
+        return _evaluate_function(dim, dims)
+    kinds = {s.AnonDims: "anonymous", s.OptionalDim: "optional"}
+    raise _not_evaluable(dim, kinds.get(type(dim), "OR operator"))
+
+
+def _evaluate_operation(dim: s.BinaryOpDim, dims: Dims) -> Size:
+    left, right = _evaluate_one(dim.left, dims), _evaluate_one(dim.right, dims)
+    result = apply(dim.op, left, right)
+    if isinstance(result, int) or is_symbolic(result):
+        return result
+    raise ShapeError(f"'{dim!r}' = {left}{dim.op}{right} is not an integer size")
+
+
+def _evaluate_function(dim: s.FunctionDim, dims: Dims) -> Size:
+    sizes: list[Size] = []
+    for argument in dim.arguments:
+        if isinstance(argument, s.NamedDims):
+            sizes += _evaluate_name(argument, dims)
+        else:
+            sizes.append(_evaluate_one(argument, dims))
+    results = call(dim.name, [[size] for size in sizes])
+    if not results:
+        raise ShapeError(f"'{dim!r}' has no value: no sizes are given")
+    return results[0]
+
+
+def _not_evaluable(dim: s.Dim, kind: str) -> ShapeError:
+    return ShapeError(f"'{dim!r}' cannot be evaluated: it is {_ARTICLES[kind]}")
+
+
+_ARTICLES = {
+    "broadcastable": "a broadcastable dim",
+    "anonymous": "an anonymous dim",
+    "optional": "an optional dim",
+    "OR operator": "a choice (OR operator)",
+}

@@ -1,20 +1,22 @@
-"""Dataclasses, TypedDicts and named tuples: values with named, typed fields."""
+"""Checkers of dataclasses, TypedDicts and named tuples: values with named, typed fields."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.checkers import checker as c
-from kauldron.ktyping.code_location import locate_class
-from kauldron.ktyping.formatting import format_annotation, format_value
-from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.shapes.matching import EMPTY_STATE, State
+from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.config import MISSING
+from kauldron.ktyping.scopes import CodeLocation, ShapeScope, Transparent, locate_class
+from kauldron.ktyping.shapes.sizes import EMPTY_STATE, State
+from kauldron.ktyping.values import format_annotation, format_value
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.scopes.scope import ShapeScope
+    from kauldron.ktyping.checkers.base import Checker
+
 
 Fields = dict[str, c.Checker]
 
@@ -72,8 +74,6 @@ class RecordChecker(c.Checker):
 
     def open_scope(self, value: Any, values: dict[str, Any]) -> ShapeScope:
         """A scope for the fields of one value."""
-        from kauldron.ktyping.scopes.record_scope import RecordScope
-
         return RecordScope(self, value, values)
 
     def checked_names(self, values: Mapping[str, Any]) -> list[str]:
@@ -163,3 +163,88 @@ class TypedDictChecker(RecordChecker):
         if extra:
             return f"has unexpected extra key(s): {', '.join(map(repr, extra))}"
         return ""
+
+
+#
+# The scope in which the fields of one value are checked
+#
+
+
+class RecordScope(ShapeScope):
+    """Fields see each other and `self`, not the dims of the function."""
+
+    __slots__ = ("checker", "value", "values")
+
+    def __init__(self, checker: RecordChecker, value: Any, values: dict[str, Any]):
+        self.state = EMPTY_STATE
+        self._set_record(checker, value, values)
+
+    def _set_record(
+        self, checker: RecordChecker, value: Any, values: dict[str, Any]
+    ) -> None:
+        self.undetermined = self.settle = False
+        self.token = None
+        self.return_value = MISSING
+        self.checker = checker
+        self.value = value
+        self.values = values
+
+    @property
+    def source(self) -> CodeLocation:
+        cls = self.checker.cls
+        return locate_class(cls, f"{self.checker.kind} {cls.__name__!r}")
+
+    @property
+    def code(self) -> None:
+        return None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {
+            name: self.values[name]
+            for name in self.checker.fields
+            if name in self.values
+        }
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        return {name: field.annotation for name, field in self.checker.fields.items()}
+
+    @property
+    def default_args(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def fstring_locals(self) -> dict[str, Any]:
+        named = {key: item for key, item in self.values.items() if isinstance(key, str)}
+        return {**named, "self": self.value}
+
+    def _globals(self) -> Mapping[str, Any]:
+        module = sys.modules.get(self.checker.cls.__module__)
+        return vars(module) if module else {}
+
+    def self_class(self) -> type:
+        return type(self.value)
+
+    def replay_parts(self) -> list[tuple[str, Checker, Any]]:
+        return [
+            (f"field {name!r}", field, self.values[name])
+            for name, field in self.checker.fields.items()
+            if name in self.values
+        ]
+
+
+class TransparentRecordScope(Transparent, RecordScope):
+    """Fields that share the dims of the scope in which the object is made."""
+
+    __slots__ = ("enclosing",)
+
+    def __init__(
+        self,
+        checker: RecordChecker,
+        value: Any,
+        values: dict[str, Any],
+        enclosing: ShapeScope,
+    ):
+        self.enclosing = enclosing
+        self._set_record(checker, value, values)

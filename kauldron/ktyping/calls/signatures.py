@@ -1,29 +1,39 @@
-"""The checkers of a function: arguments, result, what it yields and is sent."""
+"""The annotations of a function, compiled: arguments, result, what it yields and is sent."""
 
 from __future__ import annotations
 
 import collections.abc
 import contextlib
 import dataclasses
+import functools
 import inspect
+import logging
+import sys
 import typing
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.annotation_names import Names, evaluated_annotations
-from kauldron.ktyping.array_type_meta import is_array_type
-from kauldron.ktyping.calls import memo as call_memo
-from kauldron.ktyping.checkers import checker as c
-from kauldron.ktyping.checkers.array_checker import SpecSource
+from kauldron.ktyping.annotations import (
+    Names,
+    contains_array_type,
+    contains_jaxtyping,
+    evaluated_annotations,
+    walk_annotation,
+)
+from kauldron.ktyping.array_type_meta import is_array_type, is_shape_type
+from kauldron.ktyping.checkers import base as c
 from kauldron.ktyping.checkers.compiler import Compiler
-from kauldron.ktyping.checkers.container_checkers import ExtraArgumentsChecker
-from kauldron.ktyping.contents import contains_array_type, walk_annotation
-from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.shape_type import is_shape_type
-from kauldron.ktyping.shapes.spec_errors import ShapeSpecSyntaxError
+from kauldron.ktyping.checkers.containers import ExtraArgumentsChecker
+from kauldron.ktyping.config import MISSING, ReportingPolicy, get_config
+from kauldron.ktyping.scopes import CodeLocation
+from kauldron.ktyping.shapes.matching import SpecSource
+from kauldron.ktyping.shapes.parsing import ShapeSpecSyntaxError
+from kauldron.ktyping.values import format_annotation
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.calls.function_plan import FunctionPlan
+    from kauldron.ktyping.calls.plan import FunctionPlan
+
 
 _GENERATORS = (
     collections.abc.Generator,
@@ -77,7 +87,7 @@ def compile_function(plan: FunctionPlan, names: Names) -> FunctionCheckers:
         result=result,
         yielded=yielded,
         sent=sent,
-        argument_key=call_memo.key_function(tuple(kinds)) if memoizable else None,
+        argument_key=key_function(tuple(kinds)) if memoizable else None,
         result_key=_result_key(result),
     )
 
@@ -90,7 +100,7 @@ def _memo_kind(checker: c.Checker, none_is_fine: bool) -> str:
 def _result_key(checker: c.Checker | None) -> Any:
     if checker is None or checker.memo_kind == c.NOT_MEMOIZABLE:
         return None
-    return call_memo.key_function((checker.memo_kind,))
+    return key_function((checker.memo_kind,))
 
 
 def _compile_parameter(
@@ -171,3 +181,63 @@ def naming(where: str) -> Iterator[None]:
         yield
     except ShapeSpecSyntaxError as error:
         raise error.at(where) from None
+
+
+#
+# What decides about a call
+#
+
+
+_KEY_PARTS = {
+    c.UNCHECKED: "",
+    c.BY_CLASS: "type(a{0}), ",
+    c.BY_ARRAY: "type(a{0}), a{0}.dtype, a{0}.shape, ",
+    c.BY_ANY: "type(a{0}), getattr(a{0}, 'dtype', None), getattr(a{0}, 'shape', None), ",
+}
+
+
+@functools.lru_cache(maxsize=1024)
+def key_function(kinds: tuple[str, ...]) -> Callable[..., Any]:
+    """A function from arguments to what decides about them.
+
+    >>> key_function(("c", "-"))(3, "unchecked")
+    (<class 'int'>,)
+    """
+    names = ", ".join(f"a{i}" for i in range(len(kinds)))
+    parts = "".join(_KEY_PARTS[kind].format(i) for i, kind in enumerate(kinds))
+    return eval(f"lambda {names}: ({parts})")
+
+
+#
+# Annotations of jaxtyping
+#
+
+
+_log = logging.getLogger("kauldron.ktyping")
+
+
+def report_jaxtyping(annotations: Mapping[str, Any], location: CodeLocation) -> None:
+    """Report genuine `jaxtyping` annotations as the configuration says.
+
+    Raises:
+      RuntimeError: If there is one and the policy is `ERROR`.
+    """
+    if "jaxtyping" not in sys.modules:
+        return
+    policy = get_config(location.module_name).jaxtyping_annotations
+    if policy is ReportingPolicy.IGNORE:
+        return
+    for name, annotation in annotations.items():
+        if contains_jaxtyping(annotation) is None:
+            continue
+        text = (
+            f"Parameter {name!r} of {location} has the jaxtyping annotation "
+            f"{format_annotation(annotation)}. Use the types of kauldron.ktyping, or set "
+            "kt.CONFIG.jaxtyping_annotations."
+        )
+        if policy is ReportingPolicy.ERROR:
+            raise RuntimeError(text)
+        if policy is ReportingPolicy.WARN:
+            warnings.warn(text, stacklevel=2)
+        else:
+            _log.info("%s", text)

@@ -1,7 +1,8 @@
 """What a checked function does on each call; everything is prepared at the first.
 
-The generated wrapper (`function_wrapper.py`) calls `enter` with the arguments, then the
-function, then `accept` with its result.
+The generated wrapper (`wrapper.py`) calls `enter` with the arguments, then the function,
+then `accept` with its result. Calls that were fine are remembered: the same classes,
+dtypes and shapes are fine again.
 """
 
 from __future__ import annotations
@@ -10,35 +11,34 @@ import dataclasses
 import functools
 import inspect
 import types
+from collections.abc import Iterable
 from typing import Any
 
-from kauldron.ktyping.annotation_names import (
+from kauldron.ktyping.annotations import (
     closure_variables,
     names_of_function,
     read_annotations,
     read_signature,
 )
-from kauldron.ktyping.calls import jaxtyping_policy
-from kauldron.ktyping.calls import memo as call_memo
-from kauldron.ktyping.calls.function_checkers import FunctionCheckers, compile_function
-from kauldron.ktyping.checkers import checker as c
-from kauldron.ktyping.checkers.class_checkers import NeverChecker
-from kauldron.ktyping.code_location import CodeLocation, locate_code
-from kauldron.ktyping.config import CONFIG, VERSION, get_config
-from kauldron.ktyping.error_report import FailedCheck
-from kauldron.ktyping.errors import make_error
-from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.rules import Rules
-from kauldron.ktyping.scopes.call_scope import (
+from kauldron.ktyping.calls.signatures import (
+    FunctionCheckers,
+    compile_function,
+    report_jaxtyping,
+)
+from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers.base import NeverChecker
+from kauldron.ktyping.config import CONFIG, MISSING, VERSION, Rules, get_config
+from kauldron.ktyping.errors import FailedCheck, NoActiveScopeError, make_error
+from kauldron.ktyping.scopes import (
+    STACK,
     CallScope,
+    CodeLocation,
+    ShapeScope,
     TransparentCallScope,
     UncheckedCallScope,
+    locate_code,
 )
-from kauldron.ktyping.scopes.scope import ShapeScope
-from kauldron.ktyping.scopes.stack import STACK
-from kauldron.ktyping.scopes.visibility import NoActiveScopeError
-from kauldron.ktyping.shapes.matching import EMPTY_STATE
-from kauldron.ktyping.shapes.spec_errors import ShapeError
+from kauldron.ktyping.shapes.sizes import EMPTY_STATE, ShapeError, State
 
 _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
@@ -66,7 +66,7 @@ class FunctionPlan:
         self._argument_key: Any = None
         self._result_key: Any = None
         self._result_checker: c.Checker | None = None
-        self._memo: dict[Any, call_memo.MemoEntry] = {}
+        self._memo: dict[Any, MemoEntry] = {}
 
     def __reduce__(self) -> Any:
         """Checkers are made anew where the plan is loaded."""
@@ -164,9 +164,9 @@ class FunctionPlan:
             )
         scope.state = state
         key_of = self._argument_key
-        if key_of and call_memo.is_memoizable(value for _, _, value in checked):
-            scope.memo_entry = call_memo.MemoEntry(state)
-            call_memo.remember(self._memo, key_of(*args), scope.memo_entry)
+        if key_of and is_memoizable(value for _, _, value in checked):
+            scope.memo_entry = MemoEntry(state)
+            remember(self._memo, key_of(*args), scope.memo_entry)
         return scope
 
     def _enclosing_scope(self) -> ShapeScope:
@@ -179,7 +179,7 @@ class FunctionPlan:
         return enclosing
 
     def _check_result(
-        self, scope: CallScope, result: Any, entry: call_memo.MemoEntry | None
+        self, scope: CallScope, result: Any, entry: MemoEntry | None
     ) -> None:
         __tracebackhide__ = True
         checker = self._result_checker
@@ -202,9 +202,9 @@ class FunctionPlan:
             entry is not None
             and state is entry.state
             and self._result_key is not None
-            and call_memo.is_memoizable((result,))
+            and is_memoizable((result,))
         ):
-            call_memo.remember_result(entry.results, self._result_key(result))
+            remember_result(entry.results, self._result_key(result))
         scope.state = after
 
     def _named_shape_error(
@@ -248,7 +248,7 @@ class FunctionPlan:
     def ensure_compiled(self) -> FunctionCheckers:
         """The checkers of arguments and results."""
         if self.compiled is None:
-            jaxtyping_policy.apply(self.annotations_with_result, self.location)
+            report_jaxtyping(self.annotations_with_result, self.location)
             names = names_of_function(self.innermost, f"{self.name}()")
             self.compiled = compile_function(self, names)
         return self.compiled
@@ -345,3 +345,54 @@ class FunctionPlan:
 
     def closure_variables(self) -> dict[str, Any]:
         return closure_variables(self.innermost)
+
+
+#
+# The memo of calls that were fine
+#
+
+
+_MAX_ENTRIES = 128
+
+
+class MemoEntry:
+    """The state after checking certain arguments, and results that fit there."""
+
+    __slots__ = ("results", "state")
+
+    def __init__(self, state: State):
+        self.state = state
+        self.results: set[Any] = set()
+
+
+def remember(memo: dict[Any, MemoEntry], key: Any, entry: MemoEntry) -> None:
+    """Store an entry; a full memo is emptied first."""
+    if len(memo) >= _MAX_ENTRIES:
+        memo.clear()
+    memo[key] = entry
+
+
+def remember_result(results: set[Any], key: Any) -> None:
+    if len(results) >= _MAX_ENTRIES:
+        results.clear()
+    results.add(key)
+
+
+def is_memoizable(values: Iterable[Any]) -> bool:
+    """Whether classes and shapes tell all.
+
+    Symbolic sizes are compared with care, and a proxy has the class of what it stands
+    for only by pretence.
+    """
+    try:
+        return all(
+            value.__class__ is type(value) and _has_plain_shape(value)
+            for value in values
+        )
+    except Exception:  # whatever the value's own code does
+        return False
+
+
+def _has_plain_shape(value: Any) -> bool:
+    shape = getattr(value, "shape", ())
+    return isinstance(shape, tuple) and all(type(size) is int for size in shape)
