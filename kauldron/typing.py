@@ -24,6 +24,12 @@ from kauldron.ktyping.array_type_meta import ArrayTypeMeta, ShapeMeta, is_array_
 from kauldron.ktyping.array_type_meta import Shape as ShapeType
 from kauldron.ktyping.array_types import PyTree as PyTree
 from kauldron.ktyping.checkers.base import check_one
+from kauldron.ktyping.checks import (
+    TypecheckedBlock,
+    check_in_scope,
+    compiled,
+    decorate,
+)
 from kauldron.ktyping.config import CONFIG, MISSING, OLDER
 from kauldron.ktyping.dims import evaluate_in, require_scope
 from kauldron.ktyping.errors import KTypeCheckError, NoActiveScopeError
@@ -31,12 +37,6 @@ from kauldron.ktyping.scopes import STACK, ShapeScope
 from kauldron.ktyping.shapes import spec as s
 from kauldron.ktyping.shapes.parsing import parse
 from kauldron.ktyping.shapes.sizes import ShapeError as ShapeError
-from kauldron.ktyping.typechecked import (
-    TypecheckedBlock,
-    check_in_scope,
-    compiled,
-    decorate,
-)
 from kauldron.ktyping.values import ArraySpecLike, dtype_name
 
 #

@@ -15,9 +15,9 @@ def attend(q: Float["*b n d"], k: Float["*b m d"]) -> Float["*b n m"]:
 from typing import TYPE_CHECKING, Any
 
 # What to decorate with, and what to ask in the body.
-from kauldron.ktyping.typechecked import typechecked as typechecked
-from kauldron.ktyping.typechecked import check_type as check_type
-from kauldron.ktyping.typechecked import isinstance_ as isinstance
+from kauldron.ktyping.checks import typechecked as typechecked
+from kauldron.ktyping.checks import check_type as check_type
+from kauldron.ktyping.checks import isinstance_ as isinstance
 from kauldron.ktyping.dims import dim as dim
 from kauldron.ktyping.dims import shape as shape
 
@@ -132,6 +132,9 @@ from kauldron.ktyping.errors import TypeCheckError as TypeCheckError
 from kauldron.ktyping.shapes.sizes import ShapeError as ShapeError
 from kauldron.ktyping.shapes.parsing import ShapeSpecSyntaxError as ShapeSpecSyntaxError
 from kauldron.ktyping.errors import NoActiveScopeError as NoActiveScopeError
+
+# Older module paths.
+from kauldron.ktyping import compat as _compat
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike as DType

@@ -17,6 +17,12 @@ from kauldron.ktyping.config import MISSING
 from kauldron.ktyping.dtypes import as_dtype
 from kauldron.ktyping.shapes.sizes import is_symbolic
 from kauldron.ktyping.values import DEFAULT_CLASSES, format_annotation
+from kauldron.ktyping.values import ArraySpecLike as ArraySpecLike
+from kauldron.ktyping.values import JaxArray as JaxArray
+from kauldron.ktyping.values import NpArray as NpArray
+from kauldron.ktyping.values import ScalarLike as ScalarLike
+from kauldron.ktyping.values import TfArray as TfArray
+from kauldron.ktyping.values import TorchArray as TorchArray
 
 
 class Alternative(NamedTuple):
@@ -114,12 +120,12 @@ class ArrayTypeMeta(type):
         cls, obj: Any, candidates: Any = ({},), fstring_locals: Any = None
     ) -> frozenset[Any]:
         """The candidates under which the shape of `obj` fits; empty if it does not."""
-        from kauldron.ktyping.typechecked import shape_candidates
+        from kauldron.ktyping.checks import shape_candidates
 
         return shape_candidates(obj, cls, candidates, fstring_locals)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        from kauldron.ktyping.typechecked import is_instance_of_array_type
+        from kauldron.ktyping.checks import is_instance_of_array_type
 
         return is_instance_of_array_type(instance, cls)
 
@@ -336,7 +342,7 @@ class ShapeMeta(type):
         try:
             return _interned_shape_types[spec]
         except KeyError:
-            made = _interned_shape_types[spec] = _make_shape_type(spec)
+            made = _interned_shape_types[spec] = make_shape_type(spec)
             return made
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -347,7 +353,7 @@ class ShapeMeta(type):
         )
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        from kauldron.ktyping.typechecked import is_instance
+        from kauldron.ktyping.checks import is_instance
 
         return is_instance(instance, cls)
 
@@ -372,14 +378,14 @@ class Shape(metaclass=ShapeMeta):
 _interned_shape_types: dict[str, ShapeMeta] = {}
 
 
-def _make_shape_type(spec: str) -> ShapeMeta:
+def make_shape_type(spec: str) -> ShapeMeta:
     return ShapeMeta(f"Shape[{spec!r}]", (), {"shape_spec": spec})
 
 
 def _reduce_shape_type(cls: ShapeMeta) -> Any:
     if cls.shape_spec is MISSING:
         return cls.__qualname__
-    return _make_shape_type, (cls.shape_spec,)
+    return make_shape_type, (cls.shape_spec,)
 
 
 copyreg.pickle(ShapeMeta, _reduce_shape_type)  # pyright: ignore[reportArgumentType]

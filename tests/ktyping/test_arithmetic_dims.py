@@ -59,15 +59,11 @@ def test_known_values_are_compared(spec, size, known, expected):
         ("l/a", 4, {"l": 12}, "a", 3),
         ("a//r", 4, {"r": 3}, "a", 12),
         ("l//a", 4, {"l": 13}, "a", 3),
-        ("a**r", 49, {"r": 2}, "a", 7),
-        ("a**-r", 1, {"r": 2}, "a", 1),
-        ("l**a", 32, {"l": 2}, "a", 5),
         ("(a+1)*2", 8, {}, "a", 3),
         ("2*a+1", 7, {}, "a", 3),
         ("9-a", 4, {}, "a", 5),
         ("-a+9", 4, {}, "a", 5),
         ("((a-1)*3)//2", 6, {}, "a", 5),
-        ("3**(a+1)", 27, {}, "a", 2),
     ],
 )
 def test_missing_operand_is_found_on_either_side(spec, size, known, name, value):
@@ -109,7 +105,7 @@ def test_unsized_axis_matches_without_binding():
 
 
 @pytest.mark.parametrize(
-    "spec", ["h*w", "a%2", "min(a,3)", "sum(*b)", "(a+b)*2", "h//2"]
+    "spec", ["h*w", "a%2", "2**a", "a**2", "min(a,3)", "sum(*b)", "(a+b)*2", "h//2"]
 )
 def test_what_cannot_be_determined_is_reported_not_refused(spec):
     pending = Pending()

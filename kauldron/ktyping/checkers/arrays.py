@@ -34,10 +34,10 @@ class ArrayChecker(c.Checker):
 
     def __init__(self, annotation: ArrayTypeMeta):
         super().__init__(annotation)
-        self.alternatives = annotation._alternatives
         spec = annotation.shape_spec
         self.spec = None if spec is MISSING else SpecSource(spec)
-        classes = annotation.array_types
+        self.alternatives = [(x.classes, x.dtype) for x in annotation._alternatives]
+        self.classes = classes = annotation.array_types
         # Whether a value has the right class and dtype depends only on these two,
         # except that any object may carry the attributes of a spec.
         self._remember = values.ArraySpecLike not in classes
@@ -49,13 +49,14 @@ class ArrayChecker(c.Checker):
                 self.memo_kind = c.NOT_MEMOIZABLE
 
     def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        return self.match_shape(value, state, scope) if self.accepts(value) else None
+
+    def accepts(self, value: Any) -> bool:
+        """Whether class and dtype fit."""
         try:
-            accepted = self._verdicts[type(value), value.dtype]
+            return self._verdicts[type(value), value.dtype]
         except Exception:  # new, without a dtype, or not an array at all
-            accepted = self._judge(value)
-        if not accepted:
-            return None
-        return self.match_shape(value, state, scope)
+            return self._judge(value)
 
     def match_shape(self, value: Any, state: State, scope: ShapeScope) -> State | None:
         """`match` for a value whose class and dtype are not in question."""
@@ -66,9 +67,9 @@ class ArrayChecker(c.Checker):
 
     def _judge(self, value: Any) -> bool:
         accepted = any(
-            _class_matches(value, alternative.classes)
-            and (alternative.dtype is MISSING or alternative.dtype.matches(value))
-            for alternative in self.alternatives
+            _class_matches(value, classes)
+            and (dtype is MISSING or dtype.matches(value))
+            for classes, dtype in self.alternatives
         )
         if self._remember and values.library_marker(value) is not None:
             with contextlib.suppress(TypeError):  # a dtype that cannot be hashed
@@ -78,7 +79,7 @@ class ArrayChecker(c.Checker):
     # The same questions one by one, for messages.
 
     def class_matches(self, value: Any) -> bool:
-        return _class_matches(value, self.annotation.array_types)
+        return _class_matches(value, self.classes)
 
     def dtype_matches(self, value: Any) -> bool:
         """Whether the dtype fits, judged by the alternatives whose class fits."""
@@ -87,11 +88,11 @@ class ArrayChecker(c.Checker):
 
     def dtypes_for(self, value: Any) -> list[Any]:
         fitting = [
-            alternative.dtype
-            for alternative in self.alternatives
-            if _class_matches(value, alternative.classes)
+            dtype
+            for classes, dtype in self.alternatives
+            if _class_matches(value, classes)
         ]
-        return fitting or [alternative.dtype for alternative in self.alternatives]
+        return fitting or [dtype for _, dtype in self.alternatives]
 
     def shape_matches(self, value: Any, state: State, scope: ShapeScope) -> bool:
         return self.match_shape(value, state, scope) is not None
@@ -99,16 +100,16 @@ class ArrayChecker(c.Checker):
     def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
         required = f" (required by {self.annotation.__name__})"
         detail = ""
-        if not self.class_matches(value):
-            reason = f"{class_reason(value, self.annotation.array_types)}{required}."
-        elif not self.dtype_matches(value):
-            reason = f"{dtype_reason(value, self.dtypes_for(value))}{required}"
-        else:
+        if self.accepts(value):
             assert self.spec is not None
             reason = f"{shape_reason(value, [self.spec.describe(scope)])}{required}."
             detail = explain_mismatch(
                 self.spec.resolve(scope), _shape_of(value), state, scope
             )
+        elif self.class_matches(value):
+            reason = f"{dtype_reason(value, self.dtypes_for(value))}{required}"
+        else:
+            reason = f"{class_reason(value, self.classes)}{required}."
         return c.Failure(reason, detail=detail, state=state, scope=scope)
 
 
@@ -275,7 +276,7 @@ class UnionChecker(c.Checker):
         classes: list[type] = []
         for member in self.members:
             if isinstance(member, ArrayChecker):
-                classes += member.annotation.array_types
+                classes += member.classes
             elif isinstance(member, c.ClassChecker):
                 classes += (
                     member.classes

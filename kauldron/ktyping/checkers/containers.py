@@ -288,7 +288,7 @@ def every_leaf_matches(value: Any, annotation: PyTreeMeta) -> bool:
     """Built-in `isinstance`: each leaf by itself, the structure ignored."""
     import jax
 
-    from kauldron.ktyping.typechecked import is_instance
+    from kauldron.ktyping.checks import is_instance
 
     if annotation.leaf_type in (MISSING, Any, object):
         return True

@@ -2,7 +2,8 @@
 
 `solve(dim, size, dims)` is the heart: all ways to extend an assignment so that an
 expression equals the size of an axis. A name that occurs once can be found (`2*a+1` on
-an axis of 7 gives `a = 3`); where two are missing the expression is put aside.
+an axis of 7 gives `a = 3`); where two are missing, or one under `%` or `**`, the
+expression is put aside.
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ def _solve_operation(
     left, right = possible_values(dim.left, dims), possible_values(dim.right, dims)
     is_rounded = dim.op == "//" and left is None and right != [1]
     if (
-        dim.op == "%"
+        dim.op in ("%", "**")
         or (left is None and right is None)
         or (is_rounded and not pending.settle)
     ):
@@ -276,13 +277,8 @@ def _left_solutions(op: str, size: Size, right: Size) -> Iterator[Any]:
         yield size + right
     elif op == "*":
         yield from _factors(size, right)
-    elif op in ("/", "//"):
-        if right != 0:
-            yield size * right  # of `//` only the exact multiple
-    elif isinstance(size, int) and isinstance(right, int):
-        yield from _roots(size, right)
-    else:
-        yield _ANYTHING
+    elif right != 0:
+        yield size * right  # of `//` only the exact multiple
 
 
 def _right_solutions(op: str, size: Size, left: Size) -> Iterator[Any]:
@@ -293,15 +289,11 @@ def _right_solutions(op: str, size: Size, left: Size) -> Iterator[Any]:
         yield left - size
     elif op == "*":
         yield from _factors(size, left)
-    elif op in ("/", "//"):
+    else:
         quotient = apply("//", left, size)
         result = None if quotient is None else apply(op, left, quotient)
         if result is not None and compatible(result, size):
             yield quotient
-    elif isinstance(size, int) and isinstance(left, int):
-        yield from _logarithms(size, left)
-    else:
-        yield _ANYTHING
 
 
 def _factors(size: Size, known: Size) -> Iterator[Any]:
@@ -312,29 +304,6 @@ def _factors(size: Size, known: Size) -> Iterator[Any]:
     quotient = apply("/", size, known)
     if quotient is not None:
         yield quotient
-
-
-def _roots(size: int, exponent: int) -> Iterator[Any]:
-    if exponent == 0 and size == 1:
-        yield _ANYTHING
-    elif size == 1 or (size == 0 and exponent > 0):
-        yield size
-    elif 0 < exponent <= _MAX_BITS and 0 < size.bit_length() <= _MAX_BITS:
-        root = round(size ** (1 / exponent))
-        yield from (x for x in range(root - 1, root + 2) if x**exponent == size)
-
-
-def _logarithms(size: int, base: int) -> Iterator[Any]:
-    if base == size and base in (0, 1):
-        yield _ANYTHING
-    elif base == 0 and size == 1:
-        yield 0
-    elif base > 1 and 0 < size.bit_length() <= _MAX_BITS:
-        exponent = size.bit_length() // base.bit_length()
-        while base**exponent < size:
-            exponent += 1
-        if base**exponent == size:
-            yield exponent
 
 
 #
