@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kauldron.kontext import nodes
-from kauldron.kontext.parts_sequence import part_from_jax
+from kauldron.kontext.parts import part_from_jax
 from kauldron.path_grammar import Part, Wildcard, format_part, format_path, parse
 
 _BUILTINS = frozenset({dict, list, tuple, type(None), bool, int, float, str})
@@ -114,9 +114,9 @@ def _registered_children(node: Any) -> list[tuple[Any, Any]] | None:
     return [(part_from_jax(path[0]), child) for path, child in entries]
 
 
-# ------------------------------------------------------------------------------------
+#
 # Back
-# ------------------------------------------------------------------------------------
+#
 
 
 def unflatten_with_path(

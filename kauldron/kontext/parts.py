@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, Self, SupportsIndex, overload
 
+from kauldron.errors import ReadableKeyError
 from kauldron.path_grammar import Part, Wildcard, format_path, parse
 
 
-class PathSubscriptError(KeyError, TypeError):
+class PathSubscriptError(ReadableKeyError, TypeError):
     """A path was indexed with something that is neither an integer nor a slice."""
 
 
@@ -135,9 +136,9 @@ def comparable(part: Any) -> Any:
     return part
 
 
-# ------------------------------------------------------------------------------------
+#
 # Which parts are valid
-# ------------------------------------------------------------------------------------
+#
 
 
 def check_parts(parts: Sequence[Any]) -> None:
