@@ -137,7 +137,7 @@ class ArraySpec(metaclass=_AcceptsEverySpec):
 
 
 def _as_numpy(dtype: Any) -> Any:
-    """The numpy dtype, or `dtype` itself if it has none (keys of JAX)."""
+    """Return the numpy dtype, or `dtype` itself if it has none (keys of JAX)."""
     import numpy as np
 
     try:
@@ -215,7 +215,7 @@ class Shape(metaclass=_CallableShapeMeta):
 
 
 def Dim(spec: str) -> Any:
-    """The size of one axis, or of an expression such as `h+1`.
+    """Return the size of one axis, or of an expression such as `h+1`.
 
     Raises:
       ShapeError: If the spec does not describe exactly one axis.
@@ -248,7 +248,7 @@ def set_shape(pattern: str, shape: int | Sequence[int]) -> None:
 
 
 def enable_kd_type_checking() -> None:
-    """Does nothing: dataclass fields are always checked."""
+    """Do nothing: dataclass fields are always checked."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -265,7 +265,7 @@ class Memo:
 
     @classmethod
     def from_current_context(cls) -> Memo:
-        """The dims of the active scope of the caller."""
+        """Return the dims of the active scope of the caller."""
         scope = _scope_of(sys._getframe(1))
         starred = _starred_names(scope)
         single, variadic = {}, {}
@@ -284,7 +284,7 @@ class Memo:
 
 
 def _starred_names(scope: ShapeScope) -> dict[str, bool]:
-    """Whether each name was written with a `*` where it occurs last."""
+    """Return whether each name was written with a `*` where it occurs last."""
     starred: dict[str, bool] = {}
     for annotation in scope.annotations.values():
         for part in walk_annotation(annotation):
@@ -298,7 +298,7 @@ def _starred_names(scope: ShapeScope) -> dict[str, bool]:
 
 
 def _scope_of(frame: FrameType) -> ShapeScope:
-    """The scope of the calling function."""
+    """Return the scope of the calling function."""
     try:
         return require_scope(frame)
     except NoActiveScopeError as error:
@@ -336,7 +336,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Names that need jax: it is loaded only by those who ask for them."""
+    """Return a name that needs jax, which is loaded only then."""
     make = _WITH_JAX.get(name)
     if make is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

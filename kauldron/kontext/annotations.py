@@ -1,4 +1,4 @@
-"""Annotations of classes: which fields hold a certain token, also where names are unknown."""
+"""Annotations of classes: which fields hold a token, also where names are unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _cache: weakref.WeakKeyDictionary[type, dict[Hashable, list[str]]] = (
 
 
 def get_annotated(cls_or_obj: Any, token: Any) -> list[str]:
-    """Names of the fields whose annotation holds a token.
+    """Return names of the fields whose annotation holds a token.
 
     >>> class Camera:
     ...     pose: Annotated[int, "learned"]
@@ -57,7 +57,7 @@ def _unwrap(token: Any) -> Any:
 
 
 def _identity(token: Any) -> Hashable:
-    """What makes two tokens the same: a marker that survives a reload, or equality."""
+    """Return what makes tokens the same: a marker that survives a reload, or `==`."""
     marker = getattr(token, "__kontext_marker__", None)
     if marker is not None:
         return ("marker", marker)
@@ -86,7 +86,7 @@ def _mentions(text: str, token: Any) -> bool:
 
 
 def _tokens(annotation: Any, cls: type, unknown: list[str]) -> Iterator[Any]:
-    """All tokens in the type arguments of an annotation.
+    """Yield all tokens in the type arguments of an annotation.
 
     Args:
       annotation: The annotation, or its text.
@@ -117,7 +117,7 @@ def _tokens(annotation: Any, cls: type, unknown: list[str]) -> Iterator[Any]:
 
 
 class Unresolved(type):
-    """Type of the classes that stand for names an annotation uses but nobody knows."""
+    """Type of the classes that stand for unknown names in an annotation."""
 
     def __getattr__(cls, name: str) -> Unresolved:
         if name.startswith("__"):
@@ -133,7 +133,7 @@ def unresolved(name: str) -> Unresolved:
 
 
 def class_annotations(cls: type) -> Iterator[tuple[type, str, Any]]:
-    """All annotations of a class and its bases: class, field name, annotation.
+    """Yield all annotations of a class and its bases: class, field name, annotation.
 
     Base classes come first, then the order of declaration. An annotation that is
     repeated in a subclass is given twice.
@@ -144,7 +144,7 @@ def class_annotations(cls: type) -> Iterator[tuple[type, str, Any]]:
 
 
 def evaluate(annotation: Any, cls: type) -> tuple[Any, list[str]]:
-    """The annotation of a field as an object, if it is text.
+    """Return the annotation of a field as an object, if it is text.
 
     Args:
       annotation: An annotation, or the text of one.

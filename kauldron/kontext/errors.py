@@ -74,7 +74,7 @@ class MissingKeysError(ReadableKeyError):
 
 
 def not_found(parts: tuple[Part, ...], reached: int, value: Any) -> PathNotFoundError:
-    """The error for a path of which only the first `reached` parts lead somewhere."""
+    """Return the error for a path that can be followed for `reached` parts only."""
     path, failed = format_path(parts), parts[reached]
     names = names_in(value)
     message = f"Path '{path}' not found: {explain_miss(parts, reached, value)}"
@@ -98,7 +98,7 @@ def _is_indexed(value: Any) -> bool:
 
 
 def explain_miss(parts: tuple[Part, ...], reached: int, value: Any) -> str:
-    """How far a path leads, and what there is instead of the next part."""
+    """Return how far a path leads, and what there is instead of the next part."""
     where = f"'{format_path(parts[:reached])}'" if reached else "the root"
     failed = parts[reached]
     missing = repr(failed) if isinstance(failed, str) else format_part(failed)
@@ -111,7 +111,7 @@ def explain_miss(parts: tuple[Part, ...], reached: int, value: Any) -> str:
 def missing_child(
     path: str, parts: tuple[Part, ...], node: Any, part: Part, *, prefix: str
 ) -> PathNotFoundError:
-    """The error to raise where `node`, at `parts`, has no `part`.
+    """Return the error to raise where `node`, at `parts`, has no `part`.
 
     Args:
       path: The whole path that was asked for.
@@ -154,7 +154,7 @@ _MAX_LINES = 200
 
 
 def describe(value: Any) -> str:
-    """The type of a value; for arrays dtype and shape, as in `float32[8,3]`.
+    """Return the type of a value; for arrays dtype and shape, as in `float32[8,3]`.
 
     >>> describe([1, 2])
     'list of length 2'
@@ -169,7 +169,7 @@ def describe(value: Any) -> str:
 
 
 def names_in(node: Any) -> dict[str, Any]:
-    """The names that can follow in a path, with the value (None if not known)."""
+    """Return the names that can follow in a path, each with its value or None."""
     children = nodes.children(node)
     if children is not None:
         return {_name(part): child for part, child in children.items()}
@@ -201,12 +201,12 @@ def list_names(names: dict[str, Any], *, with_types: bool = True) -> str:
 
 
 def position(parts: Sequence[Part]) -> str:
-    """Where a node is: `'enc' -> 'block0'`."""
+    """Return where a node is: `'enc' -> 'block0'`."""
     return " -> ".join(map(repr, parts)) or "the root"
 
 
 def structure(tree: Any) -> str:
-    """All leaves of a tree with their types, one per line."""
+    """Return all leaves of a tree with their types, one per line."""
     lines = list(_structure_lines(tree, (), set()))
     if len(lines) > _MAX_LINES:
         lines[_MAX_LINES:] = [f"... ({len(lines) - _MAX_LINES} more)"]

@@ -22,7 +22,7 @@ def flatten_with_path(
     separator: str | None = None,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> dict[str, Any]:
-    """The leaves of a tree by their path.
+    """Return the leaves of a tree by their path.
 
     >>> flatten_with_path({"enc": {"w": 1, "layers": [2, 3]}})
     {'enc.layers[0]': 2, 'enc.layers[1]': 3, 'enc.w': 1}
@@ -79,7 +79,7 @@ def _without_config(node: Any) -> Any:
 def _children(
     node: Any, is_leaf: Callable[[Any], bool] | None
 ) -> Iterable[tuple[Part, Any]] | None:
-    """Parts and children as jax orders them; None for a leaf."""
+    """Return parts and children as jax orders them; None for a leaf."""
     if is_leaf is not None and is_leaf(node):
         return None
     kind = type(node)
@@ -104,7 +104,7 @@ def _sorted_if_possible(node: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _registered_children(node: Any) -> list[tuple[Any, Any]] | None:
-    # Without jax nobody can have registered a class with it.
+    # Without jax, no class can have been registered with it.
     tree_util = sys.modules.get("jax.tree_util")
     if tree_util is None or tree_util.all_leaves((node,)):
         return None
@@ -122,7 +122,7 @@ def _registered_children(node: Any) -> list[tuple[Any, Any]] | None:
 def unflatten_with_path(
     flat: Mapping[str, Any], *, separator: str | None = None
 ) -> Any:
-    """The tree of dicts and lists that `flatten_with_path` would turn into `flat`.
+    """Return the tree of dicts and lists whose leaves have these paths.
 
     >>> unflatten_with_path({"enc.layers[0]": 2, "enc.layers[1]": 3, "enc.w": 1})
     {'enc': {'layers': [2, 3], 'w': 1}}

@@ -1,4 +1,4 @@
-"""Keys: fields of an object that say from where its call arguments come, and their values."""
+"""Keys: fields of an object that say where its call arguments come from."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KeyTree = Annotated[_T, _KEY_TOKEN]
 
 
 def is_key_annotated(cls_or_obj: Any) -> bool:
-    """Whether a class, or the class of an object, has keys.
+    """Return whether a class, or the class of an object, has keys.
 
     >>> class Loss:
     ...     preds: Key = REQUIRED
@@ -59,7 +59,7 @@ def is_key_annotated(cls_or_obj: Any) -> bool:
 
 
 def get_keypaths(obj: Any) -> dict[str, Any]:
-    """The keys of an object.
+    """Return the keys of an object.
 
     They are its fields annotated as `Key` or `KeyTree`. A class can compute them
     itself instead, with a method `__kontext_keys__() -> dict`.
@@ -95,7 +95,7 @@ def get_keypaths(obj: Any) -> dict[str, Any]:
 def resolve_from_keyed_obj(
     context: Any, keyed_obj: Any, *, func: Callable[..., Any] | None = None
 ) -> dict[str, Any]:
-    """The call arguments of an object, taken from a context as its keys say.
+    """Return the call arguments of an object, taken from a context as its keys say.
 
     >>> from kauldron import kontext
     >>> class Loss:
@@ -126,7 +126,7 @@ def resolve_from_keyed_obj(
 
 
 def resolve_from_keypaths(context: Any, key_paths: Any) -> Any:
-    """The values for a path, or for a tree of paths, in a tree of the same structure.
+    """Return the value of a path, or the tree of values of a tree of paths.
 
     >>> resolve_from_keypaths({"a": [1, 2]}, {"x": "a[0]", "y": ("a[1]", None)})
     {'x': 1, 'y': (2, None)}
@@ -256,7 +256,7 @@ def _parse_paths(key_paths: Any, prefix: str) -> Any:
 def map_key_tree(
     func: Callable[[tuple[Part, ...], Any], Any], tree: Any, at: tuple[Part, ...] = ()
 ) -> Any:
-    """Applies `func(where, leaf)` to all leaves, None included; keeps the structure."""
+    """Apply `func(where, leaf)` to all leaves, None included; keeps the structure."""
     kind = type(tree)
     if kind is list or kind is tuple:
         return kind(map_key_tree(func, v, (*at, i)) for i, v in enumerate(tree))
@@ -309,7 +309,7 @@ class MissingKey(NamedTuple):
 
 
 def unfilled_fields(context: Any) -> Mapping[Any, str]:
-    """The fields of a context that hold nothing yet, and when they are filled.
+    """Return the fields of a context that hold nothing yet, and when they are filled.
 
     A context class declares them with a method `__kontext_unfilled__() -> dict`. Keys
     that start with such a field are missing, even if the field can be read.
@@ -324,7 +324,7 @@ def missing_keys_error(
     unfilled: Mapping[Any, str],
     prefix: str = "",
 ) -> MissingKeysError:
-    """One error for all missing keys.
+    """Return one error for all missing keys.
 
     Args:
       context: What the paths point into.
@@ -370,7 +370,7 @@ def _suggestions(context: Any, key: MissingKey) -> list[str]:
 
 
 def _sibling(key: MissingKey) -> Iterator[tuple[Part, ...]]:
-    """The path with the nearest name instead of the one that does not exist."""
+    """Yield the path with the nearest name instead of the one that does not exist."""
     asked = key.parts[key.reached]
     if isinstance(asked, str):
         for name in nearest(asked, names_in(key.value)):
@@ -391,7 +391,7 @@ def _same_ending(context: Any, parts: tuple[Part, ...]) -> Iterator[tuple[Part, 
 
 
 def _breadth_first(tree: Any) -> Iterator[tuple[tuple[Part, ...], Any]]:
-    """The first nodes of a tree, those near the root first."""
+    """Yield the first nodes of a tree, those near the root first."""
     queue: collections.deque[tuple[tuple[Part, ...], Any]]
     queue = collections.deque([((), tree)])
     for _ in range(_MAX_VISITED):

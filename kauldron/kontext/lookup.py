@@ -23,7 +23,7 @@ _BOUND_METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapper
 
 
 def walk(value: Any, parts: Sequence[Part]) -> tuple[Any, int]:
-    """Follows the parts as far as they lead.
+    """Follow the parts as far as they lead.
 
     Returns:
       The value reached, and the number of parts that led there. A number below
@@ -38,7 +38,7 @@ def walk(value: Any, parts: Sequence[Part]) -> tuple[Any, int]:
 
 
 def child(value: Any, part: Part) -> Any:
-    """The item of `value`, else its attribute, else `MISSING`. Never changes it."""
+    """Return the item of `value`, else its attribute, else `MISSING`."""
     kind = type(value)
     if kind is dict:
         try:
@@ -72,7 +72,7 @@ def _item(value: Any, part: Part) -> Any:
 
 
 def _may_be_of_spec(part: Part) -> bool:
-    # Any other name is no reason to look whether the value has a shape.
+    # For any other name the shape of the value does not matter.
     return not isinstance(part, str) or part in SHAPE_ATTRIBUTES
 
 
@@ -96,7 +96,7 @@ def _attribute(value: Any, name: str) -> Any:
 
 
 def _is_computed(cls: type, name: str) -> bool:
-    """Whether the class has a descriptor of this name, such as a property."""
+    """Return whether the class has a descriptor of this name, such as a property."""
     for base in cls.__mro__:
         if name in vars(base):
             return not isinstance(vars(base)[name], types.MemberDescriptorType)
@@ -117,7 +117,7 @@ SHAPE_ATTRIBUTES = ("T", "mT")
 
 
 def shape_and_dtype(value: Any) -> tuple[tuple[Any, ...], Any] | None:
-    """What describes an array or a spec of one; None for everything else."""
+    """Return what describes an array or a spec of one; None for everything else."""
     try:
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     except Exception:  # a property of the user's: asking what this is must not fail
@@ -128,18 +128,18 @@ def shape_and_dtype(value: Any) -> tuple[tuple[Any, ...], Any] | None:
 
 
 def is_array_spec(value: Any) -> bool:
-    """Whether this stands for an array: it has a shape and a dtype, but no items."""
+    """Return whether this has the shape and dtype of an array, but no items."""
     has_items = hasattr(type(value), "__getitem__")
     return not has_items and shape_and_dtype(value) is not None
 
 
 def spec_item(spec: Any, part: Part) -> Any:
-    """The spec of `array[part]`, or of one of the `SHAPE_ATTRIBUTES`.
+    """Return the spec of `array[part]`, or of one of the `SHAPE_ATTRIBUTES`.
 
     Raises:
       IndexError: There is no such item.
     """
-    import numpy as np  # whoever has array specs has numpy
+    import numpy as np  # array specs come from libraries that need it
 
     # One byte, seen as an array of any shape.
     stand_in: Any = np.broadcast_to(np.False_, spec.shape)
@@ -148,7 +148,7 @@ def spec_item(spec: Any, part: Part) -> Any:
 
 
 def check_bounds(array: Any, part: Part) -> None:
-    """Raises `IndexError` where a jax array would answer with its nearest item."""
+    """Raise `IndexError` where a jax array would answer with its nearest item."""
     jax = sys.modules.get("jax")
     if jax is None or not isinstance(array, jax.Array):
         return
@@ -163,7 +163,7 @@ def check_bounds(array: Any, part: Part) -> None:
 
 
 def _split_at_ellipsis(axes: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """The indices that count from the first axis, and those from the last one."""
+    """Return the indices counted from the first axis, and those from the last."""
     where = next((i for i, axis in enumerate(axes) if axis is ...), len(axes))
     return _consuming(axes[:where]), _consuming(axes[where + 1 :])
 

@@ -24,7 +24,7 @@ UNSET = enum.Enum("Unset", ["UNSET"]).UNSET
 
 
 def is_config_dict(value: Any) -> bool:
-    """Whether this is an `ml_collections.ConfigDict`, without importing that."""
+    """Return whether this is an `ml_collections.ConfigDict`, without importing that."""
     library = sys.modules.get("ml_collections")
     config_dict = getattr(library, "ConfigDict", None)
     return config_dict is not None and isinstance(value, config_dict)
@@ -43,7 +43,7 @@ def is_dataclass_instance(value: Any) -> bool:
 
 
 def is_mutable(node: Any) -> bool:
-    """Whether a child of this node can be replaced in place."""
+    """Return whether a child of this node can be replaced in place."""
     return isinstance(node, (MutableMapping, list)) or is_config_dict(node)
 
 
@@ -57,7 +57,7 @@ def is_sequence(node: Any) -> bool:
 
 
 def children(node: Any) -> dict[Any, Any] | None:
-    """The children of a node by the part that leads to them; None for a leaf."""
+    """Return the children of a node by the part that leads to them; None for a leaf."""
     if is_config_dict(node):
         return {key: _value(node, key) for key in node if key not in _CONFIG_MARKERS}
     if isinstance(node, Mapping):
@@ -76,7 +76,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def select(node: Any, part: Part) -> list[tuple[Part, Any]] | None:
-    """The children that a part without wildcards leads to.
+    """Return the children that a part without wildcards leads to.
 
     Args:
       node: Anything.
@@ -139,7 +139,7 @@ def is_index(part: Any) -> bool:
 
 
 def _field_names(node: Any) -> list[str]:
-    """Names of the fields that have a value."""
+    """Return names of the fields that have a value."""
     # A flax module knows its parent: following that would leave the tree.
     skip = ("parent", "name") if _is_linen_module(node) else ()
     names = (field.name for field in dataclasses.fields(node))
@@ -157,7 +157,7 @@ def _is_linen_module(value: Any) -> bool:
 
 
 def with_children(node: Any, changes: Mapping[Any, Any]) -> Any:
-    """A copy of the node in which some children are others."""
+    """Return a copy of the node in which some children are others."""
     if is_mapping(node):
         return _mapping_with(node, changes)
     if is_named_tuple(node):
@@ -183,7 +183,7 @@ def _mapping_with(node: Any, changes: Mapping[Any, Any]) -> Any:
 
 
 def with_only(node: Any, kept: Mapping[Any, Any]) -> Any:
-    """A node of the same type that has only these children.
+    """Return a node of the same type that has only these children.
 
     Named tuples and dataclasses cannot lack a field: they become dicts.
 
@@ -235,7 +235,7 @@ def find(
     on_missing: OnMissing,
     select: Select = select,
 ) -> Iterator[Match]:
-    """The nodes that the pattern stands for: a node first, then what is below it.
+    """Yield the nodes that the pattern stands for: a node first, then what is below it.
 
     A part must exist wherever the parts before it lead. Only the first one after `**`
     may be absent: `**` looks for the places that have it.

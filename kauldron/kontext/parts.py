@@ -28,18 +28,18 @@ class PartsSequence(Sequence[Part]):
 
     @classmethod
     def _check_wildcards(cls, parts: Sequence[Part]) -> None:
-        """Raises `ValueError` where wildcards are not allowed."""
+        """Raise `ValueError` where wildcards are not allowed."""
 
     @classmethod
     def _from_valid(cls, parts: tuple[Part, ...]) -> Self:
-        """Skips the checks: for parts that come from the parser or from a path."""
+        """Skip the checks: for parts that come from the parser or from a path."""
         self = cls.__new__(cls)
         object.__setattr__(self, "_parts", parts)
         return self
 
     @classmethod
     def from_str(cls, text: str) -> Self:
-        """Parses a path.
+        """Parse a path.
 
         Raises:
           PathSyntaxError: `text` is not a path.
@@ -51,7 +51,7 @@ class PartsSequence(Sequence[Part]):
 
     @classmethod
     def from_jax_path(cls, entries: Sequence[Any]) -> Self:
-        """Makes a path of the key entries that jax's `*_with_path` functions give.
+        """Make a path of the key entries that jax's `*_with_path` functions give.
 
         Raises:
           TypeError: An entry is of unknown type, or a dict key cannot be in a path.
@@ -67,7 +67,7 @@ class PartsSequence(Sequence[Part]):
         return self._parts
 
     def relative_to(self, other: PartsSequence) -> Self:
-        """The parts that follow `other`.
+        """Return the parts that follow `other`.
 
         Raises:
           ValueError: This path does not start with `other`.
@@ -123,7 +123,7 @@ class PartsSequence(Sequence[Part]):
 
 
 def comparable(part: Any) -> Any:
-    """A hashable stand-in for a part, or for a tuple of them.
+    """Return a hashable stand-in for a part, or for a tuple of them.
 
     It tells wildcards from the keys `"*"` and `"**"`.
     """
@@ -142,7 +142,7 @@ def comparable(part: Any) -> Any:
 
 
 def check_parts(parts: Sequence[Any]) -> None:
-    """Raises `ValueError` naming the part that cannot be in a path."""
+    """Raise `ValueError` naming the part that cannot be in a path."""
     for part in parts:
         axes = part if isinstance(part, tuple) else (part,)
         if not all(isinstance(a, slice) or _is_constant(a) for a in axes):
@@ -170,7 +170,7 @@ def _check_bounds(axis: slice) -> None:
 
 
 def part_from_jax(entry: Any) -> Any:
-    """The key, name or index of one jax key entry."""
+    """Return the key, name or index of one jax key entry."""
     tree_util = sys.modules.get("jax.tree_util")
     if tree_util is not None:
         if isinstance(entry, (tree_util.DictKey, tree_util.FlattenedIndexKey)):

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def path_builder_from(prefix: str, cls: type[_T]) -> _T:
-    """An object whose attributes and items are paths.
+    """Return an object whose attributes and items are paths.
 
     >>> import dataclasses
     >>> @dataclasses.dataclass
@@ -175,7 +175,7 @@ ANYTHING = TypeHint(Any)
 
 
 def known_names(hint: TypeHint) -> list[str] | None:
-    """The names that can follow a value of this type; None if any can."""
+    """Return the names that can follow a value of this type; None if any can."""
     names: dict[str, None] = {}
     for alternative in _alternatives(hint):
         if not _is_structured(alternative.annotation):
@@ -186,7 +186,7 @@ def known_names(hint: TypeHint) -> list[str] | None:
 
 
 def type_of_name(hint: TypeHint, name: Any) -> TypeHint:
-    """The type of `value.name`."""
+    """Return the type of `value.name`."""
     for alternative in _alternatives(hint):
         annotation = alternative.annotation
         if _is_structured(annotation) and name in _fields(annotation):
@@ -197,7 +197,7 @@ def type_of_name(hint: TypeHint, name: Any) -> TypeHint:
 
 
 def type_of_item(hint: TypeHint, key: Any) -> TypeHint:
-    """The type of `value[key]`."""
+    """Return the type of `value[key]`."""
     for alternative in _alternatives(hint):
         if not isinstance(key, str) and _is_generic(alternative.annotation, Sequence):
             item = _sequence_item(alternative.annotation, key)
@@ -214,7 +214,7 @@ def _sequence_item(annotation: Any, key: Any) -> Any:
 
 
 def _alternatives(hint: TypeHint) -> Iterator[TypeHint]:
-    """The types of a union, without None; else the type alone."""
+    """Yield the types of a union, without None; else the type alone."""
     annotation, unknown = evaluate(hint.annotation, hint.owner)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if unknown:
@@ -241,7 +241,7 @@ def _is_generic(annotation: Any, kind: type) -> bool:
 
 
 def _is_structured(annotation: Any) -> bool:
-    """Whether the fields of this type are declared."""
+    """Return whether the fields of this type are declared."""
     cls = typing.get_origin(annotation) or annotation
     if not isinstance(cls, type) or isinstance(cls, Unresolved):
         return False

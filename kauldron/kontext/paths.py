@@ -41,7 +41,7 @@ class Path(PartsSequence):
     def get_from(
         self, context: Any, *, default: Any = ..., err_spec: bool = False
     ) -> Any:
-        """The value this path points to.
+        """Return the value this path points to.
 
         Args:
           context: Any tree of containers and objects.
@@ -59,12 +59,12 @@ class Path(PartsSequence):
             raise
 
     def set_in(self, context: Any, value: Any) -> list[str]:
-        """Overwrites what this path points to. See `set_by_path`."""
+        """Overwrite what this path points to. See `set_by_path`."""
         return set_by_path(context, self, value)
 
 
 def get_by_path(obj: Any, path: PathLike | None, default: Any = ...) -> Any:
-    """The value that a path points to.
+    """Return the value that a path points to.
 
     Every part is tried as an item first and, if it is a string, as an attribute then.
 
@@ -119,7 +119,7 @@ class GlobPath(PartsSequence):
         return Path(*concrete)
 
     def set_in(self, context: Any, value: Any) -> list[str]:
-        """Overwrites everything that this path stands for. See `set_by_path`."""
+        """Overwrite everything that this path stands for. See `set_by_path`."""
         return set_by_path(context, self, value)
 
 
@@ -131,7 +131,7 @@ class GlobPath(PartsSequence):
 def set_by_path(
     obj: Any, path: PathLike, value: Any, *, create: bool = True
 ) -> list[str]:
-    """Overwrites what a path points to, in place.
+    """Overwrite what a path points to, in place.
 
     Mappings and lists are written in place. Tuples, named tuples, dataclasses and
     frozen mappings below them are rebuilt and put back.
@@ -168,7 +168,7 @@ def set_by_path(
 
 
 def replace_by_path(obj: Any, path: PathLike, value: Any) -> Any:
-    """A copy of a tree with another value where a path points to.
+    """Return a copy of a tree with another value where a path points to.
 
     Only the nodes on the way are copied; everything else is shared with `obj`, which
     is left as it is.
@@ -241,7 +241,7 @@ def _last_keys(
 
 
 def _outermost(targets: Iterator[tuple[Part, ...]]) -> list[tuple[Part, ...]]:
-    """Drops targets inside of others, which come first."""
+    """Drop targets inside of others, which come first."""
     kept: dict[tuple[Part, ...], None] = {}
     for target in targets:
         if not any(target[:n] in kept for n in range(1, len(target))):
@@ -283,7 +283,7 @@ def _as_trie(targets: list[tuple[Part, ...]]) -> _Trie:
 
 
 def _write(node: Any, trie: _Trie, value: Any, *, in_place: bool) -> Any:
-    """Writes at all targets below a node; returns the node, or its new version."""
+    """Write at all targets below a node; returns the node, or its new version."""
     changes = {}
     for part, below in trie.items():
         if below is None:
@@ -311,7 +311,7 @@ PathLike: TypeAlias = str | tuple[Part, ...] | PartsSequence | DynamicPathBuilde
 
 
 def concrete_parts(path: PathLike) -> tuple[Part, ...]:
-    """The parts of a path that leads to one place.
+    """Return the parts of a path that leads to one place.
 
     Raises:
       TypeError: Not a path.
@@ -325,7 +325,7 @@ def concrete_parts(path: PathLike) -> tuple[Part, ...]:
 
 
 def glob_parts(path: PathLike) -> tuple[Part, ...]:
-    """The parts of a path that may have wildcards.
+    """Return the parts of a path that may have wildcards.
 
     In a plain tuple `"*"` and `"**"` are wildcards.
 
@@ -345,12 +345,12 @@ def _as_wildcard(part: Part) -> Part:
 
 
 def is_path(value: Any) -> bool:
-    """Whether a key value is one path, and not a tree of paths."""
+    """Return whether a key value is one path, and not a tree of paths."""
     return isinstance(value, (str, PartsSequence, DynamicPathBuilder))
 
 
 def check_no_wildcards(parts: Sequence[Part]) -> None:
-    """Raises `ValueError` that says where wildcards can be used."""
+    """Raise `ValueError` that says where wildcards can be used."""
     for part in parts:
         if isinstance(part, Wildcard):
             raise ValueError(
@@ -382,7 +382,7 @@ def _parts(path: Any) -> tuple[Part, ...]:
 
 
 def parse_parts(text: str) -> list[Part]:
-    """The parts of a path, as a new list.
+    """Return the parts of a path, as a new list.
 
     >>> parse_parts("a.b[0].*")
     ['a', 'b', 0, <Wildcard.STAR: '*'>]

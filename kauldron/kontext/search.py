@@ -13,7 +13,7 @@ from kauldron.path_grammar import Part, format_path, matches
 
 
 def iter_by_path(obj: Any, path: PathLike) -> Iterator[tuple[Path, Any]]:
-    """The values that a glob path matches, each with its concrete path.
+    """Yield the values that a glob path matches, each with its concrete path.
 
     Branches that do not have what the path asks for are passed over.
 
@@ -45,7 +45,7 @@ def _select_any(node: Any, part: Part) -> list[tuple[Part, Any]] | None:
 
 
 def path_matches(path: PathLike, glob: PathLike) -> bool:
-    """Whether a path is one that a glob path stands for. Needs no tree.
+    """Return whether a path is one that a glob path stands for. Needs no tree.
 
     >>> path_matches("enc.layers[0].bias", "enc.**.bias")
     True
@@ -62,7 +62,7 @@ _Trie: TypeAlias = dict[Part, "_Trie | None"]
 
 
 def filter_by_path(obj: Any, path: PathLike) -> Any:
-    """A tree with only what a path matches, and the nodes that lead there.
+    """Return a tree with only what a path matches, and the nodes that lead there.
 
     >>> params = {"enc": {"w": 1, "bias": 2}, "dec": {"bias": 3}}
     >>> filter_by_path(params, "**.bias")

@@ -1,4 +1,4 @@
-"""Annotations: as they were written, what the names in their strings mean, what they contain."""
+"""Annotations: as written, what the names in their strings mean, what they contain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger("kauldron.ktyping")
 
 
 def read_annotations(obj: Any) -> dict[str, Any]:
-    """The annotations of a function or class itself, strings left as they are."""
+    """Return the own annotations of a function or class, strings as they are."""
     if sys.version_info >= (3, 14):
         import annotationlib  # pyright: ignore[reportMissingImports]
 
@@ -33,7 +33,7 @@ def read_annotations(obj: Any) -> dict[str, Any]:
 
 
 def evaluated_annotations(obj: Any) -> dict[str, Any]:
-    """Those annotations that are objects already, without evaluating anything."""
+    """Return the annotations that are not strings, without evaluating any."""
     if sys.version_info >= (3, 14):  # evaluated lazily, names may not exist yet
         return {}
     return {k: v for k, v in inspect.get_annotations(obj).items() if not _is_text(v)}
@@ -44,7 +44,7 @@ def _is_text(annotation: Any) -> bool:
 
 
 def read_signature(function: Any) -> inspect.Signature:
-    """The signature of a function, annotations left as they are."""
+    """Return the signature of a function, annotations left as they are."""
     if sys.version_info >= (3, 14):
         import annotationlib  # pyright: ignore[reportMissingImports]
 
@@ -74,7 +74,7 @@ class Names:
         self._reported: set[str] = set()
 
     def evaluated(self, annotation: Any) -> Any:
-        """The annotation itself, or what it stands for if it is a string."""
+        """Return the annotation itself, or what it stands for if it is a string."""
         if isinstance(annotation, str):
             return self.resolve(annotation)
         text = getattr(annotation, "__forward_arg__", None)
@@ -83,7 +83,7 @@ class Names:
         return self.resolve(text, getattr(annotation, "__forward_module__", None))
 
     def resolve(self, text: str, module: str | None = None) -> Any:
-        """The object that a string annotation stands for, `Any` if that is unknown.
+        """Return what a string annotation stands for, `Any` if that is unknown.
 
         Args:
           text: The annotation.
@@ -108,7 +108,7 @@ class Names:
 
 
 def names_of_function(function: types.FunctionType, owner: str) -> Names:
-    """The names that the string annotations of a function can use."""
+    """Return the names that the string annotations of a function can use."""
 
     def local_names() -> dict[str, Any]:
         type_parameters = getattr(function, "__type_params__", ())
@@ -122,7 +122,7 @@ def names_of_function(function: types.FunctionType, owner: str) -> Names:
 
 
 def names_of_class(cls: type, owner: str) -> Names:
-    """The names that the string annotations of a class body can use."""
+    """Return the names that the string annotations of a class body can use."""
     module = sys.modules.get(cls.__module__)
 
     def local_names() -> dict[str, Any]:
@@ -137,7 +137,7 @@ def names_of_class(cls: type, owner: str) -> Names:
 
 
 def closure_variables(function: types.FunctionType) -> dict[str, Any]:
-    """The variables of enclosing functions that a function uses."""
+    """Return the variables of enclosing functions that a function uses."""
     values: dict[str, Any] = {}
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells):
@@ -149,7 +149,7 @@ def closure_variables(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _class_namespace(function: types.FunctionType) -> Mapping[str, Any]:
-    """The body of the class that a method belongs to, if it can be found by name."""
+    """Return the body of a method's class, if it can be found by name."""
     found: Any = None
     for part in function.__qualname__.split(".")[:-1]:
         found = (function.__globals__ if found is None else vars(found)).get(part)
@@ -164,12 +164,12 @@ def _class_namespace(function: types.FunctionType) -> Mapping[str, Any]:
 
 
 def is_checked_dataclass(cls: type) -> bool:
-    """Whether constructing `cls` checks its fields."""
+    """Return whether constructing `cls` checks its fields."""
     return getattr(cls.__init__, "__ktyping_checks_fields__", False)
 
 
 def contains_array_type(annotation: Any) -> bool:
-    """Whether an array type, or a `Shape` with a spec, occurs in an annotation."""
+    """Return whether an array type, or a `Shape` with a spec, is in an annotation."""
     return any(map(_has_spec, walk_annotation(annotation)))
 
 
@@ -180,7 +180,7 @@ def _has_spec(part: Any) -> bool:
 
 
 def contains_jaxtyping(annotation: Any) -> Any:
-    """The first genuine `jaxtyping` annotation inside, `None` if there is none."""
+    """Return the first `jaxtyping` annotation inside, `None` if there is none."""
     for part in walk_annotation(annotation):
         if (
             isinstance(part, type)
@@ -191,10 +191,9 @@ def contains_jaxtyping(annotation: Any) -> Any:
 
 
 def walk_annotation(annotation: Any, into_classes: bool = True) -> Iterator[Any]:
-    """An annotation and all that it is made of.
+    """Yield an annotation and all that it is made of.
 
     Args:
-      annotation: Where to start.
       into_classes: Whether to go on into the fields of dataclasses, named tuples and
         TypedDicts, which may need names that are not defined yet.
     """

@@ -1,4 +1,4 @@
-"""The classes of the types in annotations: `Float["*b n"]`, `Shape["*b n"]`, `PyTree[T]`.
+"""The classes of the types for annotations: `Float["b n"]`, `Shape["b n"]`, `PyTree[T]`.
 
 Array types are classes, so `isinstance` and `|` work on them. A type is a list of
 alternatives (array classes with dtypes) that share a shape spec: `Float` has one
@@ -109,17 +109,17 @@ class ArrayTypeMeta(type):
     # One question at a time about a value.
 
     def array_types_match(cls, obj: Any) -> bool:
-        """Whether `obj` is an array of one of the classes."""
+        """Return whether `obj` is an array of one of the classes."""
         return _checker(cls).class_matches(obj)
 
     def dtype_matches(cls, obj: Any) -> bool:
-        """Whether the dtype of `obj` is accepted."""
+        """Return whether the dtype of `obj` is accepted."""
         return cls.dtype is MISSING or cls.dtype.matches(obj)
 
     def shape_matches(
         cls, obj: Any, candidates: Any = ({},), fstring_locals: Any = None
     ) -> frozenset[Any]:
-        """The candidates under which the shape of `obj` fits; empty if it does not."""
+        """Return the candidates under which the shape of `obj` fits; may be empty."""
         from kauldron.ktyping.checks import shape_candidates
 
         return shape_candidates(obj, cls, candidates, fstring_locals)
@@ -182,7 +182,7 @@ _interned_array_types: dict[tuple[ArrayTypeMeta, Any], ArrayTypeMeta] = {}
 
 
 def is_array_type(obj: Any) -> bool:
-    """Whether `obj` is one of the array annotation types, such as `Float["a"]`."""
+    """Return whether `obj` is an array type, such as `Float["a"]`."""
     return isinstance(obj, ArrayTypeMeta)
 
 
@@ -280,7 +280,7 @@ def _united_dtype(left: Any, right: Any) -> Any:
 def _legacy_refinement(
     alternatives: tuple[Alternative, ...],
 ) -> tuple[Alternative, ...] | None:
-    """A dtype-less numpy-only (or jax-only) type narrows the classes of the other."""
+    """Let a type of numpy (or jax) alone, without dtype, narrow the other's classes."""
     if len(alternatives) != 2:
         return None
     for narrow, other in (alternatives, alternatives[::-1]):
@@ -392,12 +392,12 @@ copyreg.pickle(ShapeMeta, _reduce_shape_type)  # pyright: ignore[reportArgumentT
 
 
 def is_shape_type(obj: Any) -> bool:
-    """Whether `obj` is `Shape` or `Shape["spec"]`."""
+    """Return whether `obj` is `Shape` or `Shape["spec"]`."""
     return isinstance(obj, ShapeMeta)
 
 
 def is_shape_value(value: Any) -> bool:
-    """Whether `value` is a sequence of ints or symbolic sizes."""
+    """Return whether `value` is a sequence of ints or symbolic sizes."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         return False
     return all(isinstance(x, numbers.Integral) or is_symbolic(x) for x in value)
@@ -461,7 +461,7 @@ def make_pytree_type(leaf_type: Any, structure: Any) -> PyTreeMeta:
 
 
 def is_pytree_type(obj: Any) -> bool:
-    """Whether `obj` is `PyTree` or `PyTree[...]`."""
+    """Return whether `obj` is `PyTree` or `PyTree[...]`."""
     return isinstance(obj, PyTreeMeta)
 
 

@@ -52,7 +52,7 @@ for _prefix, _classes in _CLASSES.items():
 
 
 def _scalar(name: str, dtype: dtypes.DType) -> Any:
-    """A Python number or an array without axes."""
+    """Make the type of a Python number or an array without axes."""
     return ArrayTypeMeta(
         name, text=name, array_types=(values.ScalarLike,), dtype=dtype, shape_spec=""
     )
@@ -73,3 +73,10 @@ PRNGKeyLike = PRNGKey | ScalarInt | Sequence[int]
 ArraySpec: Any = ArrayTypeMeta("ArraySpec", array_types=(values.ArraySpecLike,))
 ElementSpec = PyTree[ArraySpec]
 Axes = int | Sequence[int]
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    *(prefix + name for prefix in _CLASSES for name in _DTYPES),
+    *("Scalar", "ScalarBool", "ScalarInt", "ScalarFloat", "ScalarComplex"),
+    *("PRNGKey", "PRNGKeyArray", "PRNGKeyLike"),
+    *("Shape", "PyTree", "ArraySpec", "ElementSpec", "Axes"),
+]

@@ -1,4 +1,4 @@
-"""What users call: the decorator `typechecked`, and `check_type` and `isinstance` for single values."""
+"""What users call: the decorator `typechecked`, and `check_type` for single values."""
 
 from __future__ import annotations
 
@@ -119,13 +119,7 @@ class TypecheckedBlock:
 
 
 def decorate(fn: Any, new_scope: bool, rules: Rules) -> Any:
-    """`typechecked` with all its options.
-
-    Args:
-      fn: What to decorate.
-      new_scope: Whether each call has dims of its own.
-      rules: How annotations are compiled.
-    """
+    """Apply `typechecked` with all its options."""
     wrap = functools.partial(_decorate_function, new_scope=new_scope, rules=rules)
     if isinstance(fn, (classmethod, staticmethod)):
         return type(fn)(wrap(fn.__func__, kind=type(fn).__name__))
@@ -203,7 +197,7 @@ def check_dataclass(cls: Any, new_scope: bool, rules: Rules) -> Any:
 
 
 def _is_rebuilt(caller: FrameType) -> bool:
-    """Whether tree machinery makes the object, with leaves that need not be arrays."""
+    """Return whether a tree library makes the object, of leaves of any kind."""
     module = caller.f_globals.get("__name__") or ""
     return (
         module.partition(".")[0] in _TREE_LIBRARIES
@@ -224,7 +218,7 @@ class _DataclassPlan:
         self.checker: DataclassChecker | None = None
 
     def __reduce__(self) -> Any:
-        """Checkers are made anew where the class is loaded."""
+        """Leave the checkers out: they are compiled again where the class is loaded."""
         return _DataclassPlan, (self.cls, self.new_scope, self.rules)
 
     def check(self, instance: Any) -> None:
@@ -359,15 +353,15 @@ def isinstance_(obj: Any, class_or_tuple: Any, /) -> bool:
 
 
 def is_instance(obj: Any, annotation: Any) -> bool:
-    """The built-in `isinstance` for annotations.
+    """Answer the built-in `isinstance` for annotations.
 
-    It matches in the top scope, whoever opened it, and binds nothing.
+    It matches in the top scope, no matter which function opened it, and binds nothing.
     """
     return _matches(obj, annotation, STACK.get() or ShapeScope(), BUILTIN)
 
 
 def is_instance_of_array_type(obj: Any, cls: ArrayTypeMeta) -> bool:
-    """The built-in `isinstance` for array types."""
+    """Answer the built-in `isinstance` for array types."""
     scope = STACK.get() or ShapeScope()
     after = check_one(array_checker_for(cls), obj, scope.state, scope)
     if after is not None and cls._binds:
@@ -391,7 +385,7 @@ def _matches(obj: Any, annotation: Any, scope: ShapeScope, rules: Rules) -> bool
 
 
 def compiled(annotation: Any, rules: Rules) -> Checker:
-    """The checker of an annotation; made once."""
+    """Return the checker of an annotation; made once."""
     try:
         return _compiled_once(annotation, rules, VERSION.number)
     except TypeError:  # not hashable

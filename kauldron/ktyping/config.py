@@ -44,7 +44,7 @@ class ReportingPolicy(enum.StrEnum):
 
 
 class _Version:
-    """Counts the changes of the configuration, so that nobody has to compare it."""
+    """Counts the changes of the configuration, so that it need not be compared."""
 
     __slots__ = ("number",)
 
@@ -81,12 +81,12 @@ class Config:
         VERSION.number += changes
 
     def update(self, other: Config) -> Config:
-        """A copy with those settings of `other` that are not missing."""
+        """Return a copy with those settings of `other` that are not missing."""
         given = {k: v for k, v in vars(other).items() if v is not MISSING}
         return self.replace(**given)
 
     def replace(self, **changes: Any) -> Config:
-        """A copy with some settings changed."""
+        """Return a copy with some settings changed."""
         return dataclasses.replace(self, **changes)
 
     def __enter__(self) -> Config:
@@ -143,7 +143,7 @@ def remove_config_override(identifier: int, missing_ok: bool = False) -> None:
 
 
 def get_config(module_name: str | None = None) -> Config:
-    """The settings that hold for a module, or those for all."""
+    """Return the settings that hold for a module, or those for all."""
     config = CONFIG
     for pattern, override in CONFIG_OVERRIDES.values():
         if pattern.match(module_name or ""):

@@ -48,7 +48,7 @@ class DimView:
         self._scope = scope
 
     def __getitem__(self, name: str) -> Any:
-        """The size of a single axis, or the sizes of `*name` as a tuple.
+        """Return the size of a single axis, or the sizes of `*name` as a tuple.
 
         Raises:
           KeyError: If the dim is not known.
@@ -88,7 +88,7 @@ class DimView:
         raise TypeError("Deleting dimensions is not supported")
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The size, or `default` if the dim is not known."""
+        """Return the size, or `default` if the dim is not known."""
         scope = self._active(sys._getframe(1))
         try:
             return _read(scope.state, name)
@@ -104,11 +104,11 @@ class DimView:
         return len(_certain(self._active(sys._getframe(1)).state))
 
     def keys(self) -> KeysView[str]:
-        """The names of the unambiguous dims, without `*`."""
+        """Return the names of the unambiguous dims, without `*`."""
         return _certain(self._active(sys._getframe(1)).state).keys()
 
     def items(self) -> ItemsView[str, Any]:
-        """Names and sizes: an int for one axis, else a tuple."""
+        """Return names and sizes: an int for one axis, else a tuple."""
         return _certain(self._active(sys._getframe(1)).state).items()
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ def _read(state: State, name: str) -> Any:
 
 
 def _values(state: State, name: str) -> list[Any]:
-    """The distinct values of a dim, `_UNSET` for candidates that lack it."""
+    """Return the distinct values of a dim, `_UNSET` for candidates that lack it."""
     return list(dict.fromkeys(dims.get(name, _UNSET) for dims in state))
 
 
@@ -224,7 +224,7 @@ def _block(title: str, lines: dict[str, str]) -> str:
 
 
 def shape(spec: str, *, nested_ok: bool = False) -> Sizes:
-    """The sizes that a spec describes, from the dims in scope.
+    """Return the sizes that a spec describes, from the dims in scope.
 
     >>> import numpy as np
     >>> from kauldron import ktyping as kt
@@ -277,7 +277,7 @@ def _asked(spec: str) -> _Question:
 
 
 def get_current_scope(nested_ok: bool = False, stacklevel: int = 0) -> ShapeScope:
-    """The scope of the calling function.
+    """Return the scope of the calling function.
 
     Args:
       nested_ok: Whether the scope may belong to a function further up.
@@ -304,7 +304,7 @@ _MAX_FRAMES = 10
 
 
 def require_scope(frame: FrameType, nested_ok: bool = False) -> ShapeScope:
-    """The top scope, if the function executing in `frame` owns it.
+    """Return the top scope, if the function executing in `frame` owns it.
 
     Args:
       frame: The frame of the caller.
@@ -326,7 +326,7 @@ def require_scope(frame: FrameType, nested_ok: bool = False) -> ShapeScope:
 
 
 def _inline_codes(code: CodeType) -> frozenset[int]:
-    """The ids of the lambdas and comprehensions written in a function, at any depth."""
+    """Return the ids of all lambdas and comprehensions written in a function."""
     try:
         return _remembered[id(code)][1]
     except KeyError:

@@ -24,12 +24,12 @@ class DType:
         self._verdicts: dict[Any, bool] = {}
 
     def matches(self, obj: Any) -> bool:
-        """Whether an array or a Python scalar has one of these dtypes."""
+        """Return whether an array or a Python scalar has one of these dtypes."""
         dtype = getattr(obj, "dtype", None)
         return self.contains(type(obj) if dtype is None else dtype)
 
     def contains(self, dtype: Any) -> bool:
-        """Whether a dtype object (or the class of a Python scalar) belongs here."""
+        """Return whether a dtype, or the class of a Python scalar, belongs here."""
         try:
             return self._verdicts[dtype]
         except KeyError:
@@ -132,7 +132,7 @@ class CompoundDType(DType):
 
 
 def as_dtype(dtype: Any) -> DType:
-    """A `DType` from anything that numpy accepts as a dtype."""
+    """Return a `DType` from anything that numpy accepts as a dtype."""
     if isinstance(dtype, DType):
         return dtype
     import numpy as np

@@ -69,7 +69,7 @@ class KTypeCheckError(TypeCheckError):
 
 
 def make_error(failed: FailedCheck) -> KTypeCheckError:
-    """The error to raise; honours `except typeguard.TypeCheckError`."""
+    """Return the error to raise; honours `except typeguard.TypeCheckError`."""
     typeguard = sys.modules.get("typeguard")
     base = getattr(typeguard, "TypeCheckError", None)
     if base is None:

@@ -176,7 +176,7 @@ class ShapeScope:
         return dict(self._frame.f_locals) if self._frame is not None else {}
 
     def lookup(self, name: str) -> Any:
-        """The value of a name in an f-string part; `KeyError` if it is not visible."""
+        """Return the value of a name in an f-string part, or raise `KeyError`."""
         names = self.fstring_locals
         if name in names:
             return names[name]
@@ -186,15 +186,15 @@ class ShapeScope:
         return self._frame.f_globals if self._frame is not None else {}
 
     def visible_names(self) -> list[str]:
-        """What could have been used in an f-string part, without the globals."""
+        """Return what could have been used in an f-string part, without the globals."""
         return [name for name in self.fstring_locals if not name.startswith("__")]
 
     def self_class(self) -> type | None:
-        """What `Self` means here."""
+        """Return what `Self` means here."""
         return None
 
     def replay_parts(self) -> list[tuple[str, Checker, Any]]:
-        """What was checked on entry, in order: (label, checker, value)."""
+        """Return what was checked on entry, in order: (label, checker, value)."""
         return []
 
     def describe_binding(self, name: str, sizes: Any) -> str:
@@ -332,7 +332,7 @@ class TransparentCallScope(Transparent, CallScope):
 
 
 class UncheckedCallScope(CallScope):
-    """A call while checking is off: dims are inferred only if somebody asks."""
+    """A call while checking is off: dims are inferred only when they are asked for."""
 
     __slots__ = ("_inferred",)
     is_checked = False
@@ -355,7 +355,7 @@ class UncheckedCallScope(CallScope):
         self._inferred = state
 
     def _infer(self) -> State:
-        """What the arguments say; those that do not match say nothing."""
+        """Return what the arguments say; those that do not match say nothing."""
         self.undetermined = self.settle = False
         parts = [(checker, value) for _, checker, value in self.replay_parts()]
         state = EMPTY_STATE
@@ -368,7 +368,7 @@ class UncheckedCallScope(CallScope):
 
 
 def _is_untouched(value: Any, default: Any) -> bool:
-    """Whether an argument is its default; without extra arguments `*args` is empty."""
+    """Return whether an argument is its default; that of `*args` is to be empty."""
     is_empty = type(value) in (tuple, dict) and not value
     return value is default or (
         is_empty and type(default) is type(value) and not default
@@ -408,7 +408,7 @@ class DimValues(Mapping[str, Any]):
 
 
 def as_state(candidates: Any) -> State:
-    """A state from any iterable of mappings; the empty one if there are none."""
+    """Return a state from any iterable of mappings; the empty one if there are none."""
     plain = ({**dims} for dims in candidates)
     return merged(plain) or EMPTY_STATE
 
@@ -424,7 +424,7 @@ def format_dims(dims: Dims) -> str:
 
 
 def starred(name: str, sizes: Any) -> str:
-    """The name, with a `*` unless it stands for exactly one axis."""
+    """Return the name, with a `*` unless it stands for exactly one axis."""
     return name if len(sizes) == 1 else f"*{name}"
 
 
@@ -460,7 +460,7 @@ NOWHERE = CodeLocation("check without a scope", "<unknown>", 0)
 
 
 def locate_code(code: CodeType, description: str, module_name: str) -> CodeLocation:
-    """The location of a function by its code: nothing is read from disk."""
+    """Return the location of a function by its code: nothing is read from disk."""
     tail = code.co_qualname.rsplit("<locals>.", 1)[-1]
     return CodeLocation(
         description=description,
@@ -472,7 +472,7 @@ def locate_code(code: CodeType, description: str, module_name: str) -> CodeLocat
 
 
 def locate_frame(frame: FrameType, description: str) -> CodeLocation:
-    """The location of the line that a frame is executing."""
+    """Return the location of the line that a frame is executing."""
     module_name = frame.f_globals.get("__name__", "")
     return CodeLocation(
         description, frame.f_code.co_filename, frame.f_lineno, module_name
@@ -480,7 +480,7 @@ def locate_frame(frame: FrameType, description: str) -> CodeLocation:
 
 
 def locate_class(cls: type, description: str) -> CodeLocation:
-    """The location of a class; reads its source file, so only for messages."""
+    """Return the location of a class; reads its source file, so only for messages."""
     try:
         file = inspect.getsourcefile(cls) or "<unknown>"
         line = inspect.getsourcelines(cls)[1]

@@ -1,4 +1,4 @@
-"""What a value is, without importing the library that it belongs to, and how it is shown.
+"""What a value is, without importing the library it belongs to, and how it is shown.
 
 A value can only be an array of a library that is already loaded, so its class is
 compared with what `sys.modules` holds. The answer is remembered per Python class. The
@@ -62,7 +62,7 @@ DEFAULT_CLASSES = (NpArray, JaxArray)
 ALL_LIBRARIES = (NpArray, JaxArray, TfArray, TorchArray)
 
 # From Python class to marker (None: not an array). Dropped when it gets long, so that
-# classes made on the fly are not kept alive for ever.
+# classes made on the fly are not kept alive.
 _markers: dict[type, type | None] = {}
 _MAX_REMEMBERED = 1000
 
@@ -119,7 +119,7 @@ def is_of_class(value: Any, cls: type) -> bool:
 
 
 def is_array_spec(value: Any) -> bool:
-    """Whether `shape` and `dtype` are there, found without running a property."""
+    """Return whether there are `shape` and `dtype`, without running a property."""
     return _has_static(value, "shape") and _has_static(value, "dtype")
 
 
@@ -296,12 +296,12 @@ def _strip_module(name: str) -> str:
 
 
 def class_name(cls: type) -> str:
-    """The full dotted name of a class, without `builtins`."""
+    """Return the full dotted name of a class, without `builtins`."""
     module, name = cls.__module__, cls.__qualname__
     return name if module in ("builtins", None) else f"{module}.{name}"
 
 
 def is_mock(value: Any) -> bool:
-    """Whether `value` comes from `unittest.mock`: those stand in for anything."""
+    """Return whether this is from `unittest.mock`: it stands in for anything."""
     mock = sys.modules.get("unittest.mock")
     return mock is not None and isinstance(value, getattr(mock, "NonCallableMock", ()))

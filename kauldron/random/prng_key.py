@@ -51,11 +51,11 @@ class PRNGKey:
         return wrap(jax.random.split(self.rng, n))
 
     def fold_in(self, data: int | str | jax.Array) -> PRNGKey:
-        """A new key that also depends on `data`."""
+        """Return a new key that also depends on `data`."""
         return wrap(_fold_in(self.rng, data))
 
     def next(self) -> PRNGKey:
-        """One new key."""
+        """Return one new key."""
         return self.split(1)[0]
 
     def as_seed(self) -> int:
@@ -134,19 +134,19 @@ class PRNGKey:
 
 
 def wrap(rng: Any) -> PRNGKey:
-    """A `PRNGKey` around anything, unseen: JAX puts all kinds of objects in a tree."""
+    """Return a `PRNGKey` around anything: JAX puts all kinds of objects in a tree."""
     key = object.__new__(PRNGKey)
     object.__setattr__(key, "rng", rng)
     return key
 
 
 def unwrap(key: Any) -> Any:
-    """The plain JAX key of a `PRNGKey`; anything else as it is."""
+    """Return the plain JAX key of a `PRNGKey`; anything else as it is."""
     return key.rng if isinstance(key, PRNGKey) else key
 
 
 def key_functions() -> dict[str, Callable[..., Any]]:
-    """The functions of `jax.random` whose first parameter is a key."""
+    """Return the functions of `jax.random` whose first parameter is a key."""
     found = {}
     for name in dir(jax.random):
         function = getattr(jax.random, name)
@@ -222,7 +222,7 @@ _Key = TypeVar("_Key")
 def fold_in_str(key: _Key, data: str) -> _Key:
     """Fold a string into a key.
 
-    The number folded in is fixed for ever (see `hash_to_uint32`), so the result is the
+    The number folded in never changes (see `hash_to_uint32`), so the result is the
     same in all processes and Python versions. Works inside jit.
 
     Args:
@@ -263,7 +263,7 @@ def random_seed(key: Any) -> int:
 
 
 def mirrored_function(name: str) -> Any:
-    """The `jax.random` function of this name, taking a `PRNGKey` as well."""
+    """Return the `jax.random` function of this name, taking a `PRNGKey` as well."""
     function = None if name.startswith("_") else getattr(jax.random, name, None)
     if not callable(function):
         raise AttributeError(f"module 'kauldron.random' has no attribute {name!r}")
@@ -271,7 +271,7 @@ def mirrored_function(name: str) -> Any:
 
 
 def list_names() -> list[str]:
-    """What `dir(kd.random)` shows."""
+    """Return what `dir(kd.random)` shows."""
     own = ["PRNGKey", "fold_in_str", "random_seed"]
     return sorted({*own, *(name for name in dir(jax.random) if name[0] != "_")})
 
@@ -302,13 +302,13 @@ _RAW_KEY_SIZES = (2, 4)
 
 
 def _is_typed(key: Any) -> bool:
-    """Whether this is an array of new-style keys (`jax.random.key`)."""
+    """Return whether this is an array of new-style keys (`jax.random.key`)."""
     dtype = getattr(key, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def _is_raw(key: Any) -> bool:
-    """Whether this has the form of one or several old-style keys."""
+    """Return whether this has the form of one or several old-style keys."""
     return (
         getattr(key, "dtype", None) == np.uint32
         and len(key.shape) >= 1
@@ -322,7 +322,7 @@ def _batch_shape(key: Any) -> tuple[int, ...]:
 
 
 def _from_seed(seed: Any, *, impl: str | None) -> jax.Array | None:
-    """An old-style key for an integer seed, or None if `seed` is not an integer."""
+    """Return an old-style key for an integer seed, None for any other value."""
     if isinstance(seed, bool):
         return None
     if isinstance(seed, jax.Array | np.ndarray):  # tracers included

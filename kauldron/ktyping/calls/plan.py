@@ -1,8 +1,8 @@
 """What a checked function does on each call; everything is prepared at the first.
 
-The generated wrapper (`wrapper.py`) calls `enter` with the arguments, then the function,
-then `accept` with its result. Calls that were fine are remembered: the same classes,
-dtypes and shapes are fine again.
+The generated wrapper (`wrapper.py`) calls `enter` with the arguments, then the
+function, then `accept` with its result. Calls that were fine are remembered: the same
+classes, dtypes and shapes are fine again.
 """
 
 from __future__ import annotations
@@ -44,14 +44,7 @@ _GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class FunctionPlan:
-    """A function and how its calls are checked.
-
-    Args:
-      function: What is called; may be decorated itself.
-      kind: `function`, `classmethod`, `staticmethod` or `property`.
-      new_scope: Whether each call has dims of its own.
-      rules: How annotations are compiled.
-    """
+    """A function (which may be decorated itself) and how its calls are checked."""
 
     def __init__(self, function: Any, kind: str, new_scope: bool, rules: Rules):
         self.function = function
@@ -69,7 +62,7 @@ class FunctionPlan:
         self._memo: dict[Any, MemoEntry] = {}
 
     def __reduce__(self) -> Any:
-        """Checkers are made anew where the plan is loaded."""
+        """Leave the checkers out: they are compiled again where the plan is loaded."""
         return FunctionPlan, (self.function, self.kind, self.new_scope, self.rules)
 
     # ----------------------------------------------------------------------------------
@@ -116,7 +109,7 @@ class FunctionPlan:
         return scope
 
     def enter_unchecked(self, args: tuple[Any, ...]) -> CallScope:
-        """Open a scope in which dims are inferred if somebody asks."""
+        """Open a scope in which dims are inferred only when they are asked for."""
         scope = UncheckedCallScope(self, args)
         scope.token = STACK.set(scope)
         return scope
@@ -213,7 +206,7 @@ class FunctionPlan:
         checked: list[tuple[str, c.Checker, Any]],
         scope: ShapeScope,
     ) -> ShapeError:
-        """The same error, saying which argument it is about."""
+        """Return the same error, saying which argument it is about."""
         for name, checker, value in checked:
             try:
                 checker.check(value, EMPTY_STATE, scope)
@@ -246,7 +239,7 @@ class FunctionPlan:
         self.version = version
 
     def ensure_compiled(self) -> FunctionCheckers:
-        """The checkers of arguments and results."""
+        """Return the checkers of arguments and results."""
         if self.compiled is None:
             report_jaxtyping(self.annotations_with_result, self.location)
             names = names_of_function(self.innermost, f"{self.name}()")
@@ -379,10 +372,9 @@ def remember_result(results: set[Any], key: Any) -> None:
 
 
 def is_memoizable(values: Iterable[Any]) -> bool:
-    """Whether classes and shapes tell all.
+    """Return whether class, dtype and shape decide about all values.
 
-    Symbolic sizes are compared with care, and a proxy has the class of what it stands
-    for only by pretence.
+    They do not for symbolic sizes, nor for a proxy that pretends to be of another class.
     """
     try:
         return all(

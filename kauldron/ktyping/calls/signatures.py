@@ -1,4 +1,4 @@
-"""The annotations of a function, compiled: arguments, result, what it yields and is sent."""
+"""The compiled annotations of a function: arguments, result, what is yielded and sent."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _compile_parameter(
 def _compile_results(
     compiler: Compiler, plan: FunctionPlan
 ) -> tuple[c.Checker | None, c.Checker | None, c.Checker | None]:
-    """The checkers of (return value, yielded values, sent values)."""
+    """Return the checkers of (return value, yielded values, sent values)."""
     annotation = compiler.names.evaluated(plan.return_annotation)
     if not plan.is_generator:
         if plan.result_is_replaced:
@@ -145,18 +145,15 @@ def _or_nothing(checker: c.Checker) -> c.Checker | None:
 
 
 def _if_arrays(compiler: Compiler, annotation: Any) -> c.Checker | None:
-    """Sloppy annotations of what is yielded are common, so only arrays are checked."""
+    """Compile what contains arrays: annotations of what is yielded are often sloppy."""
     annotation = compiler.names.evaluated(annotation)
     return compiler.compile(annotation) if contains_array_type(annotation) else None
 
 
 def validate_specs(function: Any, name: str) -> None:
-    """Find bad shape specs when a function is decorated.
+    """Raise `ShapeSpecSyntaxError` for bad specs, when a function is decorated.
 
     Annotations that are not evaluated yet (strings) are left alone.
-
-    Raises:
-      ShapeSpecSyntaxError: Naming the function and the parameter.
     """
     for parameter, annotation in evaluated_annotations(function).items():
         what = f"argument {parameter!r}"
@@ -198,7 +195,7 @@ _KEY_PARTS = {
 
 @functools.lru_cache(maxsize=1024)
 def key_function(kinds: tuple[str, ...]) -> Callable[..., Any]:
-    """A function from arguments to what decides about them.
+    """Return a function from arguments to what decides about them.
 
     >>> key_function(("c", "-"))(3, "unchecked")
     (<class 'int'>,)
@@ -217,11 +214,7 @@ _log = logging.getLogger("kauldron.ktyping")
 
 
 def report_jaxtyping(annotations: Mapping[str, Any], location: CodeLocation) -> None:
-    """Report genuine `jaxtyping` annotations as the configuration says.
-
-    Raises:
-      RuntimeError: If there is one and the policy is `ERROR`.
-    """
+    """Report `jaxtyping` annotations as the configuration says."""
     if "jaxtyping" not in sys.modules:
         return
     policy = get_config(location.module_name).jaxtyping_annotations

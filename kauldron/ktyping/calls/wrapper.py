@@ -49,11 +49,9 @@ _BODIES = {
 
 
 def wrap_function(plan: FunctionPlan, *, switchable: bool = False) -> Any:
-    """The function that checks and then calls.
+    """Return the function that checks and then calls.
 
-    Args:
-      plan: What to call and how to check.
-      switchable: Whether callers may pass `_typecheck=False` to skip the checks.
+    If `switchable`, callers may pass `_typecheck=False` to skip the checks.
     """
     parameters = _own_parameters(plan)
     kind = _kind(plan.function)
@@ -86,7 +84,7 @@ def _kind(function: Any) -> str:
 
 
 def _own_parameters(plan: FunctionPlan) -> list[inspect.Parameter] | None:
-    """The parameters, `None` if a decorator hides those that are documented."""
+    """Return the parameters, `None` if a decorator hides those that are documented."""
     documented = list(plan.signature.parameters.values())
     if plan.function is plan.innermost:
         return documented
@@ -107,7 +105,7 @@ _GENERIC = (_P.VAR_POSITIONAL, _P.VAR_KEYWORD)
 def _compiled(
     kind: str, layout: tuple[Any, ...], is_bound: bool, switchable: bool
 ) -> types.CodeType:
-    """The code of a wrapper whose parameters are called p0, p1, ..."""
+    """Return the code of a wrapper whose parameters are called p0, p1, ..."""
     entries = [(parameter, f"p{i}") for i, parameter in enumerate(layout)]
     call = ", ".join(_CALL_FORMS[parameter].format(name) for parameter, name in entries)
     arguments = "".join(f"{name}, " for _, name in entries)
@@ -137,7 +135,7 @@ _CALL_FORMS = {
 
 
 def _parameter_text(entries: list[tuple[Any, str]]) -> str:
-    """A parameter list, with `/` and `*` where the kinds demand them."""
+    """Return a parameter list, with `/` and `*` where the kinds demand them."""
     parts: list[str] = []
     kinds = [kind for kind, _ in entries]
     for i, (kind, name) in enumerate(entries):
@@ -193,7 +191,7 @@ def _keyword_defaults(parameters: Any, switchable: bool) -> dict[str, Any] | Non
 def drive_generator(
     scope: CallScope, generator: Generator[Any, Any, Any]
 ) -> Generator[Any, Any, Any]:
-    """The same generator, with its yields, sends and result checked."""
+    """Run a generator with its yields, sends and result checked."""
     __tracebackhide__ = True
     yielded, sent = _checkers(scope)
     result = yield from _resume(scope, generator, yielded, sent)
@@ -203,7 +201,7 @@ def drive_generator(
 async def drive_async_generator(
     scope: CallScope, generator: AsyncGenerator[Any, Any]
 ) -> AsyncGenerator[Any, Any]:
-    """The same asynchronous generator, with its yields and sends checked."""
+    """Run an asynchronous generator with its yields and sends checked."""
     __tracebackhide__ = True
     yielded, sent = _checkers(scope)
     step = generator.asend(None)

@@ -52,7 +52,7 @@ class ArrayChecker(c.Checker):
         return self.match_shape(value, state, scope) if self.accepts(value) else None
 
     def accepts(self, value: Any) -> bool:
-        """Whether class and dtype fit."""
+        """Return whether class and dtype fit."""
         try:
             return self._verdicts[type(value), value.dtype]
         except Exception:  # new, without a dtype, or not an array at all
@@ -82,7 +82,7 @@ class ArrayChecker(c.Checker):
         return _class_matches(value, self.classes)
 
     def dtype_matches(self, value: Any) -> bool:
-        """Whether the dtype fits, judged by the alternatives whose class fits."""
+        """Return whether the dtype fits an alternative whose class fits."""
         dtypes = self.dtypes_for(value)
         return any(dtype is MISSING or dtype.matches(value) for dtype in dtypes)
 
@@ -115,7 +115,7 @@ class ArrayChecker(c.Checker):
 
 @functools.lru_cache(maxsize=4096)
 def array_checker_for(annotation: ArrayTypeMeta) -> ArrayChecker:
-    """The checker of an array type; made once."""
+    """Return the checker of an array type; made once."""
     return ArrayChecker(annotation)
 
 

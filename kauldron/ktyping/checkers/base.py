@@ -64,7 +64,7 @@ class Checker:
         self.annotation = annotation
 
     def check(self, value: Any, state: State, scope: ShapeScope) -> State | None:
-        """The candidates under which `value` fits, `None` if there are none."""
+        """Return the candidates under which `value` fits, `None` if there are none."""
         result = self.match(value, state, scope)
         if result is None and is_mock(value):
             return state
@@ -74,7 +74,7 @@ class Checker:
         raise NotImplementedError
 
     def explain(self, value: Any, state: State, scope: ShapeScope) -> Failure:
-        """Why `value` does not fit. Only called after `check` failed."""
+        """Return why `value` does not fit. Only called after `check` failed."""
         return Failure(self.reason(value), state=state, scope=scope)
 
     def reason(self, value: Any) -> str:
@@ -166,7 +166,7 @@ def check_one(
 
 
 def wrong_class(value: Any, accepted: str) -> str:
-    """The reason for a value of the wrong class."""
+    """Return the reason for a value of the wrong class."""
     return f"was of type {class_name(type(value))} which is not {accepted}"
 
 
@@ -206,7 +206,7 @@ class SubclassChecker(Checker):
             return None
         try:
             return state if issubclass(value, self.classes) else None
-        except TypeError:  # a class that answers no such question
+        except TypeError:  # a class that does not support the question
             return state
 
     def reason(self, value: Any) -> str:
@@ -302,7 +302,7 @@ def _is_bookkeeping(name: str) -> bool:
 
 
 class _Nothing:
-    """An empty class: whatever is in its namespace is no member of a protocol."""
+    """An empty class: the names in its namespace do not belong to a protocol."""
 
 
 _PROTOCOL_BOOKKEEPING = {

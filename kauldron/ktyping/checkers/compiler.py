@@ -1,4 +1,4 @@
-"""From an annotation to its checker: done once, never looked at again."""
+"""The compiler: from an annotation to its checker, once."""
 
 from __future__ import annotations
 
@@ -58,19 +58,14 @@ _WIDER = {
 
 
 class Compiler:
-    """Makes checkers.
-
-    Args:
-      rules: How.
-      names: What names in string annotations mean.
-    """
+    """Makes the checkers of annotations, given the meaning of names in strings."""
 
     def __init__(self, rules: Rules, names: Names):
         self.rules = rules
         self.names = names
 
     def compile(self, annotation: Any) -> c.Checker:
-        """The checker of an annotation."""
+        """Return the checker of an annotation."""
         annotation = self.names.evaluated(annotation)
         if _is_one_of(annotation, _ALWAYS):
             return c.AnyChecker(annotation)
@@ -118,7 +113,7 @@ class Compiler:
         return self.rules.check_plain_dataclasses and contains_array_type(cls)
 
     def compile_dataclass(self, cls: Any) -> records.DataclassChecker:
-        """The checker of a dataclass, whether it was decorated or not."""
+        """Return the checker of a dataclass, whether it was decorated or not."""
 
         def field_names() -> list[str]:
             return [field.name for field in dataclasses.fields(cls)]
@@ -134,7 +129,7 @@ class Compiler:
         return records.TypedDictChecker(cls, fields, isolated, required_keys)
 
     def _fields_of(self, cls: Any, field_names: Any) -> Any:
-        """A function that compiles the fields; each class of the MRO adds its own."""
+        """Return a function that compiles the fields of a class and its bases."""
 
         def compile_fields() -> records.Fields:
             checkers: records.Fields = {}
@@ -237,7 +232,7 @@ class Compiler:
 
 
 def required_keys(typed_dict: Any) -> frozenset[str]:
-    """The required keys; Python itself overlooks `NotRequired` inside a string."""
+    """Return the required keys; Python overlooks `NotRequired` inside a string."""
     required = set(typed_dict.__required_keys__)
     names = names_of_class(typed_dict, owner="")
     for key, annotation in read_annotations(typed_dict).items():

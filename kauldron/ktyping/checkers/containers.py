@@ -173,7 +173,7 @@ class PyTreeChecker(c.Checker):
     def _leaf_test(
         self, state: State, scope: ShapeScope, tested: dict[int, State | None]
     ) -> Any:
-        """A node that already matches is a leaf; atomic types match no container."""
+        """Return jax's `is_leaf`: a node that matches is a leaf, as a container may."""
         if self.leaf_is_any or self.leaf.is_atomic:
             return None
 
@@ -264,7 +264,7 @@ def _array_key(leaf: Any) -> Any:
 
 
 def _first_difference(bound: Any, found: Any) -> str:
-    """Where two structures differ first, as JAX writes key paths."""
+    """Return where two structures differ first, as JAX writes key paths."""
     import jax
 
     def key_paths(structure: Any) -> list[str]:
@@ -285,7 +285,7 @@ def _first_difference(bound: Any, found: Any) -> str:
 
 
 def every_leaf_matches(value: Any, annotation: PyTreeMeta) -> bool:
-    """Built-in `isinstance`: each leaf by itself, the structure ignored."""
+    """Answer the built-in `isinstance`: each leaf by itself, whatever the structure."""
     import jax
 
     from kauldron.ktyping.checks import is_instance

@@ -1,4 +1,4 @@
-"""Checkers of dataclasses, TypedDicts and named tuples: values with named, typed fields."""
+"""Checkers of dataclasses, TypedDicts and named tuples: values with typed fields."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RecordChecker(c.Checker):
         return failure.inside(self.step.format(name))
 
     def open_scope(self, value: Any, values: dict[str, Any]) -> ShapeScope:
-        """A scope for the fields of one value."""
+        """Return a scope for the fields of one value."""
         return RecordScope(self, value, values)
 
     def checked_names(self, values: Mapping[str, Any]) -> list[str]:
@@ -95,12 +95,12 @@ class RecordChecker(c.Checker):
         return lines
 
     def values(self, value: Any) -> dict[str, Any]:
-        """The fields that are set."""
+        """Return the fields that are set."""
         found = ((name, getattr(value, name, MISSING)) for name in self.fields)
         return {name: item for name, item in found if item is not MISSING}
 
     def wrong_kind(self, value: Any) -> str:
-        """Why `value` is not of this class at all, '' if it is."""
+        """Return why `value` is not of this class at all, '' if it is."""
         if isinstance(value, self.cls):
             return ""
         return f"was of type {type(value).__name__} which is not {self.cls.__name__}"
@@ -112,7 +112,7 @@ class DataclassChecker(RecordChecker):
     kind = "dataclass"
 
     def values(self, value: Any) -> dict[str, Any]:
-        """The fields that are set, also those without a checker, for f-strings."""
+        """Return all fields that are set; f-strings need those without a checker too."""
         names = (field.name for field in dataclasses.fields(value))
         found = ((name, getattr(value, name, MISSING)) for name in names)
         return {name: item for name, item in found if item is not MISSING}

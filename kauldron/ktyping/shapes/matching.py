@@ -59,12 +59,10 @@ class SpecMatcher:
     def match(
         self, shape: Sizes | None, state: State, pending: Pending
     ) -> State | None:
-        """The candidates under which `shape` fits, `None` if there are none.
+        """Return the candidates under which `shape` fits, `None` if there are none.
 
-        Args:
-          shape: The sizes; `None` (not even the rank is known) fits every spec.
-          state: The candidates so far.
-          pending: Gets the expressions that could not be determined.
+        A shape of `None` (not even the rank is known) fits every spec. Expressions that
+        could not be determined go to `pending`.
         """
         if shape is None:
             return state
@@ -79,7 +77,7 @@ class SpecMatcher:
         return merged(dims for dims in found if dims is not None)
 
     def failures(self, shape: Sizes, state: State) -> list[tuple[int, s.Dim, Dims]]:
-        """Where each attempt to match got stuck: (axis, dim of the spec, candidate)."""
+        """Return where each attempt got stuck: (axis, dim of the spec, candidate)."""
         stuck: list[tuple[int, s.Dim, Dims]] = []
         search = _Search(
             shape, Pending(settle=True), lambda *failure: stuck.append(failure)
@@ -135,7 +133,7 @@ class SpecMatcher:
 
 @functools.lru_cache(maxsize=4096)
 def matcher_for(text: str) -> SpecMatcher:
-    """The matcher of a spec without f-string parts.
+    """Return the matcher of a spec without f-string parts.
 
     >>> matcher_for("*p *q d").match((4, 5, 6), ({},), Pending())
     ({'p': (), 'q': (4, 5), 'd': (6,)}, {'p': (4,), 'q': (5,), 'd': (6,)}, {'p': (4, 5), 'q': (), 'd': (6,)})
@@ -149,7 +147,7 @@ def matcher_for(text: str) -> SpecMatcher:
 
 
 def _simple_extender(spec: s.ShapeSpec) -> Callable[[Sizes, Dims], Dims | None]:
-    """A function that extends one candidate, without a search."""
+    """Return a function that extends one candidate, without a search."""
     lowest, highest = spec.ranks
     varying = [i for i, dim in enumerate(spec.dims) if dim.lengths != s.SINGLE]
     split = varying[0] if varying else len(spec.dims)
@@ -208,7 +206,7 @@ def _extend_one(
 
 
 def _fixed_axes(dims: tuple[s.Dim, ...]) -> list[tuple[int, s.IntDim | s.NamedDims]]:
-    """The numbers and single names before the first and behind the last varying dim."""
+    """Return the numbers and single names outside of the varying dims."""
     varying = [i for i, dim in enumerate(dims) if dim.lengths != s.SINGLE]
     first, last = (varying[0], varying[-1]) if varying else (len(dims), -1)
     edges = [(i, dim) for i, dim in enumerate(dims) if i < first]
@@ -240,7 +238,7 @@ class _Search:
     def options(
         self, dim: s.Dim, axis: int, most: int, dims: Dims
     ) -> Iterator[tuple[int, Dims]]:
-        """The ways in which `dim` can go on at `axis`: (axes consumed, candidate)."""
+        """Yield the ways to go on with `dim` at `axis`: (axes consumed, candidate)."""
         if isinstance(dim, s.OptionalDim):
             yield 0, dims
             yield from self.options(dim.child, axis, most, dims)
@@ -300,13 +298,13 @@ class SpecSource:
         return matcher_for(self.render(scope))
 
     def render(self, scope: ShapeScope) -> str:
-        """The text with its f-string parts filled in."""
+        """Return the text with its f-string parts filled in."""
         if self.template is None:
             return self.text
         return self.template.render(scope.lookup, scope.visible_names)
 
     def describe(self, scope: ShapeScope) -> str:
-        """`'b {n}' (= 'b 4')`"""
+        """Return `'b {n}' (= 'b 4')`."""
         if self.template is None:
             return repr(self.text)
         return f"{self.text!r} (= {self.render(scope)!r})"
@@ -328,7 +326,7 @@ class SpecSource:
 
 
 def format_shape(shape: Sizes) -> str:
-    """A shape as Python prints it, with `_` for unknown sizes."""
+    """Return a shape as Python prints it, with `_` for unknown sizes."""
     texts = ["_" if isinstance(size, UnknownDim) else str(size) for size in shape]
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
@@ -336,7 +334,7 @@ def format_shape(shape: Sizes) -> str:
 def explain_mismatch(
     matcher: SpecMatcher, shape: Sizes, state: State, scope: ShapeScope
 ) -> str:
-    """One line about the attempt that got furthest; '' if there is nothing to add."""
+    """Return a line about the attempt that got furthest; '' if there is none."""
     pending = Pending(settle=True)
     matcher.match(shape, state, pending)
     if pending:
@@ -361,7 +359,7 @@ def _undetermined(dim: s.Dim, dims: Dims) -> str:
 
 
 def _rank_mismatch(spec: s.ShapeSpec, shape: Sizes, state: State) -> str:
-    """Why no candidate has the right number of axes, '' if some candidate has."""
+    """Return why no candidate has the right rank, '' if one has."""
     wanted: dict[str, None] = {}
     for dims in state:
         lowest, highest = 0, 0

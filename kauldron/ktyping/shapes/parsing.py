@@ -25,8 +25,8 @@ _FUNCTION = re.compile(rf"({'|'.join(s.FUNCTIONS)})\(")
 _SIGIL = re.compile(r"(?:[*+]#?|#[*+]?)(?=[A-Za-z_#])")
 _LENGTHS = {"": s.SINGLE, "*": s.ANY_NUMBER, "+": s.ONE_OR_MORE}
 
-# Sizes are 64-bit, and nobody writes a hundred operators: what is longer is a mistake,
-# and would otherwise meet Python's limits on integers and on recursion.
+# Sizes are 64-bit and specs are short: what is longer is a mistake, and would otherwise
+# meet Python's limits on integers and on recursion.
 _MAX_DIGITS = 18
 _MAX_OPERATIONS = 100
 
@@ -228,7 +228,7 @@ class ShapeSpecSyntaxError(ValueError):
         self.where = where
 
     def at(self, where: str) -> ShapeSpecSyntaxError:
-        """The same error, saying what the spec belongs to."""
+        """Return the same error, saying what the spec belongs to."""
         return type(self)(self.spec, self.position, self.reason, where)
 
     def __str__(self) -> str:
@@ -287,11 +287,7 @@ def diagnose(
 ) -> ShapeSpecSyntaxError:
     """Make the error for the place where the parser stopped.
 
-    Args:
-      text: The whole spec.
-      position: Where the parser stopped; may be the end of the text.
-      depth: How many parentheses are open there.
-      expected: What could have come next, in words.
+    There `depth` parentheses are open, and `expected` could have come next.
     """
     at = text[position : position + 1]
     before = text[position - 1 : position] if position else ""
@@ -324,7 +320,7 @@ def diagnose(
 
 
 def _misplaced_modifier(text: str, position: int) -> int | None:
-    """Where a run of `*` and `#` behind a name starts, if the parser stopped at it."""
+    """Return where the `*` and `#` behind a name start, if the parser stopped there."""
     start = _MODIFIERS_BEFORE.search(text, 0, position)
     assert start is not None
     end = _MODIFIERS_AFTER.match(text, position)
@@ -340,7 +336,7 @@ def _misplaced_modifier(text: str, position: int) -> int | None:
 
 
 def _anonymous_name_before(text: str, position: int) -> bool:
-    """`_foo#...`"""
+    """Return whether this is `_foo#...`."""
     name = _NAME_BEFORE.search(text, 0, position)
     return bool(
         name and name[0].startswith("_") and text[position : position + 1] == "#"

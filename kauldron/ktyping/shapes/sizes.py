@@ -1,8 +1,8 @@
 """Sizes of axes, and what is known about the names that stand for them.
 
-A size is a Python int, a symbolic size of JAX, or not known. Everything the matcher asks
-about two sizes is answered here, so that no other file needs to know that some sizes are
-not ints.
+A size is a Python int, a symbolic size of JAX, or not known. Everything the matcher
+asks about two sizes is answered here, so that no other file needs to know that some
+sizes are not ints.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ UNSIZED_DIM = UnknownDim("UNSIZED_DIM")
 
 
 def is_symbolic(size: Any) -> bool:
-    """Whether `size` comes from `jax.export.symbolic_shape`."""
+    """Return whether `size` comes from `jax.export.symbolic_shape`."""
     return hasattr(size, "dimension_as_value")
 
 
 def compatible(left: Size, right: Size) -> bool:
-    """Whether two sizes may be equal: false only if they provably differ."""
+    """Return whether two sizes may be equal: false only if they provably differ."""
     if left is right:
         return True
     if isinstance(left, int) and isinstance(right, int):
@@ -65,7 +65,7 @@ def compatible(left: Size, right: Size) -> bool:
 
 
 def provably_negative(size: Size) -> bool:
-    """Whether `size` cannot be the size of an axis."""
+    """Return whether `size` cannot be the size of an axis."""
     if isinstance(size, int):
         return size < 0
     return not isinstance(size, UnknownDim) and _provably_less(size, 0)
@@ -79,7 +79,7 @@ def _provably_less(left: Size, right: Size) -> bool:
 
 
 def refine(stored: Size, seen: Size) -> Size:
-    """The more exact one of two compatible sizes, `stored` if they are equally so."""
+    """Return the more exact one of two compatible sizes; `stored` if in doubt."""
     return seen if _vagueness(seen) < _vagueness(stored) else stored
 
 
@@ -101,19 +101,19 @@ def refine_all(stored: Sizes, seen: Sizes) -> Sizes | None:
 
 
 def broadcast_refine(stored: Size, seen: Size) -> Size | None:
-    """What is known of a `#` dim after seeing one more axis, `None` on a mismatch."""
+    """Return what is known of a `#` dim after one more axis, `None` on a mismatch."""
     if seen == 1:
         return stored
     return refine(stored, seen) if compatible(stored, seen) else None
 
 
 def open_if_one(seen: Size) -> Size:
-    """What one axis says about a `#` dim that was not known: a 1 says nothing."""
+    """Return what the first axis says about a `#` dim: a 1 says nothing."""
     return UNKNOWN_DIM if seen == 1 else seen
 
 
 def static_shape(shape: Any) -> Sizes | None:
-    """The sizes of an array's `shape` attribute; `None` if not even the rank is known.
+    """Return the sizes in a `shape` attribute; `None` if the rank is unknown.
 
     >>> static_shape((2, None))
     (2, UNSIZED_DIM)
@@ -151,7 +151,7 @@ def format_size(size: Size) -> str:
 
 
 def format_sizes(sizes: Sizes) -> str:
-    """One size as it is, several in parentheses."""
+    """Return one size as it is, several in parentheses."""
     if len(sizes) == 1:
         return format_size(sizes[0])
     return f"({', '.join(map(format_size, sizes))})"
@@ -209,7 +209,7 @@ MAX_CANDIDATES = 10_000
 
 
 def merged(candidates: Iterable[Dims]) -> State | None:
-    """Candidates in order, each once; `None` if there are none."""
+    """Return candidates in order, each once; `None` if there are none."""
     distinct: dict[frozenset, Dims] = {}
     for dims in candidates:
         distinct.setdefault(frozenset(dims.items()), dims)

@@ -1,7 +1,7 @@
 """Dims that are computed: their values, and what they say about an unknown name.
 
-`solve(dim, size, dims)` is the heart: all ways to extend an assignment so that an
-expression equals the size of an axis. A name that occurs once can be found (`2*a+1` on
+`solve(dim, size, dims)` finds all ways to extend an assignment so that an expression
+equals the size of an axis. A name that occurs once can be found (`2*a+1` on
 an axis of 7 gives `a = 3`); where two are missing, or one under `%` or `**`, the
 expression is put aside.
 """
@@ -46,7 +46,7 @@ _ANYTHING = object()  # every value solves the equation
 
 @functools.lru_cache(maxsize=1024)
 def alternatives(dim: s.Dim) -> tuple[s.Dim, ...]:
-    """The expressions without choices that `dim` stands for.
+    """Return the expressions without choices that `dim` stands for.
 
     >>> from kauldron.ktyping.shapes.parsing import parse
     >>> alternatives(parse("(a|b)*(2|3)").dims[0])
@@ -73,7 +73,7 @@ def alternatives(dim: s.Dim) -> tuple[s.Dim, ...]:
 
 
 def possible_values(dim: s.Dim, dims: Dims) -> list[Size] | None:
-    """The sizes that `dim` may have under `dims`, `None` if a name in it is unknown."""
+    """Return the sizes that `dim` may have, `None` if a name in it is unknown."""
     if isinstance(dim, s.IntDim):
         return [dim.value, 1] if dim.broadcastable else [dim.value]
     if isinstance(dim, s.NamedDims):
@@ -119,11 +119,9 @@ def _function_values(dim: s.FunctionDim, dims: Dims) -> list[Size] | None:
 
 
 def call(function: str, options: list[list[Size]]) -> list[Size]:
-    """The possible results of `min`, `max`, `sum` or `prod`.
+    """Return the possible results of `min`, `max`, `sum` or `prod`.
 
-    Args:
-      function: Its name.
-      options: For each argument the sizes that it may have.
+    `options` are the sizes that each argument may have.
     """
     if function in _NEUTRAL:
         op, start = _NEUTRAL[function]
@@ -140,7 +138,7 @@ _NEUTRAL = {"sum": ("+", 0), "prod": ("*", 1)}
 
 
 def _combine(function: Any, left: list[Size], right: list[Size]) -> list[Size]:
-    """The distinct results of a function of two sizes, without the undefined ones."""
+    """Return the distinct results of a function of two sizes that are defined."""
     results = dict.fromkeys(function(a, b) for a in left for b in right)
     results.pop(None, None)
     if len(results) > _MAX_ALTERNATIVES:
@@ -159,7 +157,7 @@ _OPERATIONS = {
 
 
 def apply(op: str, left: Size, right: Size) -> Size | None:
-    """The result of an operation, `None` if it has none that is an integer."""
+    """Return the result of an operation, `None` if it has none that is an integer."""
     if op in ("/", "//", "%") and isinstance(right, int) and right == 0:
         return None
     if op == "/":
@@ -208,13 +206,9 @@ def _attempt(function: Any, *args: Any) -> Any:
 
 
 def solve(dim: s.Dim, size: Size, dims: Dims, pending: Pending) -> Iterator[Dims]:
-    """All extensions of `dims` under which the expression `dim` equals `size`.
+    """Yield all extensions of `dims` under which the expression `dim` equals `size`.
 
-    Args:
-      dim: An expression without choices.
-      size: The size of the axis.
-      dims: What is known so far.
-      pending: Gets the parts that cannot be determined yet.
+    The expression has no choices. What cannot be determined yet goes to `pending`.
     """
     if isinstance(dim, s.NamedDims):
         yield from _solve_name(dim, size, dims)
@@ -270,7 +264,7 @@ def _solve_operation(
 
 
 def _left_solutions(op: str, size: Size, right: Size) -> Iterator[Any]:
-    """Every `x` with `x op right == size`."""
+    """Yield every `x` with `x op right == size`."""
     if op == "+":
         yield size - right
     elif op == "-":
@@ -282,7 +276,7 @@ def _left_solutions(op: str, size: Size, right: Size) -> Iterator[Any]:
 
 
 def _right_solutions(op: str, size: Size, left: Size) -> Iterator[Any]:
-    """Every `x` with `left op x == size`."""
+    """Yield every `x` with `left op x == size`."""
     if op == "+":
         yield size - left
     elif op == "-":
@@ -312,7 +306,7 @@ def _factors(size: Size, known: Size) -> Iterator[Any]:
 
 
 def evaluate(spec: s.ShapeSpec, state: State, *, take_first: bool = False) -> Sizes:
-    """The shape that `spec` describes under the candidates of `state`.
+    """Return the shape that `spec` describes under the candidates of `state`.
 
     Args:
       spec: A parsed spec.
