@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import types
 from collections.abc import Callable, Hashable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -305,7 +306,9 @@ def _scope_of(frame: FrameType) -> ShapeScope:
         raise MissingDecoratorError(str(error)) from None
 
 
-class _Switch:
+class _TypeCheckModule(types.ModuleType):
+    """`type_check`: an older module path, with the switch of all checks."""
+
     @property
     def TYPECHECKING_ENABLED(self) -> bool:
         return CONFIG.typechecking_enabled
@@ -314,8 +317,14 @@ class _Switch:
     def TYPECHECKING_ENABLED(self, enabled: bool) -> None:
         CONFIG.typechecking_enabled = enabled
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules["kauldron.typing"], name)
 
-type_check = _Switch()
+
+type_check = _TypeCheckModule(f"{__name__}.type_check")
+sys.modules[type_check.__name__] = type_check
+for _older in ("array_types", "shape_spec"):
+    sys.modules[f"{__name__}.{_older}"] = sys.modules[__name__]
 
 #
 # Aliases

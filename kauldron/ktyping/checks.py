@@ -7,6 +7,7 @@ import functools
 import inspect
 import sys
 import types
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar, overload
 
@@ -34,8 +35,8 @@ from kauldron.ktyping.checkers.records import (
     TransparentRecordScope,
 )
 from kauldron.ktyping.config import BUILTIN, MISSING, STRICT, VERSION, Rules, get_config
-from kauldron.ktyping.dims import require_scope
-from kauldron.ktyping.errors import FailedCheck, NoActiveScopeError, make_error
+from kauldron.ktyping.dims import enclosing_scope, require_scope
+from kauldron.ktyping.errors import FailedCheck, make_error
 from kauldron.ktyping.scopes import (
     STACK,
     DimValues,
@@ -104,13 +105,7 @@ class TypecheckedBlock:
         if self._new_scope:
             scope = ShapeScope()
         else:
-            enclosing = STACK.get()
-            if enclosing is None:
-                raise NoActiveScopeError(
-                    "typechecked(new_scope=False) uses the scope around it, "
-                    "but no scope is active."
-                )
-            scope = TransparentScope(enclosing)
+            scope = TransparentScope(enclosing_scope("typechecked(new_scope=False)"))
         scope.open_in(sys._getframe(1))
         self._scopes.append(scope)
 
@@ -247,12 +242,9 @@ class _DataclassPlan:
     ) -> RecordScope:
         if self.new_scope:
             return RecordScope(checker, instance, values)
-        enclosing = STACK.get()
-        if enclosing is None:
-            raise NoActiveScopeError(
-                f"dataclass {self.cls.__name__!r} is @typechecked(new_scope=False): it "
-                "uses the scope of its caller, but no scope is active."
-            )
+        enclosing = enclosing_scope(
+            f"dataclass {self.cls.__name__!r}, @typechecked(new_scope=False),"
+        )
         return TransparentRecordScope(checker, instance, values, enclosing)
 
     def _refresh(self) -> None:
@@ -385,29 +377,26 @@ def _matches(obj: Any, annotation: Any, scope: ShapeScope, rules: Rules) -> bool
 
 
 def compiled(annotation: Any, rules: Rules) -> Checker:
-    """Return the checker of an annotation; made once."""
-    try:
-        return _compiled_once(annotation, rules, VERSION.number)
-    except TypeError:  # not hashable
-        return _compile(annotation, rules)
+    """Return the checker of an annotation; made once per configuration."""
+    return _compile(annotation, rules, VERSION.number)
 
 
-@functools.lru_cache(maxsize=1024)
-def _compiled_once(annotation: Any, rules: Rules, version: int) -> Checker:
-    return _compile(annotation, rules)
+def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Cache the results of a function, except for arguments that cannot be hashed."""
+    cached = functools.lru_cache(maxsize=1024)(function)
+
+    def call(*args: Any) -> Any:
+        try:
+            return cached(*args)
+        except TypeError:  # not hashable
+            return function(*args)
+
+    return call
 
 
-def _compile(annotation: Any, rules: Rules) -> Checker:
+@_remembering
+def _compile(annotation: Any, rules: Rules, version: int) -> Checker:
     return Compiler(rules, Names({}, owner="a check")).compile(annotation)
 
 
-@functools.lru_cache(maxsize=1024)
-def _has_arrays_once(annotation: Any) -> bool:
-    return contains_array_type(annotation)
-
-
-def _has_arrays(annotation: Any) -> bool:
-    try:
-        return _has_arrays_once(annotation)
-    except TypeError:
-        return contains_array_type(annotation)
+_has_arrays = _remembering(contains_array_type)

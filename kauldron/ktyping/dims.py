@@ -325,6 +325,15 @@ def require_scope(frame: FrameType, nested_ok: bool = False) -> ShapeScope:
     raise NoActiveScopeError(_missing_scope_text(frame, scope))
 
 
+def enclosing_scope(user: str) -> ShapeScope:
+    """Return the top scope, for something that has no dims of its own."""
+    scope = STACK.get()
+    if scope is None:
+        text = f"{user} uses the scope of its caller, but no scope is active."
+        raise NoActiveScopeError(text)
+    return scope
+
+
 def _inline_codes(code: CodeType) -> frozenset[int]:
     """Return the ids of all lambdas and comprehensions written in a function."""
     try:

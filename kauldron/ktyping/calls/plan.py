@@ -26,9 +26,9 @@ from kauldron.ktyping.calls.signatures import (
     report_jaxtyping,
 )
 from kauldron.ktyping.checkers import base as c
-from kauldron.ktyping.checkers.base import NeverChecker
 from kauldron.ktyping.config import CONFIG, MISSING, VERSION, Rules, get_config
-from kauldron.ktyping.errors import FailedCheck, NoActiveScopeError, make_error
+from kauldron.ktyping.dims import enclosing_scope
+from kauldron.ktyping.errors import FailedCheck, make_error
 from kauldron.ktyping.scopes import (
     STACK,
     CallScope,
@@ -138,7 +138,10 @@ class FunctionPlan:
         if self.new_scope:
             scope = CallScope(self, args, EMPTY_STATE, None)
         else:
-            scope = TransparentCallScope(self, args, self._enclosing_scope())
+            enclosing = enclosing_scope(
+                f"{self.name}(), @typechecked(new_scope=False),"
+            )
+            scope = TransparentCallScope(self, args, enclosing)
         checked = self.checked_arguments(args)
         parts = [(checker, value) for _, checker, value in checked]
         before = scope.state
@@ -149,7 +152,7 @@ class FunctionPlan:
         if failed is not None:
             name, checker, value = checked[failed]
             reason = ""
-            if isinstance(checker, NeverChecker):
+            if isinstance(checker, c.NeverChecker):
                 reason = f"{self.name}() was declared never to be called but it was"
             what = "call" if reason else "argument"
             raise make_error(
@@ -161,15 +164,6 @@ class FunctionPlan:
             scope.memo_entry = MemoEntry(state)
             remember(self._memo, key_of(*args), scope.memo_entry)
         return scope
-
-    def _enclosing_scope(self) -> ShapeScope:
-        enclosing = STACK.get()
-        if enclosing is None:
-            raise NoActiveScopeError(
-                f"{self.name}() is @typechecked(new_scope=False): it uses the scope of "
-                "its caller, but no scope is active."
-            )
-        return enclosing
 
     def _check_result(
         self, scope: CallScope, result: Any, entry: MemoEntry | None
@@ -186,7 +180,7 @@ class FunctionPlan:
             raise ShapeError(text) from error.__cause__
         if after is None:
             reason = ""
-            if isinstance(checker, NeverChecker):
+            if isinstance(checker, c.NeverChecker):
                 reason = f"{self.name}() was declared never to return but it did"
             what = "call" if reason else "return value"
             failed = FailedCheck(what, "", result, checker, state, scope, reason)

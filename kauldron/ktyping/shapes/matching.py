@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kauldron.ktyping.shapes import spec as s
@@ -327,8 +327,9 @@ class SpecSource:
 
 def format_shape(shape: Sizes) -> str:
     """Return a shape as Python prints it, with `_` for unknown sizes."""
-    texts = ["_" if isinstance(size, UnknownDim) else str(size) for size in shape]
-    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+    return _tuple_text(
+        "_" if isinstance(size, UnknownDim) else str(size) for size in shape
+    )
 
 
 def explain_mismatch(
@@ -368,7 +369,8 @@ def _rank_mismatch(spec: s.ShapeSpec, shape: Sizes, state: State) -> str:
             low, high = dim.lengths
             if isinstance(dim, s.NamedDims) and dim.name in dims and low != high:
                 low = high = len(dims[dim.name])
-                known.append(f"*{dim.name} = {_tuple_text(dims[dim.name])}")
+                sizes = _tuple_text(map(format_size, dims[dim.name]))
+                known.append(f"*{dim.name} = {sizes}")
             lowest += low
             highest = None if highest is None or high is None else highest + high
         if lowest <= len(shape) and (highest is None or len(shape) <= highest):
@@ -410,11 +412,11 @@ def _explain_name(
         seen = format_size(shape[axis])
         bound = f"{dim.name} = {format_sizes(known)}"
         return f"axis {axis}: {dim.name} is {seen}, but {bound} was bound {source}"
-    seen = _tuple_text(shape[axis : axis + max(1, len(known))])
-    bound = f"*{dim.name} = {_tuple_text(known)}"
+    seen = _tuple_text(map(format_size, shape[axis : axis + max(1, len(known))]))
+    bound = f"*{dim.name} = {_tuple_text(map(format_size, known))}"
     return f"axis {axis}: {dim!r} is {seen}, but {bound} was bound {source}"
 
 
-def _tuple_text(sizes: Sizes) -> str:
-    texts = [format_size(size) for size in sizes]
-    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+def _tuple_text(texts: Iterable[str]) -> str:
+    parts = list(texts)
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"

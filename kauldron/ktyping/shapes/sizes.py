@@ -17,6 +17,10 @@ Size = Any  # int, a symbolic size of JAX, or an UnknownDim
 Sizes = tuple[Size, ...]
 
 
+class ShapeError(ValueError):
+    """A shape spec cannot be evaluated or is too ambiguous to be matched."""
+
+
 class UnknownDim:
     """The type of `UNKNOWN_DIM`. Arithmetic with an unknown size is unknown."""
 
@@ -220,7 +224,3 @@ def merged(candidates: Iterable[Dims]) -> State | None:
 
 def too_ambiguous() -> ShapeError:
     return ShapeError("a shape is too ambiguous; name or fix some dims")
-
-
-class ShapeError(ValueError):
-    """A shape spec cannot be evaluated or is too ambiguous to be matched."""
