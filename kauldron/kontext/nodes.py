@@ -10,7 +10,14 @@ import copy
 import dataclasses
 import enum
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from typing import Any, NamedTuple, TypeAlias
 
 from kauldron.kontext.parts import comparable
@@ -282,3 +289,21 @@ def find(
 
 def _items(children: dict[Any, Any] | None) -> list[tuple[Part, Any]] | None:
     return None if children is None else list(children.items())
+
+
+Trie: TypeAlias = dict[Part, "Trie | None"]
+"""Places in a tree, as a tree: None where one ends."""
+
+
+def as_trie(places: Iterable[tuple[Part, ...]]) -> Trie:
+    """Return the tree of some places; those inside of another are part of it."""
+    root: Trie = {}
+    for place in places:
+        branch: Trie | None = root
+        for part in place[:-1]:
+            branch = branch.setdefault(part, {})
+            if branch is None:
+                break
+        else:
+            branch[place[-1]] = None
+    return root

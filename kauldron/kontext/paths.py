@@ -15,7 +15,7 @@ from kauldron.kontext.errors import (
     not_found,
     structure,
 )
-from kauldron.kontext.nodes import Match, find
+from kauldron.kontext.nodes import Match, Trie, as_trie, find
 from kauldron.kontext.parts import PartsSequence, check_parts
 from kauldron.kontext.path_builder import DynamicPathBuilder
 from kauldron.path_grammar import Part, Wildcard, format_path, parse
@@ -160,7 +160,7 @@ def set_by_path(
     for target in targets:
         _check_can_write(obj, target, parts)
     try:
-        _write(obj, _as_trie(targets), value, in_place=True)
+        _write(obj, as_trie(targets), value, in_place=True)
     except Exception as error:  # a container checks what it is given
         error.add_note(f"{_prefix(parts)}the container refused the value.")
         raise
@@ -185,7 +185,7 @@ def replace_by_path(obj: Any, path: PathLike, value: Any) -> Any:
       The new tree.
     """
     targets = _outermost(_find_targets(obj, _checked_parts(path), create=True))
-    return _write(obj, _as_trie(targets), value, in_place=False)
+    return _write(obj, as_trie(targets), value, in_place=False)
 
 
 def _checked_parts(path: PathLike) -> tuple[Part, ...]:
@@ -267,22 +267,8 @@ def _check_can_write(
 # Writing
 #
 
-_Trie: TypeAlias = dict[Part, "_Trie | None"]
-"""The targets as a tree: None where the value goes."""
 
-
-def _as_trie(targets: list[tuple[Part, ...]]) -> _Trie:
-    root: _Trie = {}
-    for target in targets:
-        branch = root
-        for part in target[:-1]:
-            branch = branch.setdefault(part, {})
-            assert branch is not None  # no target is inside of another
-        branch[target[-1]] = None
-    return root
-
-
-def _write(node: Any, trie: _Trie, value: Any, *, in_place: bool) -> Any:
+def _write(node: Any, trie: Trie, value: Any, *, in_place: bool) -> Any:
     """Write at all targets below a node; returns the node, or its new version."""
     changes = {}
     for part, below in trie.items():

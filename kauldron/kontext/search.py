@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 from kauldron.kontext import lookup, nodes
 from kauldron.kontext.errors import PathNotFoundError, describe, missing_child, position
-from kauldron.kontext.nodes import find
+from kauldron.kontext.nodes import Trie, as_trie, find
 from kauldron.kontext.paths import Path, PathLike, concrete_parts, glob_parts
 from kauldron.path_grammar import Part, format_path, matches
 
@@ -57,10 +57,6 @@ def path_matches(path: PathLike, glob: PathLike) -> bool:
     return matches(concrete_parts(path), glob_parts(glob))
 
 
-_Trie: TypeAlias = dict[Part, "_Trie | None"]
-"""What to keep below a node; None: everything."""
-
-
 def filter_by_path(obj: Any, path: PathLike) -> Any:
     """Return a tree with only what a path matches, and the nodes that lead there.
 
@@ -95,28 +91,19 @@ def filter_by_path(obj: Any, path: PathLike) -> Any:
             resolved_parts=at,
         )
 
-    kept: _Trie = {}
+    places: list[tuple[Part, ...]] = []
     for match in find(obj, parts, fail):
         if not match.parts:
             return obj
-        _keep(kept, match.parts)
+        places.append(match.parts)
     if nodes.is_leaf(obj):  # only `**` gets here
         raise PathNotFoundError(
             f"'{text}' matches nothing in {describe(obj)}.", path=text
         )
-    return _prune(obj, kept)
+    return _prune(obj, as_trie(places))
 
 
-def _keep(trie: _Trie, parts: tuple[Part, ...]) -> None:
-    for part in parts[:-1]:
-        below = trie.setdefault(part, {})
-        if below is None:  # kept whole already
-            return
-        trie = below
-    trie[parts[-1]] = None
-
-
-def _prune(node: Any, trie: _Trie | None) -> Any:
+def _prune(node: Any, trie: Trie | None) -> Any:
     if trie is None:
         return node
     order = {part: i for i, part in enumerate(nodes.children(node) or ())}

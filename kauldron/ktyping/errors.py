@@ -47,7 +47,7 @@ class KTypeCheckError(TypeCheckError):
     def __str__(self) -> str:
         failed = self._failed
         text = failed if isinstance(failed, str) else failed.text
-        # Whoever knows where this happened may have said so in the arguments.
+        # A prefix that says where this happened is put into the arguments.
         return "".join(map(str, self.args)) + text
 
     def __reduce__(self) -> Any:

@@ -23,31 +23,19 @@ from kauldron.ktyping.array_type_meta import (
     is_shape_type,
 )
 from kauldron.ktyping.checkers import base as c
-from kauldron.ktyping.checkers import containers as containers
-from kauldron.ktyping.checkers import records as records
+from kauldron.ktyping.checkers import containers, records
 from kauldron.ktyping.checkers.arrays import (
     ShapeChecker,
     UnionChecker,
     array_checker_for,
 )
-from kauldron.ktyping.checkers.containers import PyTreeChecker
 from kauldron.ktyping.config import MISSING, Rules
 
 _ALWAYS = (Any, object, inspect.Parameter.empty, MISSING, ...)
-_NEVER = tuple(
-    getattr(typing, name) for name in ("Never", "NoReturn") if hasattr(typing, name)
-)
-_WRAPPERS = tuple(
-    getattr(typing, name)
-    for name in (
-        "Annotated",
-        "Required",
-        "NotRequired",
-        "ReadOnly",
-        "Final",
-        "ClassVar",
-    )
-    if hasattr(typing, name)
+_NEVER = (typing.Never, typing.NoReturn)
+_WRAPPERS = (
+    *(typing.Annotated, typing.Required, typing.NotRequired, typing.Final),
+    *(typing.ClassVar, getattr(typing, "ReadOnly", typing.Final)),  # from 3.13 on
 )
 # Numbers convert up, and some classes stand for several.
 _WIDER = {
@@ -94,7 +82,7 @@ class Compiler:
             leaf = c.AnyChecker(Any)
             if cls.leaf_type is not MISSING:
                 leaf = self.compile(cls.leaf_type)
-            return PyTreeChecker(cls, leaf)
+            return containers.PyTreeChecker(cls, leaf)
         if typing.is_typeddict(cls):
             return self._compile_typed_dict(cls)
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):
