@@ -1,6 +1,7 @@
 """`kauldron.typing`: the older names and their rules."""
 
 import dataclasses
+import importlib
 import inspect
 import typing
 from collections.abc import Hashable
@@ -451,3 +452,16 @@ def test_under_jit():
         return x.reshape(kd.Shape("*b h*w"))
 
     assert f(jnp.ones((2, 3, 4))).shape == (2, 12)
+
+
+@pytest.mark.parametrize(
+    "path, name",
+    [
+        ("array_types", "Float"),
+        ("shape_spec", "Dim"),
+        ("type_check", "typechecked"),
+    ],
+)
+def test_older_module_paths_are_importable(path, name):
+    module = importlib.import_module(f"kauldron.typing.{path}")
+    assert getattr(module, name) is getattr(kd, name)

@@ -11,7 +11,7 @@ import jax
 
 from kauldron import kontext
 from kauldron.inspect.views import View, make_table, show
-from kauldron.ktyping import formatting
+from kauldron.ktyping.values import short_dtype
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -76,7 +76,7 @@ def _is_shown(field: dataclasses.Field[Any]) -> bool:
 def array_spec_text(array: Any) -> str:
     """Return `"f32[2 3]"` for what has a shape and a dtype; `_` is an unknown size."""
     sizes = " ".join("_" if size is None else str(size) for size in array.shape)
-    return f"{formatting.short_dtype(array.dtype)}[{sizes}]"
+    return f"{short_dtype(array.dtype)}[{sizes}]"
 
 
 def tree_html(tree: Any, name: str = "") -> str:

@@ -8,25 +8,25 @@ that holds a path; its name is the name of the call argument to fill.
 
 # Paths, and what they point to.
 from kauldron.kontext.paths import Path as Path
-from kauldron.kontext.glob_paths import GlobPath as GlobPath
+from kauldron.kontext.paths import GlobPath as GlobPath
 from kauldron.kontext.paths import get_by_path as get_by_path
-from kauldron.kontext.assignment import set_by_path as set_by_path
-from kauldron.kontext.assignment import replace_by_path as replace_by_path
-from kauldron.kontext.filtering import filter_by_path as filter_by_path
-from kauldron.kontext.globbing import iter_by_path as iter_by_path
-from kauldron.kontext.globbing import path_matches as path_matches
-from kauldron.kontext.flattening import flatten_with_path as flatten_with_path
-from kauldron.kontext.flattening import unflatten_with_path as unflatten_with_path
+from kauldron.kontext.paths import set_by_path as set_by_path
+from kauldron.kontext.paths import replace_by_path as replace_by_path
+from kauldron.kontext.search import filter_by_path as filter_by_path
+from kauldron.kontext.search import iter_by_path as iter_by_path
+from kauldron.kontext.search import path_matches as path_matches
+from kauldron.kontext.flat_trees import flatten_with_path as flatten_with_path
+from kauldron.kontext.flat_trees import unflatten_with_path as unflatten_with_path
 
 # Keys.
-from kauldron.kontext.annotate import Key as Key
-from kauldron.kontext.annotate import KeyTree as KeyTree
-from kauldron.kontext.annotate import REQUIRED as REQUIRED
-from kauldron.kontext.annotate import Context as Context
-from kauldron.kontext.annotate import get_keypaths as get_keypaths
-from kauldron.kontext.annotate import is_key_annotated as is_key_annotated
-from kauldron.kontext.resolving import resolve_from_keyed_obj as resolve_from_keyed_obj
-from kauldron.kontext.resolving import resolve_from_keypaths as resolve_from_keypaths
+from kauldron.kontext.keys import Key as Key
+from kauldron.kontext.keys import KeyTree as KeyTree
+from kauldron.kontext.keys import REQUIRED as REQUIRED
+from kauldron.kontext.keys import Context as Context
+from kauldron.kontext.keys import get_keypaths as get_keypaths
+from kauldron.kontext.keys import is_key_annotated as is_key_annotated
+from kauldron.kontext.keys import resolve_from_keyed_obj as resolve_from_keyed_obj
+from kauldron.kontext.keys import resolve_from_keypaths as resolve_from_keypaths
 
 # Writing paths in configs.
 from kauldron.kontext.path_builder import path_builder_from as path_builder_from
@@ -36,8 +36,11 @@ from kauldron.kontext.errors import MissingKeysError as MissingKeysError
 from kauldron.kontext.errors import PathNotFoundError as PathNotFoundError
 from kauldron.path_grammar import PathSyntaxError as PathSyntaxError
 
-# Modules that code refers to by name; the last two under their older names.
+# Modules that code refers to by name, some of them under older names.
 from kauldron.kontext import path_builder as path_builder
-from kauldron.kontext import path_parser as path_parser
-from kauldron.kontext import annotated_fields as type_utils  # noqa: F401
-from kauldron.kontext import filtering as filter_utils  # noqa: F401
+from kauldron.kontext import paths as paths
+from kauldron.kontext.compat import annotate as annotate
+from kauldron.kontext.compat import filter_utils as filter_utils
+from kauldron.kontext.compat import glob_paths as glob_paths
+from kauldron.kontext.compat import path_parser as path_parser
+from kauldron.kontext.compat import type_utils as type_utils

@@ -1,24 +1,20 @@
-"""What is raised when a path leads nowhere."""
+"""Errors for paths and keys that lead nowhere, and the words that explain them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kauldron.path_grammar import Part
+from kauldron.errors import ReadableKeyError, did_you_mean
+from kauldron.kontext import nodes
+from kauldron.kontext.lookup import shape_and_dtype
+from kauldron.path_grammar import Part, format_part, format_path
 
 if TYPE_CHECKING:
     from kauldron.kontext.paths import Path
 
 
-class _ReadableKeyError(KeyError):
-    """A `KeyError` that prints its message instead of the message's `repr`."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
-
-class PathNotFoundError(_ReadableKeyError):
+class PathNotFoundError(ReadableKeyError):
     """A path does not lead to a value.
 
     Attributes:
@@ -60,7 +56,7 @@ class PathKeyTypeError(PathNotFoundError, TypeError):
     """A sequence is addressed with something that is not an index."""
 
 
-class MissingKeysError(_ReadableKeyError):
+class MissingKeysError(ReadableKeyError):
     """Keys of an object lead nowhere in the context.
 
     Attributes:
@@ -70,3 +66,164 @@ class MissingKeysError(_ReadableKeyError):
     def __init__(self, message: str, names: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.names = list(names)
+
+
+#
+# Why a path leads nowhere
+#
+
+
+def not_found(parts: tuple[Part, ...], reached: int, value: Any) -> PathNotFoundError:
+    """Return the error for a path that can be followed for `reached` parts only."""
+    path, failed = format_path(parts), parts[reached]
+    names = names_in(value)
+    message = f"Path '{path}' not found: {explain_miss(parts, reached, value)}"
+    message += _did_you_mean(failed, names, before="\n")
+    out_of_range = _is_index(failed) and _is_indexed(value)
+    return (PathIndexError if out_of_range else PathNotFoundError)(
+        message,
+        path=path,
+        failed_part=failed,
+        resolved_parts=parts[:reached],
+        available=list(names),
+    )
+
+
+def _is_index(part: Part) -> bool:
+    return nodes.is_index(part) or isinstance(part, tuple)
+
+
+def _is_indexed(value: Any) -> bool:
+    return nodes.is_sequence(value) or shape_and_dtype(value) is not None
+
+
+def explain_miss(parts: tuple[Part, ...], reached: int, value: Any) -> str:
+    """Return how far a path leads, and what there is instead of the next part."""
+    where = f"'{format_path(parts[:reached])}'" if reached else "the root"
+    failed = parts[reached]
+    missing = repr(failed) if isinstance(failed, str) else format_part(failed)
+    text = f"{where} ({describe(value)}) has no {missing}."
+    if _is_indexed(value) and not nodes.is_named_tuple(value):
+        return text  # the length, or the shape, says it all
+    return f"{text}\nAvailable: {list_names(names_in(value))}"
+
+
+def missing_child(
+    path: str, parts: tuple[Part, ...], node: Any, part: Part, *, prefix: str
+) -> PathNotFoundError:
+    """Return the error to raise where `node`, at `parts`, has no `part`.
+
+    Args:
+      path: The whole path that was asked for.
+      parts: Where `node` is.
+      node: A node that can have children.
+      part: What it does not have.
+      prefix: First words of the message.
+    """
+    names = names_in(node)
+    where = f"in {position(parts)}"
+    error_type = PathNotFoundError
+    if nodes.is_sequence(node) and nodes.is_index(part):
+        error_type = PathIndexError
+        problem = f"index {part} is out of range {where}, a {describe(node)}."
+    elif nodes.is_sequence(node) and not nodes.is_named_tuple(node):
+        error_type = PathKeyTypeError
+        problem = f"{part!r} is not an index {where}, a {describe(node)}."
+    else:
+        problem = f"key {part!r} not found {where}."
+    message = (
+        f"{prefix}{problem} Available keys: {list_names(names, with_types=False)}."
+    )
+    message += _did_you_mean(part, names)
+    return error_type(
+        message,
+        path=path,
+        failed_part=part,
+        resolved_parts=parts,
+        available=list(names),
+    )
+
+
+#
+# Descriptions of values, and of what they contain
+#
+
+
+_MAX_NAMES = 20
+_MAX_LINES = 200
+
+
+def describe(value: Any) -> str:
+    """Return the type of a value; for arrays dtype and shape, as in `float32[8,3]`.
+
+    >>> describe([1, 2])
+    'list of length 2'
+    """
+    array = shape_and_dtype(value)
+    if array is not None:
+        shape, dtype = array
+        return f"{dtype}[{','.join(map(str, shape))}]"
+    if nodes.is_sequence(value) and not nodes.is_named_tuple(value):
+        return f"{type(value).__name__} of length {len(value)}"
+    return type(value).__name__
+
+
+def names_in(node: Any) -> dict[str, Any]:
+    """Return the names that can follow in a path, each with its value or None."""
+    children = nodes.children(node)
+    if children is not None:
+        return {_name(part): child for part, child in children.items()}
+    instance = getattr(node, "__dict__", None)
+    public = [*(instance if isinstance(instance, dict) else ()), *_properties(node)]
+    return {
+        name: (instance or {}).get(name) for name in public if not name.startswith("_")
+    }
+
+
+def _name(part: Part) -> str:
+    return part if isinstance(part, str) else format_part(part)
+
+
+def _properties(node: Any) -> list[str]:
+    classes = type(node).__mro__
+    return [n for cls in classes for n, v in vars(cls).items() if type(v) is property]
+
+
+def list_names(names: dict[str, Any], *, with_types: bool = True) -> str:
+    """Comma-separated names, at most about twenty, with what they hold."""
+    shown = [
+        f"{name}: {describe(value)}" if with_types and value is not None else name
+        for name, value in list(names.items())[:_MAX_NAMES]
+    ]
+    if len(names) > _MAX_NAMES:
+        shown.append(f"... ({len(names) - _MAX_NAMES} more)")
+    return ", ".join(shown) or "none"
+
+
+def position(parts: Sequence[Part]) -> str:
+    """Return where a node is: `'enc' -> 'block0'`."""
+    return " -> ".join(map(repr, parts)) or "the root"
+
+
+def structure(tree: Any) -> str:
+    """Return all leaves of a tree with their types, one per line."""
+    lines = list(_structure_lines(tree, (), set()))
+    if len(lines) > _MAX_LINES:
+        lines[_MAX_LINES:] = [f"... ({len(lines) - _MAX_LINES} more)"]
+    return "\n".join(lines)
+
+
+def _structure_lines(
+    node: Any, parts: tuple[Part, ...], above: set[int]
+) -> Iterable[str]:
+    children = nodes.children(node)
+    if not children or id(node) in above:
+        yield f"{format_path(parts) or '(root)'}: {describe(node)}"
+        return
+    for part, child in children.items():
+        yield from _structure_lines(child, (*parts, part), above | {id(node)})
+
+
+def _did_you_mean(part: Part, names: Iterable[str], *, before: str = " ") -> str:
+    text = did_you_mean(part, names) if isinstance(part, str) else ""
+    return before + text.lstrip() if text else ""

@@ -10,10 +10,18 @@ import copy
 import dataclasses
 import enum
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from typing import Any, NamedTuple, TypeAlias
 
-from kauldron.path_grammar import Part
+from kauldron.kontext.parts import comparable
+from kauldron.path_grammar import Part, Wildcard
 
 # Keys that say what a config node calls. They are not among its arguments.
 _CONFIG_MARKERS = ("__qualname__", "__const__")
@@ -23,7 +31,7 @@ UNSET = enum.Enum("Unset", ["UNSET"]).UNSET
 
 
 def is_config_dict(value: Any) -> bool:
-    """Whether this is an `ml_collections.ConfigDict`, without importing that."""
+    """Return whether this is an `ml_collections.ConfigDict`, without importing that."""
     library = sys.modules.get("ml_collections")
     config_dict = getattr(library, "ConfigDict", None)
     return config_dict is not None and isinstance(value, config_dict)
@@ -42,7 +50,7 @@ def is_dataclass_instance(value: Any) -> bool:
 
 
 def is_mutable(node: Any) -> bool:
-    """Whether a child of this node can be replaced in place."""
+    """Return whether a child of this node can be replaced in place."""
     return isinstance(node, (MutableMapping, list)) or is_config_dict(node)
 
 
@@ -50,13 +58,13 @@ def is_sequence(node: Any) -> bool:
     return isinstance(node, (list, tuple))
 
 
-# ------------------------------------------------------------------------------------
+#
 # Children
-# ------------------------------------------------------------------------------------
+#
 
 
 def children(node: Any) -> dict[Any, Any] | None:
-    """The children of a node by the part that leads to them; None for a leaf."""
+    """Return the children of a node by the part that leads to them; None for a leaf."""
     if is_config_dict(node):
         return {key: _value(node, key) for key in node if key not in _CONFIG_MARKERS}
     if isinstance(node, Mapping):
@@ -75,7 +83,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def select(node: Any, part: Part) -> list[tuple[Part, Any]] | None:
-    """The children that a part without wildcards leads to.
+    """Return the children that a part without wildcards leads to.
 
     Args:
       node: Anything.
@@ -138,7 +146,7 @@ def is_index(part: Any) -> bool:
 
 
 def _field_names(node: Any) -> list[str]:
-    """Names of the fields that have a value."""
+    """Return names of the fields that have a value."""
     # A flax module knows its parent: following that would leave the tree.
     skip = ("parent", "name") if _is_linen_module(node) else ()
     names = (field.name for field in dataclasses.fields(node))
@@ -150,13 +158,13 @@ def _is_linen_module(value: Any) -> bool:
     return module_class is not None and isinstance(value, module_class)
 
 
-# ------------------------------------------------------------------------------------
+#
 # Rebuilding
-# ------------------------------------------------------------------------------------
+#
 
 
 def with_children(node: Any, changes: Mapping[Any, Any]) -> Any:
-    """A copy of the node in which some children are others."""
+    """Return a copy of the node in which some children are others."""
     if is_mapping(node):
         return _mapping_with(node, changes)
     if is_named_tuple(node):
@@ -182,7 +190,7 @@ def _mapping_with(node: Any, changes: Mapping[Any, Any]) -> Any:
 
 
 def with_only(node: Any, kept: Mapping[Any, Any]) -> Any:
-    """A node of the same type that has only these children.
+    """Return a node of the same type that has only these children.
 
     Named tuples and dataclasses cannot lack a field: they become dicts.
 
@@ -200,3 +208,102 @@ def with_only(node: Any, kept: Mapping[Any, Any]) -> Any:
     if is_sequence(node) and not is_named_tuple(node):
         return type(node)(kept.values())
     return dict(kept)
+
+
+#
+# Walking a tree along a pattern; what to do where it fails is the caller's choice
+#
+
+
+class Match(NamedTuple):
+    """A node that a pattern stands for.
+
+    Attributes:
+      parts: The concrete path to it.
+      node: The node.
+      lenient: Whether the pattern so far ends with `**`, or with `**` and `*`. What
+        follows then need not exist below every such node.
+    """
+
+    parts: tuple[Part, ...]
+    node: Any
+    lenient: bool
+
+
+OnMissing: TypeAlias = Callable[[tuple[Part, ...], Any, Part], None]
+"""Called with path, node and part where a part must exist and does not."""
+
+Select: TypeAlias = Callable[[Any, Part], list[tuple[Part, Any]] | None]
+
+
+def find(
+    tree: Any,
+    pattern: tuple[Part, ...],
+    on_missing: OnMissing,
+    select: Select = select,
+) -> Iterator[Match]:
+    """Yield the nodes that the pattern stands for: a node first, then what is below it.
+
+    A part must exist wherever the parts before it lead. Only the first one after `**`
+    may be absent: `**` looks for the places that have it.
+
+    Args:
+      tree: The tree to look into.
+      pattern: Parts, with or without wildcards.
+      on_missing: Called where a part must exist and does not. May raise; if it
+        returns, that branch has no match.
+      select: Gives the children that a part without wildcards leads to.
+    """
+    expanded: set[tuple[Any, int]] = set()
+    several = sum(part is Wildcard.DOUBLE_STAR for part in pattern) > 1
+
+    def search(
+        parts: tuple[Part, ...], node: Any, at: int, lenient: bool
+    ) -> Iterator[Match]:
+        if at == len(pattern):
+            yield Match(parts, node, lenient)
+            return
+        part = pattern[at]
+        if part is Wildcard.DOUBLE_STAR:
+            if several:  # they can meet at the same place
+                place = (comparable(parts), at)
+                if place in expanded:
+                    return
+                expanded.add(place)
+            yield from search(parts, node, at + 1, True)
+            found, following, lenient = _items(children(node)), at, True
+        elif part is Wildcard.STAR:
+            found, following = _items(children(node)), at + 1
+        else:
+            found, following = select(node, part), at + 1
+        if found is None:
+            if not lenient:
+                on_missing(parts, node, part)
+            return
+        lenient = lenient and isinstance(part, Wildcard)
+        for key, child in found:
+            yield from search((*parts, key), child, following, lenient)
+
+    return search((), tree, 0, False)
+
+
+def _items(children: dict[Any, Any] | None) -> list[tuple[Part, Any]] | None:
+    return None if children is None else list(children.items())
+
+
+Trie: TypeAlias = dict[Part, "Trie | None"]
+"""Places in a tree, as a tree: None where one ends."""
+
+
+def as_trie(places: Iterable[tuple[Part, ...]]) -> Trie:
+    """Return the tree of some places; those inside of another are part of it."""
+    root: Trie = {}
+    for place in places:
+        branch: Trie | None = root
+        for part in place[:-1]:
+            branch = branch.setdefault(part, {})
+            if branch is None:
+                break
+        else:
+            branch[place[-1]] = None
+    return root

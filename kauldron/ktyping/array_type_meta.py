@@ -1,18 +1,28 @@
-"""Array types are classes: `Float["*b n"]` is one, so `isinstance` and `|` work on it.
+"""The classes of the types for annotations: `Float["b n"]`, `Shape["b n"]`, `PyTree[T]`.
 
-A type is a list of alternatives (array classes with dtypes) that share a shape spec.
-`Float` has one alternative, `Float | TfInt` has two.
+Array types are classes, so `isinstance` and `|` work on them. A type is a list of
+alternatives (array classes with dtypes) that share a shape spec: `Float` has one
+alternative, `Float | TfInt` has two.
 """
 
 from __future__ import annotations
 
 import copyreg
+import numbers
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kauldron.ktyping.array_classes import DEFAULT_CLASSES
+from kauldron.ktyping.config import MISSING
 from kauldron.ktyping.dtypes import as_dtype
-from kauldron.ktyping.missing import MISSING
+from kauldron.ktyping.shapes.sizes import is_symbolic
+from kauldron.ktyping.values import DEFAULT_CLASSES, format_annotation
+from kauldron.ktyping.values import ArraySpecLike as ArraySpecLike
+from kauldron.ktyping.values import JaxArray as JaxArray
+from kauldron.ktyping.values import NpArray as NpArray
+from kauldron.ktyping.values import ScalarLike as ScalarLike
+from kauldron.ktyping.values import TfArray as TfArray
+from kauldron.ktyping.values import TorchArray as TorchArray
 
 
 class Alternative(NamedTuple):
@@ -99,23 +109,23 @@ class ArrayTypeMeta(type):
     # One question at a time about a value.
 
     def array_types_match(cls, obj: Any) -> bool:
-        """Whether `obj` is an array of one of the classes."""
+        """Return whether `obj` is an array of one of the classes."""
         return _checker(cls).class_matches(obj)
 
     def dtype_matches(cls, obj: Any) -> bool:
-        """Whether the dtype of `obj` is accepted."""
+        """Return whether the dtype of `obj` is accepted."""
         return cls.dtype is MISSING or cls.dtype.matches(obj)
 
     def shape_matches(
         cls, obj: Any, candidates: Any = ({},), fstring_locals: Any = None
     ) -> frozenset[Any]:
-        """The candidates under which the shape of `obj` fits; empty if it does not."""
-        from kauldron.ktyping.checking import shape_candidates
+        """Return the candidates under which the shape of `obj` fits; may be empty."""
+        from kauldron.ktyping.checks import shape_candidates
 
         return shape_candidates(obj, cls, candidates, fstring_locals)
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        from kauldron.ktyping.checking import is_instance_of_array_type
+        from kauldron.ktyping.checks import is_instance_of_array_type
 
         return is_instance_of_array_type(instance, cls)
 
@@ -128,9 +138,9 @@ class ArrayTypeMeta(type):
 
     def __getitem__(cls, item: Any) -> Any:
         try:
-            return _interned[cls, item]
+            return _interned_array_types[cls, item]
         except KeyError:
-            made = _interned[cls, item] = _subscripted(cls, item)
+            made = _interned_array_types[cls, item] = _subscripted(cls, item)
             return made
         except TypeError:  # not hashable
             return _subscripted(cls, item)
@@ -168,16 +178,16 @@ class ArrayTypeMeta(type):
         return cls.__name__
 
 
-_interned: dict[tuple[ArrayTypeMeta, Any], ArrayTypeMeta] = {}
+_interned_array_types: dict[tuple[ArrayTypeMeta, Any], ArrayTypeMeta] = {}
 
 
 def is_array_type(obj: Any) -> bool:
-    """Whether `obj` is one of the array annotation types, such as `Float["a"]`."""
+    """Return whether `obj` is an array type, such as `Float["a"]`."""
     return isinstance(obj, ArrayTypeMeta)
 
 
 def _checker(cls: ArrayTypeMeta) -> Any:
-    from kauldron.ktyping.checkers.array_checker import array_checker_for
+    from kauldron.ktyping.checkers.arrays import array_checker_for
 
     return array_checker_for(cls)
 
@@ -270,7 +280,7 @@ def _united_dtype(left: Any, right: Any) -> Any:
 def _legacy_refinement(
     alternatives: tuple[Alternative, ...],
 ) -> tuple[Alternative, ...] | None:
-    """A dtype-less numpy-only (or jax-only) type narrows the classes of the other."""
+    """Let a type of numpy (or jax) alone, without dtype, narrow the other's classes."""
     if len(alternatives) != 2:
         return None
     for narrow, other in (alternatives, alternatives[::-1]):
@@ -298,7 +308,7 @@ def _rebuild(
     )
 
 
-def _reduce(cls: ArrayTypeMeta) -> Any:
+def _reduce_array_type(cls: ArrayTypeMeta) -> Any:
     if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls:
         return cls.__name__  # `Float` itself, found by name
     return _rebuild, (
@@ -311,4 +321,167 @@ def _reduce(cls: ArrayTypeMeta) -> Any:
     )
 
 
-copyreg.pickle(ArrayTypeMeta, _reduce)  # pyright: ignore[reportArgumentType]
+copyreg.pickle(ArrayTypeMeta, _reduce_array_type)  # pyright: ignore[reportArgumentType]
+
+
+#
+# Shapes as values
+#
+
+
+class ShapeMeta(type):
+    """The class of `Shape` types."""
+
+    shape_spec: Any = MISSING
+
+    def __getitem__(cls, spec: str) -> ShapeMeta:
+        if not isinstance(spec, str):
+            raise TypeError(f"Shape[...] expects a string, got {spec!r}")
+        if cls.shape_spec is not MISSING:
+            raise TypeError(f"Trying to redefine shape spec of {cls!r} as {spec!r}")
+        try:
+            return _interned_shape_types[spec]
+        except KeyError:
+            made = _interned_shape_types[spec] = make_shape_type(spec)
+            return made
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        text = ", ".join(map(repr, args))
+        raise RuntimeError(
+            f"{cls!r} cannot be instantiated. "
+            f"To get a shape from the dims in scope use kt.shape({text})."
+        )
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        from kauldron.ktyping.checks import is_instance
+
+        return is_instance(instance, cls)
+
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (
+            isinstance(other, ShapeMeta)
+            and cls.__name__ == other.__name__
+            and type(cls) is type(other)
+        )
+
+    def __hash__(cls) -> int:
+        return hash(cls.__name__)
+
+
+class Shape(metaclass=ShapeMeta):
+    """A sequence of ints; `Shape["*b n"]` also matches the spec and binds its dims."""
+
+
+_interned_shape_types: dict[str, ShapeMeta] = {}
+
+
+def make_shape_type(spec: str) -> ShapeMeta:
+    return ShapeMeta(f"Shape[{spec!r}]", (), {"shape_spec": spec})
+
+
+def _reduce_shape_type(cls: ShapeMeta) -> Any:
+    if cls.shape_spec is MISSING:
+        return cls.__qualname__
+    return make_shape_type, (cls.shape_spec,)
+
+
+copyreg.pickle(ShapeMeta, _reduce_shape_type)  # pyright: ignore[reportArgumentType]
+
+
+def is_shape_type(obj: Any) -> bool:
+    """Return whether `obj` is `Shape` or `Shape["spec"]`."""
+    return isinstance(obj, ShapeMeta)
+
+
+def is_shape_value(value: Any) -> bool:
+    """Return whether `value` is a sequence of ints or symbolic sizes."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        return False
+    return all(isinstance(x, numbers.Integral) or is_symbolic(x) for x in value)
+
+
+#
+# Trees of JAX
+#
+
+
+class PyTreeMeta(type):
+    """The class of `PyTree` types."""
+
+    leaf_type: Any = MISSING
+    structure_spec: Any = MISSING
+
+    def __getitem__(cls, item: Any) -> PyTreeMeta:
+        if cls.leaf_type is not MISSING:
+            raise TypeError(f"{cls!r} is already subscripted")
+        parts = item if isinstance(item, tuple) else (item,)
+        if not 1 <= len(parts) <= 2:
+            raise TypeError(
+                f"PyTree takes a leaf type and a structure name, got {len(parts)} arguments"
+            )
+        structure = MISSING if len(parts) == 1 else _structure_name(parts[1])
+        return make_pytree_type(parts[0], structure)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            f"{cls!r} cannot be instantiated. Did you mean to write PyTree[...]?"
+        )
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        from kauldron.ktyping.checkers.containers import every_leaf_matches
+
+        return every_leaf_matches(instance, cls)
+
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (
+            isinstance(other, PyTreeMeta)
+            and cls.leaf_type == other.leaf_type
+            and cls.structure_spec == other.structure_spec
+        )
+
+    def __hash__(cls) -> int:
+        return hash((cls.__name__, cls.structure_spec))
+
+
+class PyTree(metaclass=PyTreeMeta):
+    """Any tree. `PyTree[T]` has leaves of type `T`; `"$S"` names its structure."""
+
+
+def make_pytree_type(leaf_type: Any, structure: Any) -> PyTreeMeta:
+    name = f"PyTree[{format_annotation(leaf_type)}"
+    name += "]" if structure is MISSING else f", {structure!r}]"
+    attributes = {"leaf_type": leaf_type, "structure_spec": structure}
+    return PyTreeMeta(name, (), {**attributes, "__module__": __name__})
+
+
+def is_pytree_type(obj: Any) -> bool:
+    """Return whether `obj` is `PyTree` or `PyTree[...]`."""
+    return isinstance(obj, PyTreeMeta)
+
+
+def _structure_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"structure name of a PyTree must be a string, got {name!r}")
+    name = name.strip()
+    if not name.startswith("$"):
+        raise TypeError(f"structure name of a PyTree must start with '$', got {name!r}")
+    if len(name) < 2:
+        raise TypeError(
+            "structure name of a PyTree needs at least one character after '$'"
+        )
+    return name
+
+
+def _reduce_pytree_type(cls: PyTreeMeta) -> Any:
+    if cls.leaf_type is MISSING:
+        return cls.__qualname__
+    return make_pytree_type, (cls.leaf_type, cls.structure_spec)
+
+
+copyreg.pickle(PyTreeMeta, _reduce_pytree_type)  # pyright: ignore[reportArgumentType]

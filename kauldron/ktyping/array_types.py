@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kauldron.ktyping import array_classes as ac
-from kauldron.ktyping import dtypes
+from kauldron.ktyping import dtypes, values
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta
-from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.pytree_type import PyTree as PyTree
-from kauldron.ktyping.shape_type import Shape as Shape
+from kauldron.ktyping.array_type_meta import PyTree as PyTree
+from kauldron.ktyping.array_type_meta import Shape as Shape
+from kauldron.ktyping.config import MISSING
 
 _DTYPES: dict[str, Any] = {
     "Array": MISSING,
@@ -39,7 +38,11 @@ _DTYPES: dict[str, Any] = {
 }
 
 # The array classes of each prefix: numpy and jax, TensorFlow, any library.
-_CLASSES: dict[str, Any] = {"": MISSING, "Tf": (ac.TfArray,), "X": ac.ALL_LIBRARIES}
+_CLASSES: dict[str, Any] = {
+    "": MISSING,
+    "Tf": (values.TfArray,),
+    "X": values.ALL_LIBRARIES,
+}
 
 for _prefix, _classes in _CLASSES.items():
     for _name, _dtype in _DTYPES.items():
@@ -49,9 +52,9 @@ for _prefix, _classes in _CLASSES.items():
 
 
 def _scalar(name: str, dtype: dtypes.DType) -> Any:
-    """A Python number or an array without axes."""
+    """Make the type of a Python number or an array without axes."""
     return ArrayTypeMeta(
-        name, text=name, array_types=(ac.ScalarLike,), dtype=dtype, shape_spec=""
+        name, text=name, array_types=(values.ScalarLike,), dtype=dtype, shape_spec=""
     )
 
 
@@ -61,12 +64,19 @@ ScalarInt = _scalar("ScalarInt", dtypes.int_like)
 ScalarFloat = _scalar("ScalarFloat", dtypes.float_like)
 ScalarComplex = _scalar("ScalarComplex", dtypes.complex_like)
 
-Fry: Any = ArrayTypeMeta("Fry", array_types=(ac.JaxArray,), dtype=dtypes.prng_key)
+Fry: Any = ArrayTypeMeta("Fry", array_types=(values.JaxArray,), dtype=dtypes.prng_key)
 _UInt32: Any = globals()["UInt32"]
 PRNGKey = Fry[""] | _UInt32["2"]
 PRNGKeyArray = Fry["..."] | _UInt32["... 2"]
 PRNGKeyLike = PRNGKey | ScalarInt | Sequence[int]
 
-ArraySpec: Any = ArrayTypeMeta("ArraySpec", array_types=(ac.ArraySpecLike,))
+ArraySpec: Any = ArrayTypeMeta("ArraySpec", array_types=(values.ArraySpecLike,))
 ElementSpec = PyTree[ArraySpec]
 Axes = int | Sequence[int]
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    *(prefix + name for prefix in _CLASSES for name in _DTYPES),
+    *("Scalar", "ScalarBool", "ScalarInt", "ScalarFloat", "ScalarComplex"),
+    *("PRNGKey", "PRNGKeyArray", "PRNGKeyLike"),
+    *("Shape", "PyTree", "ArraySpec", "ElementSpec", "Axes"),
+]

@@ -1,4 +1,4 @@
-"""Whether and how strictly to check, for everything or per module.
+"""Settings: whether and how strictly to check, for everything or per module.
 
 kt.CONFIG.typechecking_enabled = False                # everywhere
 kt.add_config_override(r"my_project\\.slow", kt.Config(typechecking_enabled=False))
@@ -15,7 +15,23 @@ import os
 import re
 from typing import Any
 
-from kauldron.ktyping.missing import MISSING
+from kauldron.errors import ReadableKeyError
+
+
+class Missing:
+    """The type of `MISSING`."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __reduce__(self) -> str:
+        return "MISSING"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Any = Missing()
 
 
 class ReportingPolicy(enum.StrEnum):
@@ -28,7 +44,7 @@ class ReportingPolicy(enum.StrEnum):
 
 
 class _Version:
-    """Counts the changes of the configuration, so that nobody has to compare it."""
+    """Counts the changes of the configuration, so that it need not be compared."""
 
     __slots__ = ("number",)
 
@@ -65,12 +81,12 @@ class Config:
         VERSION.number += changes
 
     def update(self, other: Config) -> Config:
-        """A copy with those settings of `other` that are not missing."""
+        """Return a copy with those settings of `other` that are not missing."""
         given = {k: v for k, v in vars(other).items() if v is not MISSING}
         return self.replace(**given)
 
     def replace(self, **changes: Any) -> Config:
-        """A copy with some settings changed."""
+        """Return a copy with some settings changed."""
         return dataclasses.replace(self, **changes)
 
     def __enter__(self) -> Config:
@@ -119,15 +135,49 @@ def remove_config_override(identifier: int, missing_ok: bool = False) -> None:
       KeyError: If there is no such override and `missing_ok` is false.
     """
     if identifier not in CONFIG_OVERRIDES and not missing_ok:
-        raise KeyError(f"There is no configuration override with id {identifier}")
+        raise ReadableKeyError(
+            f"There is no configuration override with id {identifier}"
+        )
     CONFIG_OVERRIDES.pop(identifier, None)
     VERSION.number += 1
 
 
 def get_config(module_name: str | None = None) -> Config:
-    """The settings that hold for a module, or those for all."""
+    """Return the settings that hold for a module, or those for all."""
     config = CONFIG
     for pattern, override in CONFIG_OVERRIDES.values():
         if pattern.match(module_name or ""):
             config = config.update(override)
     return config
+
+
+#
+# The rules of the two flavours
+#
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How annotations are compiled.
+
+    Attributes:
+      check_plain_dataclasses: Check the array fields of a dataclass that is not itself
+        decorated.
+      share_nested_scopes: Fields of dataclasses and TypedDicts share the dims of the
+        function, instead of having their own.
+      switchable: The wrapper takes `_typecheck=False`.
+      all_items: Check every item of a list or dict, not only the first.
+      exact_classes: Take classes as the built-in `isinstance` does: an int is not a
+        `float`, a bytearray is not `bytes`.
+    """
+
+    check_plain_dataclasses: bool = False
+    share_nested_scopes: bool = False
+    switchable: bool = False
+    all_items: bool = False
+    exact_classes: bool = False
+
+
+STRICT = Rules()
+BUILTIN = Rules(exact_classes=True)
+OLDER = Rules(check_plain_dataclasses=True, share_nested_scopes=True, switchable=True)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_PY_SCALARS: dict[type, str] = {bool: "bool", int: "int", float: "float"}
-_PY_SCALARS[complex] = "complex"
+from kauldron.ktyping.values import PYTHON_SCALARS, dtype_name
 
 
 class DType:
@@ -25,12 +24,12 @@ class DType:
         self._verdicts: dict[Any, bool] = {}
 
     def matches(self, obj: Any) -> bool:
-        """Whether an array or a Python scalar has one of these dtypes."""
+        """Return whether an array or a Python scalar has one of these dtypes."""
         dtype = getattr(obj, "dtype", None)
         return self.contains(type(obj) if dtype is None else dtype)
 
     def contains(self, dtype: Any) -> bool:
-        """Whether a dtype object (or the class of a Python scalar) belongs here."""
+        """Return whether a dtype, or the class of a Python scalar, belongs here."""
         try:
             return self._verdicts[dtype]
         except KeyError:
@@ -106,7 +105,8 @@ class BuiltinDType(DType):
         self.scalar = scalar
 
     def _contains(self, dtype: Any) -> bool:
-        return dtype in _PY_SCALARS and issubclass(dtype, self.scalar)
+        is_scalar = isinstance(dtype, type) and dtype in PYTHON_SCALARS
+        return is_scalar and issubclass(dtype, self.scalar)
 
     def __reduce__(self) -> Any:
         return BuiltinDType, (self.scalar,)
@@ -131,20 +131,8 @@ class CompoundDType(DType):
         return CompoundDType, tuple(sorted(self._members, key=str))
 
 
-def dtype_name(dtype: Any) -> str:
-    """`float32` for the dtype object of any library; '' for what is not a dtype."""
-    if getattr(dtype, "names", None) == ("float0",):
-        return "float0"
-    if isinstance(dtype, type):
-        return "" if dtype in _PY_SCALARS else dtype.__name__
-    name = getattr(dtype, "name", None)
-    if isinstance(name, str):
-        return name.removesuffix("_ref")  # TensorFlow's variables
-    return str(dtype).removeprefix("torch.")
-
-
 def as_dtype(dtype: Any) -> DType:
-    """A `DType` from anything that numpy accepts as a dtype."""
+    """Return a `DType` from anything that numpy accepts as a dtype."""
     if isinstance(dtype, DType):
         return dtype
     import numpy as np

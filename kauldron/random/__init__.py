@@ -4,10 +4,10 @@ Every other public function of `jax.random` is here too, and takes either kind o
 `kd.random.normal(key, (3,))`.
 """
 
-from kauldron.random import key_functions
-from kauldron.random.key_functions import fold_in_str as fold_in_str
-from kauldron.random.key_functions import random_seed as random_seed
+from kauldron.random import prng_key as _prng_key
 from kauldron.random.prng_key import PRNGKey as PRNGKey
+from kauldron.random.prng_key import fold_in_str as fold_in_str
+from kauldron.random.prng_key import random_seed as random_seed
 
-__getattr__ = key_functions.mirrored_function
-__dir__ = key_functions.list_names
+__getattr__ = _prng_key.mirrored_function
+__dir__ = _prng_key.list_names

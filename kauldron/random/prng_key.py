@@ -1,18 +1,19 @@
-"""`PRNGKey`: a JAX key with methods."""
+"""`PRNGKey`, a JAX key with methods, and functions on keys of either kind."""
 
 from __future__ import annotations
 
-import difflib
 import functools
+import hashlib
 import inspect
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from kauldron.random import raw_keys
+from kauldron.errors import did_you_mean
 
 # Functions of `jax.random` whose result is a key again.
 KEY_RESULTS = frozenset({"split", "fold_in", "clone"})
@@ -50,16 +51,16 @@ class PRNGKey:
         return wrap(jax.random.split(self.rng, n))
 
     def fold_in(self, data: int | str | jax.Array) -> PRNGKey:
-        """A new key that also depends on `data`."""
-        return wrap(raw_keys.fold_in(self.rng, data))
+        """Return a new key that also depends on `data`."""
+        return wrap(_fold_in(self.rng, data))
 
     def next(self) -> PRNGKey:
-        """One new key."""
+        """Return one new key."""
         return self.split(1)[0]
 
     def as_seed(self) -> int:
         """32 random bits as a Python integer, to seed what is not JAX."""
-        return raw_keys.as_seed(self.rng)
+        return _as_seed(self.rng)
 
     # ------------------------------------------------------------------------------
     # A batch of keys is a sequence
@@ -84,7 +85,7 @@ class PRNGKey:
         return wrap(self.rng[index])
 
     def _batch_shape(self) -> tuple[int, ...]:
-        shape = raw_keys.batch_shape(self.rng)
+        shape = _batch_shape(self.rng)
         if not shape:
             raise TypeError(
                 "This PRNGKey is a single key: it has no length and cannot be iterated, "
@@ -106,12 +107,10 @@ class PRNGKey:
             return getattr(self.rng, name)
         except AttributeError:
             names = [] if name.startswith("_") else dir(type(self))
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
             raise AttributeError(
                 f"PRNGKey has no attribute {name!r}: it is neither a function of "
                 "`jax.random` that takes a key nor an attribute of the wrapped "
-                f"array.{hint}"
+                f"array.{did_you_mean(name, names)}"
             ) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -121,35 +120,33 @@ class PRNGKey:
         raise AttributeError(f"PRNGKey is immutable: cannot delete {name!r}.")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        data = (
-            jax.random.key_data(self.rng) if raw_keys.is_typed(self.rng) else self.rng
-        )
+        data = jax.random.key_data(self.rng) if _is_typed(self.rng) else self.rng
         return np.array(np.asarray(data), dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
         return f"PRNGKey({self.rng!r})"
 
     def __reduce__(self) -> tuple[Callable[..., PRNGKey], tuple[Any, ...]]:
-        if raw_keys.is_typed(self.rng) and not isinstance(self.rng, jax.core.Tracer):
+        if _is_typed(self.rng) and not isinstance(self.rng, jax.core.Tracer):
             impl = jax.random.key_impl(self.rng)
             return _from_key_data, (jax.random.key_data(self.rng), impl)
         return wrap, (self.rng,)
 
 
 def wrap(rng: Any) -> PRNGKey:
-    """A `PRNGKey` around anything, unseen: JAX puts all kinds of objects in a tree."""
+    """Return a `PRNGKey` around anything: JAX puts all kinds of objects in a tree."""
     key = object.__new__(PRNGKey)
     object.__setattr__(key, "rng", rng)
     return key
 
 
 def unwrap(key: Any) -> Any:
-    """The plain JAX key of a `PRNGKey`; anything else as it is."""
+    """Return the plain JAX key of a `PRNGKey`; anything else as it is."""
     return key.rng if isinstance(key, PRNGKey) else key
 
 
 def key_functions() -> dict[str, Callable[..., Any]]:
-    """The functions of `jax.random` whose first parameter is a key."""
+    """Return the functions of `jax.random` whose first parameter is a key."""
     found = {}
     for name in dir(jax.random):
         function = getattr(jax.random, name)
@@ -167,11 +164,11 @@ def _from_key_data(data: Any, impl: Any) -> PRNGKey:
 
 def _as_jax_key(seed_or_rng: Any, impl: str | None) -> Any:
     is_wrapper = isinstance(seed_or_rng, PRNGKey)
-    if is_wrapper or raw_keys.is_typed(seed_or_rng) or raw_keys.is_raw(seed_or_rng):
+    if is_wrapper or _is_typed(seed_or_rng) or _is_raw(seed_or_rng):
         if impl is not None:
             raise TypeError("`impl=` goes with an integer seed, not with a key.")
         return unwrap(seed_or_rng)
-    key = raw_keys.from_seed(seed_or_rng, impl=impl)
+    key = _from_seed(seed_or_rng, impl=impl)
     if key is None:
         raise TypeError(_not_a_key_message(seed_or_rng))
     return key
@@ -212,6 +209,169 @@ def _as_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return wrap(result) if name in KEY_RESULTS else result
 
     return method
+
+
+#
+# Functions on keys of either kind, and the mirror of `jax.random`
+#
+
+
+_Key = TypeVar("_Key")
+
+
+def fold_in_str(key: _Key, data: str) -> _Key:
+    """Fold a string into a key.
+
+    The number folded in never changes (see `hash_to_uint32`), so the result is the
+    same in all processes and Python versions. Works inside jit.
+
+    Args:
+      key: A raw or typed JAX key, or a `PRNGKey`.
+      data: The text.
+
+    Returns:
+      A key of the kind that was given.
+
+    Example:
+      >>> import jax
+      >>> fold_in_str(jax.random.PRNGKey(0), "param")
+      Array([3377459867,  191051718], dtype=uint32)
+    """
+    if not isinstance(data, str):
+        raise TypeError(
+            f"fold_in_str() folds in a string, not {type(data).__name__}: {data!r:.80}. "
+            "For an integer use `jax.random.fold_in(key, number)`."
+        )
+    return _like(key, _fold_in(unwrap(key), data))
+
+
+def random_seed(key: Any) -> int:
+    """32 random bits of a key as a Python integer, to seed libraries other than JAX.
+
+    Args:
+      key: A concrete raw or typed JAX key, or a `PRNGKey`. Under jit and other
+        transformations there are no bits to look at: `TypeError`.
+
+    Returns:
+      An integer from 0 to `2**32 - 1`.
+
+    Example:
+      >>> 0 <= random_seed(PRNGKey(0)) < 2**32
+      True
+    """
+    return _as_seed(unwrap(key))
+
+
+def mirrored_function(name: str) -> Any:
+    """Return the `jax.random` function of this name, taking a `PRNGKey` as well."""
+    function = None if name.startswith("_") else getattr(jax.random, name, None)
+    if not callable(function):
+        raise AttributeError(f"module 'kauldron.random' has no attribute {name!r}")
+    return _mirror(name, function)
+
+
+def list_names() -> list[str]:
+    """Return what `dir(kd.random)` shows."""
+    own = ["PRNGKey", "fold_in_str", "random_seed"]
+    return sorted({*own, *(name for name in dir(jax.random) if name[0] != "_")})
+
+
+def _like(given: Any, result: Any) -> Any:
+    return wrap(result) if isinstance(given, PRNGKey) else result
+
+
+@functools.cache
+def _mirror(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def mirrored(*args: Any, **kwargs: Any) -> Any:
+        key = args[0] if args else kwargs.get("key")
+        plain_kwargs = {key: unwrap(value) for key, value in kwargs.items()}
+        result = function(*map(unwrap, args), **plain_kwargs)
+        return _like(key, result) if name in KEY_RESULTS else result
+
+    return mirrored
+
+
+#
+# Plain JAX keys: raw `uint32` arrays and typed key arrays
+#
+
+
+# Words in a raw key: 2 for threefry, 4 for rbg.
+_RAW_KEY_SIZES = (2, 4)
+
+
+def _is_typed(key: Any) -> bool:
+    """Return whether this is an array of new-style keys (`jax.random.key`)."""
+    dtype = getattr(key, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def _is_raw(key: Any) -> bool:
+    """Return whether this has the form of one or several old-style keys."""
+    return (
+        getattr(key, "dtype", None) == np.uint32
+        and len(key.shape) >= 1
+        and key.shape[-1] in _RAW_KEY_SIZES
+    )
+
+
+def _batch_shape(key: Any) -> tuple[int, ...]:
+    """Shape of the batch of keys; `()` for a single one."""
+    return tuple(key.shape) if _is_typed(key) else tuple(key.shape[:-1])
+
+
+def _from_seed(seed: Any, *, impl: str | None) -> jax.Array | None:
+    """Return an old-style key for an integer seed, None for any other value."""
+    if isinstance(seed, bool):
+        return None
+    if isinstance(seed, jax.Array | np.ndarray):  # tracers included
+        if seed.ndim != 0 or not jnp.issubdtype(seed.dtype, jnp.integer):
+            return None
+    else:
+        try:
+            seed = operator.index(seed)
+        except TypeError:
+            return None
+    return jax.random.PRNGKey(seed, impl=impl)
+
+
+def _fold_in(key: Any, data: Any) -> jax.Array:
+    """`jax.random.fold_in` that also takes strings."""
+    if isinstance(data, str):
+        data = np.uint32(hash_to_uint32(data))
+    return jax.random.fold_in(key, data)
+
+
+def _as_seed(key: Any) -> int:
+    """32 random bits of a concrete key as a Python integer."""
+    if isinstance(key, jax.core.Tracer):
+        raise TypeError(
+            "A key can only become a Python integer outside of jit, vmap and other JAX "
+            f"transformations, but this one is traced: {key}. Make the seed before the "
+            "traced function and pass it in, or draw the random bits with "
+            "`jax.random.bits(key)`."
+        )
+    return int(jax.random.bits(key))
+
+
+@functools.lru_cache(maxsize=4096)
+def hash_to_uint32(text: str) -> int:
+    """First four bytes of the SHA-1 of the UTF-8 text, as a big-endian number.
+
+    All random streams and data orders derive from this number, so it never changes:
+    not between processes, Python versions or releases of this library.
+
+    >>> hash_to_uint32("param")
+    3741738263
+    """
+    digest = hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+#
+# What `jax.random` has, and jax itself
+#
 
 
 for _name, _function in key_functions().items():

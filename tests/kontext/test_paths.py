@@ -8,10 +8,10 @@ import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kauldron.kontext.path_parser import Wildcard, parse_parts
 
 from kauldron import kontext
 from kauldron.kontext import GlobPath, Path
-from kauldron.kontext.path_parser import Wildcard, parse_parts
 
 STAR, DOUBLE_STAR = Wildcard.STAR, Wildcard.DOUBLE_STAR
 

@@ -13,8 +13,8 @@ import pytest
 
 import kauldron.ktyping as kt
 from kauldron.ktyping import Array, Float, Int, Shape
-from kauldron.ktyping.array_classes import JaxArray, NpArray
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta
+from kauldron.ktyping.values import JaxArray, NpArray
 
 NAMES = [
     "Array",

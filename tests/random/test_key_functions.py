@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kauldron import random as kd_random
 from kauldron.random import PRNGKey, fold_in_str, random_seed
-from kauldron.random.string_hash import hash_to_uint32
+from kauldron.random.prng_key import hash_to_uint32
 
 RAW = jax.random.PRNGKey(0)
 

@@ -158,7 +158,7 @@ def test_typed_keys_stay_typed():
 
 
 def _string_hash(text):
-    from kauldron.random.string_hash import hash_to_uint32
+    from kauldron.random.prng_key import hash_to_uint32
 
     return hash_to_uint32(text)
 

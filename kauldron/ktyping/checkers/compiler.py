@@ -1,4 +1,4 @@
-"""From an annotation to its checker: done once, never looked at again."""
+"""The compiler: from an annotation to its checker, once."""
 
 from __future__ import annotations
 
@@ -10,37 +10,32 @@ import types
 import typing
 from typing import Any
 
-from kauldron.ktyping.annotation_names import Names, names_of_class, read_annotations
-from kauldron.ktyping.array_type_meta import is_array_type
-from kauldron.ktyping.checkers import checker as c
-from kauldron.ktyping.checkers import class_checkers as classes
-from kauldron.ktyping.checkers import container_checkers as containers
-from kauldron.ktyping.checkers import record_checkers as records
-from kauldron.ktyping.checkers.array_checker import array_checker_for
-from kauldron.ktyping.checkers.pytree_checker import PyTreeChecker
-from kauldron.ktyping.checkers.shape_checker import ShapeChecker
-from kauldron.ktyping.checkers.union_checker import UnionChecker
-from kauldron.ktyping.contents import contains_array_type, is_checked_dataclass
-from kauldron.ktyping.missing import MISSING
-from kauldron.ktyping.pytree_type import is_pytree_type
-from kauldron.ktyping.rules import Rules
-from kauldron.ktyping.shape_type import is_shape_type
+from kauldron.ktyping.annotations import (
+    Names,
+    contains_array_type,
+    is_checked_dataclass,
+    names_of_class,
+    read_annotations,
+)
+from kauldron.ktyping.array_type_meta import (
+    is_array_type,
+    is_pytree_type,
+    is_shape_type,
+)
+from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers import containers, records
+from kauldron.ktyping.checkers.arrays import (
+    ShapeChecker,
+    UnionChecker,
+    array_checker_for,
+)
+from kauldron.ktyping.config import MISSING, Rules
 
 _ALWAYS = (Any, object, inspect.Parameter.empty, MISSING, ...)
-_NEVER = tuple(
-    getattr(typing, name) for name in ("Never", "NoReturn") if hasattr(typing, name)
-)
-_WRAPPERS = tuple(
-    getattr(typing, name)
-    for name in (
-        "Annotated",
-        "Required",
-        "NotRequired",
-        "ReadOnly",
-        "Final",
-        "ClassVar",
-    )
-    if hasattr(typing, name)
+_NEVER = (typing.Never, typing.NoReturn)
+_WRAPPERS = (
+    *(typing.Annotated, typing.Required, typing.NotRequired, typing.Final),
+    *(typing.ClassVar, getattr(typing, "ReadOnly", typing.Final)),  # from 3.13 on
 )
 # Numbers convert up, and some classes stand for several.
 _WIDER = {
@@ -51,19 +46,14 @@ _WIDER = {
 
 
 class Compiler:
-    """Makes checkers.
-
-    Args:
-      rules: How.
-      names: What names in string annotations mean.
-    """
+    """Makes the checkers of annotations, given the meaning of names in strings."""
 
     def __init__(self, rules: Rules, names: Names):
         self.rules = rules
         self.names = names
 
     def compile(self, annotation: Any) -> c.Checker:
-        """The checker of an annotation."""
+        """Return the checker of an annotation."""
         annotation = self.names.evaluated(annotation)
         if _is_one_of(annotation, _ALWAYS):
             return c.AnyChecker(annotation)
@@ -92,7 +82,7 @@ class Compiler:
             leaf = c.AnyChecker(Any)
             if cls.leaf_type is not MISSING:
                 leaf = self.compile(cls.leaf_type)
-            return PyTreeChecker(cls, leaf)
+            return containers.PyTreeChecker(cls, leaf)
         if typing.is_typeddict(cls):
             return self._compile_typed_dict(cls)
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):
@@ -101,7 +91,7 @@ class Compiler:
         if dataclasses.is_dataclass(cls) and self._checks_fields_of(cls):
             return self.compile_dataclass(cls)
         if getattr(cls, "_is_protocol", False) and cls.__module__ != "typing":
-            return classes.ProtocolChecker(cls)
+            return c.ProtocolChecker(cls)
         wider = {} if self.rules.exact_classes else _WIDER
         return c.ClassChecker(cls, wider.get(cls, (cls,)))
 
@@ -111,7 +101,7 @@ class Compiler:
         return self.rules.check_plain_dataclasses and contains_array_type(cls)
 
     def compile_dataclass(self, cls: Any) -> records.DataclassChecker:
-        """The checker of a dataclass, whether it was decorated or not."""
+        """Return the checker of a dataclass, whether it was decorated or not."""
 
         def field_names() -> list[str]:
             return [field.name for field in dataclasses.fields(cls)]
@@ -127,7 +117,7 @@ class Compiler:
         return records.TypedDictChecker(cls, fields, isolated, required_keys)
 
     def _fields_of(self, cls: Any, field_names: Any) -> Any:
-        """A function that compiles the fields; each class of the MRO adds its own."""
+        """Return a function that compiles the fields of a class and its bases."""
 
         def compile_fields() -> records.Fields:
             checkers: records.Fields = {}
@@ -153,7 +143,7 @@ class Compiler:
         if _is_one_of(origin, _WRAPPERS):
             return self.compile(args[0])
         if origin is typing.Literal:
-            return classes.LiteralChecker(annotation, args)
+            return c.LiteralChecker(annotation, args)
         if origin is type:
             return self._compile_type_of(annotation, args[0])
         if origin is collections.abc.Callable:
@@ -167,12 +157,12 @@ class Compiler:
     def _compile_type_of(self, annotation: Any, target: Any) -> c.Checker:
         members = _union_members(self.names.evaluated(target))
         if all(map(_is_plain_class, members)):
-            return classes.SubclassChecker(annotation, tuple(members))
+            return c.SubclassChecker(annotation, tuple(members))
         return c.ClassChecker(annotation, (type,))
 
     def _compile_callable(self, annotation: Any, args: tuple[Any, ...]) -> c.Checker:
         listed = bool(args) and isinstance(args[0], list)
-        return classes.CallableChecker(annotation, len(args[0]) if listed else None)
+        return c.CallableChecker(annotation, len(args[0]) if listed else None)
 
     def _compile_tuple(self, annotation: Any, args: tuple[Any, ...]) -> c.Checker:
         if len(args) == 2 and args[1] is ...:
@@ -207,9 +197,9 @@ class Compiler:
 
     def _compile_special(self, annotation: Any) -> c.Checker:
         if _is_one_of(annotation, _NEVER):
-            return classes.NeverChecker(annotation)
+            return c.NeverChecker(annotation)
         if annotation is typing.Self:
-            return classes.SelfChecker(annotation)
+            return c.SelfChecker(annotation)
         if isinstance(annotation, typing.TypeVar):
             return self._compile_type_variable(annotation)
         supertype = getattr(annotation, "__supertype__", None)
@@ -230,7 +220,7 @@ class Compiler:
 
 
 def required_keys(typed_dict: Any) -> frozenset[str]:
-    """The required keys; Python itself overlooks `NotRequired` inside a string."""
+    """Return the required keys; Python overlooks `NotRequired` inside a string."""
     required = set(typed_dict.__required_keys__)
     names = names_of_class(typed_dict, owner="")
     for key, annotation in read_annotations(typed_dict).items():

@@ -12,18 +12,31 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kauldron.ktyping.shapes import spec as s
-from kauldron.ktyping.shapes.arithmetic import Dims, Pending, alternatives, bind, solve
 from kauldron.ktyping.shapes.parsing import parse
-from kauldron.ktyping.shapes.sizes import Sizes, compatible
-from kauldron.ktyping.shapes.spec_errors import ShapeError
+from kauldron.ktyping.shapes.sizes import (
+    Dims,
+    Pending,
+    ShapeError,
+    Sizes,
+    State,
+    UnknownDim,
+    bind,
+    compatible,
+    format_size,
+    format_sizes,
+    merged,
+    too_ambiguous,
+)
+from kauldron.ktyping.shapes.solving import alternatives, possible_values, solve
+from kauldron.ktyping.shapes.templates import SpecTemplate, parse_template
 
-State = tuple[Dims, ...]
+if TYPE_CHECKING:
+    from kauldron.ktyping.scopes import ShapeScope
 
-EMPTY_STATE: State = ({},)
 
-MAX_CANDIDATES = 10_000
 _MAX_STEPS = 200_000
 
 OnFailure = Callable[[int, s.Dim, Dims], None]
@@ -46,12 +59,10 @@ class SpecMatcher:
     def match(
         self, shape: Sizes | None, state: State, pending: Pending
     ) -> State | None:
-        """The candidates under which `shape` fits, `None` if there are none.
+        """Return the candidates under which `shape` fits, `None` if there are none.
 
-        Args:
-          shape: The sizes; `None` (not even the rank is known) fits every spec.
-          state: The candidates so far.
-          pending: Gets the expressions that could not be determined.
+        A shape of `None` (not even the rank is known) fits every spec. Expressions that
+        could not be determined go to `pending`.
         """
         if shape is None:
             return state
@@ -66,7 +77,7 @@ class SpecMatcher:
         return merged(dims for dims in found if dims is not None)
 
     def failures(self, shape: Sizes, state: State) -> list[tuple[int, s.Dim, Dims]]:
-        """Where each attempt to match got stuck: (axis, dim of the spec, candidate)."""
+        """Return where each attempt got stuck: (axis, dim of the spec, candidate)."""
         stuck: list[tuple[int, s.Dim, Dims]] = []
         search = _Search(
             shape, Pending(settle=True), lambda *failure: stuck.append(failure)
@@ -122,35 +133,21 @@ class SpecMatcher:
 
 @functools.lru_cache(maxsize=4096)
 def matcher_for(text: str) -> SpecMatcher:
-    """The matcher of a spec without f-string parts.
+    """Return the matcher of a spec without f-string parts.
 
-    >>> matcher_for("*p *q d").match((4, 5, 6), EMPTY_STATE, Pending())
+    >>> matcher_for("*p *q d").match((4, 5, 6), ({},), Pending())
     ({'p': (), 'q': (4, 5), 'd': (6,)}, {'p': (4,), 'q': (5,), 'd': (6,)}, {'p': (4, 5), 'q': (), 'd': (6,)})
     """
     return SpecMatcher(parse(text))
 
 
-def merged(candidates: Iterable[Dims]) -> State | None:
-    """Candidates in order, each once; `None` if there are none."""
-    distinct: dict[frozenset, Dims] = {}
-    for dims in candidates:
-        distinct.setdefault(frozenset(dims.items()), dims)
-        if len(distinct) > MAX_CANDIDATES:
-            raise _too_ambiguous()
-    return tuple(distinct.values()) or None
-
-
-def _too_ambiguous() -> ShapeError:
-    return ShapeError("a shape is too ambiguous; name or fix some dims")
-
-
-# --------------------------------------------------------------------------------------
+#
 # Simple specs
-# --------------------------------------------------------------------------------------
+#
 
 
 def _simple_extender(spec: s.ShapeSpec) -> Callable[[Sizes, Dims], Dims | None]:
-    """A function that extends one candidate, without a search."""
+    """Return a function that extends one candidate, without a search."""
     lowest, highest = spec.ranks
     varying = [i for i, dim in enumerate(spec.dims) if dim.lengths != s.SINGLE]
     split = varying[0] if varying else len(spec.dims)
@@ -203,13 +200,13 @@ def _extend_one(
     return dims
 
 
-# --------------------------------------------------------------------------------------
+#
 # The other specs
-# --------------------------------------------------------------------------------------
+#
 
 
 def _fixed_axes(dims: tuple[s.Dim, ...]) -> list[tuple[int, s.IntDim | s.NamedDims]]:
-    """The numbers and single names before the first and behind the last varying dim."""
+    """Return the numbers and single names outside of the varying dims."""
     varying = [i for i, dim in enumerate(dims) if dim.lengths != s.SINGLE]
     first, last = (varying[0], varying[-1]) if varying else (len(dims), -1)
     edges = [(i, dim) for i, dim in enumerate(dims) if i < first]
@@ -236,12 +233,12 @@ class _Search:
     def count_step(self) -> None:
         self.steps += 1
         if self.steps > _MAX_STEPS:
-            raise _too_ambiguous()
+            raise too_ambiguous()
 
     def options(
         self, dim: s.Dim, axis: int, most: int, dims: Dims
     ) -> Iterator[tuple[int, Dims]]:
-        """The ways in which `dim` can go on at `axis`: (axes consumed, candidate)."""
+        """Yield the ways to go on with `dim` at `axis`: (axes consumed, candidate)."""
         if isinstance(dim, s.OptionalDim):
             yield 0, dims
             yield from self.options(dim.child, axis, most, dims)
@@ -274,3 +271,152 @@ class _Search:
 def _lengths(allowed: s.Lengths, most: int) -> range:
     lowest, highest = allowed
     return range(lowest, (most if highest is None else min(highest, most)) + 1)
+
+
+#
+# Specs as written, f-string parts included
+#
+
+
+class SpecSource:
+    """The text of a spec, and its matcher once f-string parts are filled in."""
+
+    __slots__ = ("matcher", "template", "text")
+
+    def __init__(self, text: str):
+        self.text = text
+        self.template: SpecTemplate | None = None
+        self.matcher: SpecMatcher | None = None
+        if "{" in text:
+            self.template = parse_template(text)
+        else:
+            self.matcher = matcher_for(text)
+
+    def resolve(self, scope: ShapeScope) -> SpecMatcher:
+        if self.matcher is not None:
+            return self.matcher
+        return matcher_for(self.render(scope))
+
+    def render(self, scope: ShapeScope) -> str:
+        """Return the text with its f-string parts filled in."""
+        if self.template is None:
+            return self.text
+        return self.template.render(scope.lookup, scope.visible_names)
+
+    def describe(self, scope: ShapeScope) -> str:
+        """Return `'b {n}' (= 'b 4')`."""
+        if self.template is None:
+            return repr(self.text)
+        return f"{self.text!r} (= {self.render(scope)!r})"
+
+    def match(
+        self, shape: Sizes | None, state: State, scope: ShapeScope
+    ) -> State | None:
+        matcher = self.matcher or self.resolve(scope)
+        pending = Pending(scope.settle)
+        result = matcher.match(shape, state, pending)
+        if pending and result is None:
+            scope.undetermined = True
+        return result
+
+
+#
+# Which axis of a shape disagrees with a spec, and who said otherwise
+#
+
+
+def format_shape(shape: Sizes) -> str:
+    """Return a shape as Python prints it, with `_` for unknown sizes."""
+    return _tuple_text(
+        "_" if isinstance(size, UnknownDim) else str(size) for size in shape
+    )
+
+
+def explain_mismatch(
+    matcher: SpecMatcher, shape: Sizes, state: State, scope: ShapeScope
+) -> str:
+    """Return a line about the attempt that got furthest; '' if there is none."""
+    pending = Pending(settle=True)
+    matcher.match(shape, state, pending)
+    if pending:
+        return _undetermined(pending[-1], state[0])
+    rank = _rank_mismatch(matcher.spec, shape, state)
+    if rank:
+        return rank
+    failures = matcher.failures(shape, state)
+    if not failures:
+        return ""
+    axis, dim, dims = max(failures, key=lambda failure: failure[0])
+    return _explain_axis(axis, dim, dims, shape, scope)
+
+
+def _undetermined(dim: s.Dim, dims: Dims) -> str:
+    names = dict.fromkeys(
+        repr(node.name)
+        for node in dim.walk()
+        if isinstance(node, s.NamedDims) and node.name not in dims
+    )
+    return f"cannot determine '{dim!r}': {', '.join(names)} unknown"
+
+
+def _rank_mismatch(spec: s.ShapeSpec, shape: Sizes, state: State) -> str:
+    """Return why no candidate has the right rank, '' if one has."""
+    wanted: dict[str, None] = {}
+    for dims in state:
+        lowest, highest = 0, 0
+        known: list[str] = []
+        for dim in spec.dims:
+            low, high = dim.lengths
+            if isinstance(dim, s.NamedDims) and dim.name in dims and low != high:
+                low = high = len(dims[dim.name])
+                sizes = _tuple_text(map(format_size, dims[dim.name]))
+                known.append(f"*{dim.name} = {sizes}")
+            lowest += low
+            highest = None if highest is None or high is None else highest + high
+        if lowest <= len(shape) and (highest is None or len(shape) <= highest):
+            return ""
+        given = f" with {', '.join(dict.fromkeys(known))}" if known else ""
+        wanted[f"'{spec!r}'{given} needs {_rank_text(lowest, highest)}"] = None
+    return f"rank {len(shape)}, but {next(iter(wanted))}"
+
+
+def _rank_text(lowest: int, highest: int | None) -> str:
+    if highest is None:
+        return f"rank {lowest} or more"
+    return f"rank {lowest}" if lowest == highest else f"rank {lowest} to {highest}"
+
+
+def _explain_axis(
+    axis: int, dim: s.Dim, dims: Dims, shape: Sizes, scope: ShapeScope
+) -> str:
+    if axis >= len(shape):
+        return f"no axis is left for '{dim!r}'"
+    size = format_size(shape[axis])
+    if isinstance(dim, s.NamedDims) and dim.name in dims:
+        return _explain_name(axis, dim, dims, shape, scope)
+    if isinstance(dim, s.IntDim):
+        return f"axis {axis}: expected {dim!r}, got {size}"
+    values = possible_values(dim, dims) if dim.lengths == s.SINGLE else None
+    if values:
+        texts = " or ".join(format_size(value) for value in values)
+        return f"axis {axis}: '{dim!r}' is {texts}, got {size}"
+    return f"axis {axis}: '{dim!r}' cannot be {size}"
+
+
+def _explain_name(
+    axis: int, dim: s.NamedDims, dims: Dims, shape: Sizes, scope: ShapeScope
+) -> str:
+    known = dims[dim.name]
+    source = scope.describe_binding(dim.name, known)
+    if dim.lengths == s.SINGLE and len(known) == 1:
+        seen = format_size(shape[axis])
+        bound = f"{dim.name} = {format_sizes(known)}"
+        return f"axis {axis}: {dim.name} is {seen}, but {bound} was bound {source}"
+    seen = _tuple_text(map(format_size, shape[axis : axis + max(1, len(known))]))
+    bound = f"*{dim.name} = {_tuple_text(map(format_size, known))}"
+    return f"axis {axis}: {dim!r} is {seen}, but {bound} was bound {source}"
+
+
+def _tuple_text(texts: Iterable[str]) -> str:
+    parts = list(texts)
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"

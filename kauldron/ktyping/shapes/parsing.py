@@ -18,8 +18,6 @@ import re
 from typing import NoReturn
 
 from kauldron.ktyping.shapes import spec as s
-from kauldron.ktyping.shapes.diagnosis import diagnose
-from kauldron.ktyping.shapes.spec_errors import ShapeSpecSyntaxError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _INT = re.compile(r"[0-9]+")
@@ -27,8 +25,8 @@ _FUNCTION = re.compile(rf"({'|'.join(s.FUNCTIONS)})\(")
 _SIGIL = re.compile(r"(?:[*+]#?|#[*+]?)(?=[A-Za-z_#])")
 _LENGTHS = {"": s.SINGLE, "*": s.ANY_NUMBER, "+": s.ONE_OR_MORE}
 
-# Sizes are 64-bit, and nobody writes a hundred operators: what is longer is a mistake,
-# and would otherwise meet Python's limits on integers and on recursion.
+# Sizes are 64-bit and specs are short: what is longer is a mistake, and would otherwise
+# meet Python's limits on integers and on recursion.
 _MAX_DIGITS = 18
 _MAX_OPERATIONS = 100
 
@@ -204,3 +202,153 @@ class _Parser:
 
 def _is_negated_name(dim: s.Dim) -> bool:
     return isinstance(dim, s.NegatedDim) and isinstance(dim.child, s.NamedDims)
+
+
+#
+# Syntax errors
+#
+
+
+class ShapeSpecSyntaxError(ValueError):
+    """A shape spec is not written in the shape language.
+
+    Attributes:
+      spec: The whole spec.
+      position: Index of the offending character, from 0.
+      where: What the spec belongs to, such as `argument 'x' of f()`; may be empty.
+    """
+
+    label = "Invalid shape spec"
+
+    def __init__(self, spec: str, position: int, reason: str, where: str = ""):
+        super().__init__(spec, position, reason, where)
+        self.spec = spec
+        self.position = position
+        self.reason = reason
+        self.where = where
+
+    def at(self, where: str) -> ShapeSpecSyntaxError:
+        """Return the same error, saying what the spec belongs to."""
+        return type(self)(self.spec, self.position, self.reason, where)
+
+    def __str__(self) -> str:
+        where = f" of {self.where}" if self.where else ""
+        shown = "".join(" " if char.isspace() else char for char in self.spec)
+        return (
+            f"{self.label}{where} at position {self.position + 1}: {self.reason}\n"
+            f"  {shown}\n"
+            f"  {' ' * self.position}^"
+        )
+
+
+class WhiteSpaceError(ShapeSpecSyntaxError):
+    """Whitespace inside a dim."""
+
+    label = "Unexpected whitespace in shape spec"
+
+
+class InvalidCommaError(ShapeSpecSyntaxError):
+    """A comma between dims."""
+
+    label = "Unexpected comma in shape spec"
+
+
+class PostModifierError(ShapeSpecSyntaxError):
+    """`b*` where `*b` is meant."""
+
+    label = "Misplaced modifier in shape spec"
+
+
+class AnonymousFixedDimError(ShapeSpecSyntaxError):
+    """`_3`: anonymous and fixed."""
+
+    label = "Anonymous dim with a fixed size in shape spec"
+
+
+class AnonymousBroadcastableDimError(ShapeSpecSyntaxError):
+    """`#_`: anonymous and broadcastable."""
+
+    label = "Anonymous broadcastable dim in shape spec"
+
+
+#
+# Which mistake was made where the parser could not go on
+#
+
+
+_MODIFIERS_BEFORE = re.compile(r"[*#]*$")
+_MODIFIERS_AFTER = re.compile(r"[*#]*")
+_NAME_BEFORE = re.compile(r"(?<![A-Za-z0-9_])_?[A-Za-z][A-Za-z0-9_]*$")
+_OPERATORS = "+-*/%|?"
+
+
+def diagnose(
+    text: str, position: int, depth: int, expected: str
+) -> ShapeSpecSyntaxError:
+    """Make the error for the place where the parser stopped.
+
+    There `depth` parentheses are open, and `expected` could have come next.
+    """
+    at = text[position : position + 1]
+    before = text[position - 1 : position] if position else ""
+    if at == "," and not (depth and expected.startswith("a dimension")):
+        return InvalidCommaError(
+            text, position, "separate dims with spaces, not with commas"
+        )
+    modifier = _misplaced_modifier(text, position)
+    if modifier is not None:
+        reason = "modifiers go in front of the name: `*b`, `#c`, `*#b`"
+        return PostModifierError(text, modifier, reason)
+    if before == "_" and at.isdigit():
+        reason = (
+            "an axis cannot be both fixed and anonymous: drop the `_` or the number"
+        )
+        return AnonymousFixedDimError(text, position, reason)
+    if (before, at) in (("#", "_"), ("_", "#")) or _anonymous_name_before(
+        text, position
+    ):
+        reason = "a broadcastable anonymous axis is the same as `_`, so write that"
+        return AnonymousBroadcastableDimError(text, position, reason)
+    if _is_whitespace_mistake(text, position, depth):
+        reason = (
+            "whitespace only separates dims: write `a+b` without spaces; "
+            "einops-style `(a b)` is not allowed"
+        )
+        return WhiteSpaceError(text, position, reason)
+    found = f"{at!r}" if at else "the end of the spec"
+    return ShapeSpecSyntaxError(text, position, f"found {found}, expected {expected}")
+
+
+def _misplaced_modifier(text: str, position: int) -> int | None:
+    """Return where the `*` and `#` behind a name start, if the parser stopped there."""
+    start = _MODIFIERS_BEFORE.search(text, 0, position)
+    assert start is not None
+    end = _MODIFIERS_AFTER.match(text, position)
+    assert end is not None
+    if start.start() == end.end():
+        return None
+    following = text[end.end() : end.end() + 1]
+    ends_there = not following or following.isspace() or following in ",)"
+    name = _NAME_BEFORE.search(text, 0, start.start())
+    if not ends_there or name is None:
+        return None
+    return start.start()
+
+
+def _anonymous_name_before(text: str, position: int) -> bool:
+    """Return whether this is `_foo#...`."""
+    name = _NAME_BEFORE.search(text, 0, position)
+    return bool(
+        name and name[0].startswith("_") and text[position : position + 1] == "#"
+    )
+
+
+def _is_whitespace_mistake(text: str, position: int, depth: int) -> bool:
+    at, before = text[position : position + 1], text[position - 1 : position]
+    if at.isspace():
+        return depth > 0 or (bool(before) and before in _OPERATORS)
+    if at and at in _OPERATORS:
+        after = text[position + 1 : position + 2]
+        return before.isspace() or after.isspace()
+    # `a +`: the operator was read as the sigil of a dim that never came.
+    return not at and bool(before) and before in _OPERATORS and text[-2:-1].isspace()

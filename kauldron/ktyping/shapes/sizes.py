@@ -1,16 +1,24 @@
-"""Sizes of axes: Python ints, JAX symbolic sizes, and sizes that are not known.
+"""Sizes of axes, and what is known about the names that stand for them.
 
-Everything the matcher asks about two sizes is answered here, so that no other file
-needs to know that some sizes are not ints.
+A size is a Python int, a symbolic size of JAX, or not known. Everything the matcher
+asks about two sizes is answered here, so that no other file needs to know that some
+sizes are not ints.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from kauldron.ktyping.shapes import spec as s
 
 Size = Any  # int, a symbolic size of JAX, or an UnknownDim
 Sizes = tuple[Size, ...]
+
+
+class ShapeError(ValueError):
+    """A shape spec cannot be evaluated or is too ambiguous to be matched."""
 
 
 class UnknownDim:
@@ -45,12 +53,12 @@ UNSIZED_DIM = UnknownDim("UNSIZED_DIM")
 
 
 def is_symbolic(size: Any) -> bool:
-    """Whether `size` comes from `jax.export.symbolic_shape`."""
+    """Return whether `size` comes from `jax.export.symbolic_shape`."""
     return hasattr(size, "dimension_as_value")
 
 
 def compatible(left: Size, right: Size) -> bool:
-    """Whether two sizes may be equal: false only if they provably differ."""
+    """Return whether two sizes may be equal: false only if they provably differ."""
     if left is right:
         return True
     if isinstance(left, int) and isinstance(right, int):
@@ -61,7 +69,7 @@ def compatible(left: Size, right: Size) -> bool:
 
 
 def provably_negative(size: Size) -> bool:
-    """Whether `size` cannot be the size of an axis."""
+    """Return whether `size` cannot be the size of an axis."""
     if isinstance(size, int):
         return size < 0
     return not isinstance(size, UnknownDim) and _provably_less(size, 0)
@@ -75,7 +83,7 @@ def _provably_less(left: Size, right: Size) -> bool:
 
 
 def refine(stored: Size, seen: Size) -> Size:
-    """The more exact one of two compatible sizes, `stored` if they are equally so."""
+    """Return the more exact one of two compatible sizes; `stored` if in doubt."""
     return seen if _vagueness(seen) < _vagueness(stored) else stored
 
 
@@ -97,19 +105,19 @@ def refine_all(stored: Sizes, seen: Sizes) -> Sizes | None:
 
 
 def broadcast_refine(stored: Size, seen: Size) -> Size | None:
-    """What is known of a `#` dim after seeing one more axis, `None` on a mismatch."""
+    """Return what is known of a `#` dim after one more axis, `None` on a mismatch."""
     if seen == 1:
         return stored
     return refine(stored, seen) if compatible(stored, seen) else None
 
 
 def open_if_one(seen: Size) -> Size:
-    """What one axis says about a `#` dim that was not known: a 1 says nothing."""
+    """Return what the first axis says about a `#` dim: a 1 says nothing."""
     return UNKNOWN_DIM if seen == 1 else seen
 
 
 def static_shape(shape: Any) -> Sizes | None:
-    """The sizes of an array's `shape` attribute; `None` if not even the rank is known.
+    """Return the sizes in a `shape` attribute; `None` if the rank is unknown.
 
     >>> static_shape((2, None))
     (2, UNSIZED_DIM)
@@ -147,7 +155,72 @@ def format_size(size: Size) -> str:
 
 
 def format_sizes(sizes: Sizes) -> str:
-    """One size as it is, several in parentheses."""
+    """Return one size as it is, several in parentheses."""
     if len(sizes) == 1:
         return format_size(sizes[0])
     return f"({', '.join(map(format_size, sizes))})"
+
+
+#
+# Assignments of sizes to names
+#
+
+
+Dims = Mapping[str, Any]  # from name to sizes; names that start with `$` are structures
+
+
+class Pending(list[s.Dim]):
+    """The parts of a spec that could not be determined yet.
+
+    Args:
+      settle: Nothing more will be known, so `h//2` on an axis of 3 may conclude that
+        `h` is 6, although it could be 7.
+    """
+
+    __slots__ = ("settle",)
+
+    def __init__(self, settle: bool = False):
+        super().__init__()
+        self.settle = settle
+
+
+def bind(dim: s.NamedDims, sizes: tuple[Size, ...], dims: Dims) -> Dims | None:
+    """`dims` after seeing `sizes` for the name, `None` if they disagree."""
+    known = dims.get(dim.name)
+    if known is None:
+        if dim.broadcastable:
+            sizes = tuple(map(open_if_one, sizes))
+        return {**dims, dim.name: sizes}
+    if known == sizes:
+        return dims
+    if not dim.broadcastable:
+        refined = refine_all(known, sizes)
+    elif len(known) != len(sizes):
+        return None
+    else:
+        refined = tuple(map(broadcast_refine, known, sizes))
+        refined = None if any(size is None for size in refined) else refined
+    if refined is None or all(map(operator.is_, refined, known)):
+        return None if refined is None else dims
+    return {**dims, dim.name: refined}
+
+
+State = tuple[Dims, ...]
+
+EMPTY_STATE: State = ({},)
+
+MAX_CANDIDATES = 10_000
+
+
+def merged(candidates: Iterable[Dims]) -> State | None:
+    """Return candidates in order, each once; `None` if there are none."""
+    distinct: dict[frozenset, Dims] = {}
+    for dims in candidates:
+        distinct.setdefault(frozenset(dims.items()), dims)
+        if len(distinct) > MAX_CANDIDATES:
+            raise too_ambiguous()
+    return tuple(distinct.values()) or None
+
+
+def too_ambiguous() -> ShapeError:
+    return ShapeError("a shape is too ambiguous; name or fix some dims")

@@ -222,7 +222,7 @@ class ShapeSpec:
 
 
 def total_lengths(dims: tuple[Dim, ...]) -> Lengths:
-    """How many axes these dims consume together (from, to)."""
+    """Return how many axes these dims consume together (from, to)."""
     lowest, highest = 0, 0
     for dim in dims:
         low, high = dim.lengths

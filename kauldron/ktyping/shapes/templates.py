@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any
 
-from kauldron.ktyping.shapes.spec_errors import ShapeError, ShapeSpecSyntaxError
+from kauldron.ktyping.shapes.parsing import ShapeSpecSyntaxError
+from kauldron.ktyping.shapes.sizes import ShapeError
 
 Lookup = Callable[[str], Any]  # raises KeyError for a name that is not visible
 

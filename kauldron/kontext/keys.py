@@ -1,0 +1,414 @@
+"""Keys: fields of an object that say where its call arguments come from."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+
+from kauldron.errors import nearest
+from kauldron.kontext import lookup, nodes
+from kauldron.kontext.annotations import get_annotated
+from kauldron.kontext.errors import MissingKeysError, explain_miss, list_names, names_in
+from kauldron.kontext.parts import part_from_jax
+from kauldron.kontext.paths import concrete_parts, is_path
+from kauldron.path_grammar import Part, PathSyntaxError, format_part, format_path
+
+_T = TypeVar("_T")
+
+REQUIRED = "__KEY_REQUIRED__"
+"""Default of a key that must be set. A plain string, to go through JSON unchanged."""
+
+Context: TypeAlias = Any
+"""Anything a path can point into."""
+
+
+class _KeyToken:
+    """Marks an annotation as a key."""
+
+    # Compared instead of the object, which is another one after a reload.
+    __kontext_marker__ = "kauldron.kontext.Key"
+    names = ("Key", "KeyTree")
+
+    def __repr__(self) -> str:
+        return "key"
+
+
+_KEY_TOKEN = _KeyToken()
+
+Key: TypeAlias = Annotated[Any, _KEY_TOKEN]
+"""Annotation of a field that holds a path, or a tree of paths."""
+
+KeyTree = Annotated[_T, _KEY_TOKEN]
+"""`KeyTree[T]`: annotation of a field that holds a tree of paths shaped like `T`."""
+
+
+def is_key_annotated(cls_or_obj: Any) -> bool:
+    """Return whether a class, or the class of an object, has keys.
+
+    >>> class Loss:
+    ...     preds: Key = REQUIRED
+    >>> is_key_annotated(Loss), is_key_annotated(int)
+    (True, False)
+    """
+    cls = cls_or_obj if isinstance(cls_or_obj, type) else type(cls_or_obj)
+    return hasattr(cls, "__kontext_keys__") or bool(get_annotated(cls, _KEY_TOKEN))
+
+
+def get_keypaths(obj: Any) -> dict[str, Any]:
+    """Return the keys of an object.
+
+    They are its fields annotated as `Key` or `KeyTree`. A class can compute them
+    itself instead, with a method `__kontext_keys__() -> dict`.
+
+    >>> class Loss:
+    ...     preds: Key = "preds.image"
+    ...     mask: Key | None = None
+    >>> get_keypaths(Loss())
+    {'preds': 'preds.image', 'mask': None}
+
+    Returns:
+      For the name of each key its path, tree of paths, or None. A key field that has
+      no value counts as `REQUIRED`.
+    """
+    cls = type(obj)
+    if not hasattr(cls, "__kontext_keys__"):
+        names = get_annotated(cls, _KEY_TOKEN)
+        return {name: getattr(obj, name, REQUIRED) for name in names}
+    keys = cls.__kontext_keys__(obj)
+    if not isinstance(keys, Mapping):
+        raise TypeError(
+            f"{cls.__qualname__}.__kontext_keys__() must return a dict from names to "
+            f"paths, not {type(keys).__name__}: {keys!r}"
+        )
+    return dict(keys)
+
+
+#
+# From the keys of an object to the values they name in a context
+#
+
+
+def resolve_from_keyed_obj(
+    context: Any, keyed_obj: Any, *, func: Callable[..., Any] | None = None
+) -> dict[str, Any]:
+    """Return the call arguments of an object, taken from a context as its keys say.
+
+    >>> from kauldron import kontext
+    >>> class Loss:
+    ...     preds: kontext.Key = "preds.image"
+    ...     mask: kontext.Key | None = None
+    >>> resolve_from_keyed_obj({"preds": {"image": 1}}, Loss())
+    {'preds': 1}
+
+    Args:
+      context: What the paths point into.
+      keyed_obj: An object with keys. Keys that are None are left out.
+      func: If given, the names of the keys must fit its signature. It is not called.
+
+    Returns:
+      For the name of each key its value, or a tree of values for a tree of paths.
+
+    Raises:
+      ValueError: A required key is not set, or a path is malformed or has wildcards.
+      TypeError: The names do not fit `func`.
+      KeyError: Paths lead nowhere. One error for all of them.
+    """
+    prefix = f"Error for {type(keyed_obj).__name__}: "
+    key_paths = {k: v for k, v in get_keypaths(keyed_obj).items() if v is not None}
+    _check_required(key_paths, prefix)
+    if func is not None:
+        _check_signature(func, list(key_paths), keyed_obj)
+    return _resolve(context, key_paths, prefix)
+
+
+def resolve_from_keypaths(context: Any, key_paths: Any) -> Any:
+    """Return the value of a path, or the tree of values of a tree of paths.
+
+    >>> resolve_from_keypaths({"a": [1, 2]}, {"x": "a[0]", "y": ("a[1]", None)})
+    {'x': 1, 'y': (2, None)}
+
+    Args:
+      context: What the paths point into.
+      key_paths: Strings, `Path`s or path builders; or dicts, lists, tuples, or other
+        jax pytrees of them. None stays None.
+
+    Raises:
+      ValueError: A path is malformed or has wildcards.
+      KeyError: Paths lead nowhere. One error for all of them.
+    """
+    return _resolve(context, key_paths, prefix="")
+
+
+#
+# Checks that need no context
+#
+
+
+def _check_required(key_paths: dict[str, Any], prefix: str) -> None:
+    unset: list[str] = []
+
+    def note(name: tuple[Part, ...], leaf: Any) -> None:
+        if isinstance(leaf, str) and leaf == REQUIRED:
+            unset.append(format_path(name))
+
+    map_key_tree(note, key_paths)
+    if unset:
+        raise ValueError(
+            f"{prefix}required keys are not set: {', '.join(unset)}. Set them when "
+            "constructing the object, to paths such as 'batch.image'."
+        )
+
+
+def _check_signature(
+    func: Callable[..., Any], names: list[str], keyed_obj: Any
+) -> None:
+    try:
+        signature = inspect.signature(func)
+    except (TypeError, ValueError):  # some callables written in C have none
+        return
+    try:
+        signature.bind(**dict.fromkeys(names))
+    except TypeError as error:
+        function = getattr(func, "__qualname__", repr(func))
+        raise TypeError(
+            f"Error for {type(keyed_obj).__name__}: the signature does not match the "
+            f"keys: {error}.\n"
+            f"  Signature: {function}{signature}\n"
+            f"  Provided keys: {', '.join(names) or 'none'}\n"
+            f"  {_signature_hint(signature, names, keyed_obj)}"
+        ) from None
+
+
+def _signature_hint(
+    signature: inspect.Signature, names: list[str], keyed_obj: Any
+) -> str:
+    parameters = signature.parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [p for p in parameters if p.kind not in variadic]
+    missing = [p.name for p in named if p.name not in names and p.default is p.empty]
+    extra = [name for name in names if name not in [p.name for p in named]]
+    hints = []
+    if missing:
+        hints.append(f"No key is given for the arguments: {', '.join(missing)}.")
+    for name in missing:
+        if isinstance(getattr(keyed_obj, name, None), str):
+            hints.append(f"The field {name!r} is a text; keys are `kontext.Key`.")
+    if extra:
+        hints.append(f"The function has no arguments for the keys: {', '.join(extra)}.")
+    return " ".join(hints) or "Positional-only arguments cannot be filled from keys."
+
+
+#
+# Looking up
+#
+
+
+def _resolve(context: Any, key_paths: Any, prefix: str) -> Any:
+    parsed = _parse_paths(key_paths, prefix)
+    unfilled = unfilled_fields(context)
+    missing: list[MissingKey] = []
+
+    def look_up(name: tuple[Part, ...], parts: _Parsed | None) -> Any:
+        if parts is None:
+            return None
+        try:
+            value, reached = lookup.walk(context, parts)
+        except Exception as error:  # raised by the user's own property
+            error.add_note(f"{prefix}while reading '{format_path(parts)}'.")
+            raise
+        first = parts[0] if parts else None
+        if reached < len(parts) or (isinstance(first, str) and first in unfilled):
+            missing.append(MissingKey(format_path(name), tuple(parts), reached, value))
+        return value
+
+    values = map_key_tree(look_up, parsed)
+    if missing:
+        raise missing_keys_error(context, missing, unfilled, prefix)
+    return values
+
+
+class _Parsed(tuple[Part, ...]):
+    """The parts of a path. Not a plain tuple, which would be a tree."""
+
+
+def _parse_paths(key_paths: Any, prefix: str) -> Any:
+    def parse(name: tuple[Part, ...], leaf: Any) -> _Parsed | None:
+        if leaf is None:
+            return None
+        where = f"{prefix}key {format_path(name)!r}: " if name else prefix
+        if not is_path(leaf):
+            raise TypeError(f"{where}{leaf!r} ({type(leaf).__name__}) is not a path.")
+        try:
+            return _Parsed(concrete_parts(leaf))
+        except PathSyntaxError as error:
+            error.prefix = where
+            raise
+        except ValueError as error:
+            raise ValueError(f"{where}{error}") from None
+
+    return map_key_tree(parse, key_paths)
+
+
+def map_key_tree(
+    func: Callable[[tuple[Part, ...], Any], Any], tree: Any, at: tuple[Part, ...] = ()
+) -> Any:
+    """Apply `func(where, leaf)` to all leaves, None included; keeps the structure."""
+    kind = type(tree)
+    if kind is list or kind is tuple:
+        return kind(map_key_tree(func, v, (*at, i)) for i, v in enumerate(tree))
+    if nodes.is_named_tuple(tree):
+        names = kind._fields
+        return kind(*(map_key_tree(func, v, (*at, n)) for n, v in zip(names, tree)))
+    if nodes.is_mapping(tree):
+        mapped = {key: map_key_tree(func, tree[key], (*at, key)) for key in tree}
+        return nodes.with_only(tree, mapped)
+    tree_util = sys.modules.get("jax.tree_util")
+    if tree is None or tree_util is None or tree_util.all_leaves((tree,)):
+        return func(at, tree)
+    return _map_registered(func, tree, at, tree_util)
+
+
+def _map_registered(func: Callable, tree: Any, at: tuple[Part, ...], jtu: Any) -> Any:
+    entries, structure = jtu.tree_flatten_with_path(
+        tree, is_leaf=lambda child: child is not tree
+    )
+    mapped = [
+        map_key_tree(func, child, (*at, part_from_jax(path[0])))
+        for path, child in entries
+    ]
+    return jtu.tree_unflatten(structure, mapped)
+
+
+#
+# The error that reports all missing keys of an object, and what was meant
+#
+
+
+_MAX_SUGGESTIONS = 3
+_MAX_VISITED = 500
+
+
+class MissingKey(NamedTuple):
+    """A key that leads nowhere.
+
+    Attributes:
+      name: Name of the key, such as `views.left`.
+      parts: The path it holds.
+      reached: How many of its parts lead somewhere.
+      value: Where they lead.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    reached: int
+    value: Any
+
+
+def unfilled_fields(context: Any) -> Mapping[Any, str]:
+    """Return the fields of a context that hold nothing yet, and when they are filled.
+
+    A context class declares them with a method `__kontext_unfilled__() -> dict`. Keys
+    that start with such a field are missing, even if the field can be read.
+    """
+    method = getattr(type(context), "__kontext_unfilled__", None)
+    return {} if method is None else method(context)
+
+
+def missing_keys_error(
+    context: Any,
+    missing: Sequence[MissingKey],
+    unfilled: Mapping[Any, str],
+    prefix: str = "",
+) -> MissingKeysError:
+    """Return one error for all missing keys.
+
+    Args:
+      context: What the paths point into.
+      missing: The keys.
+      unfilled: Fields of the context that hold nothing yet, and when they do.
+      prefix: First words of the message.
+    """
+    lines = [f"{prefix}Invalid keys, which lead nowhere in the context:"]
+    for key in missing:
+        name = f"{key.name} = " if key.name else ""
+        lines.append(f"- {name}'{format_path(key.parts)}'")
+        lines += [f"    {line}" for line in _explain(context, key, unfilled)]
+    return MissingKeysError("\n".join(lines), [key.name for key in missing])
+
+
+def _explain(
+    context: Any, key: MissingKey, unfilled: Mapping[Any, str]
+) -> Iterator[str]:
+    first = key.parts[0]
+    if isinstance(first, str) and first in unfilled:
+        yield f"`{first}` is empty here: {unfilled[first]}."
+        return
+    if key.reached == 0:
+        names = list_names(names_in(context), with_types=False)
+        asked = first if isinstance(first, str) else format_part(first)
+        yield f"The context has no `{asked}`. Paths start with one of: {names}"
+    else:
+        yield from explain_miss(key.parts, key.reached, key.value).splitlines()
+    suggestions = _suggestions(context, key)
+    if suggestions:
+        yield f"Did you mean: {', '.join(map(repr, suggestions))}?"
+
+
+#
+# What was meant
+#
+
+
+def _suggestions(context: Any, key: MissingKey) -> list[str]:
+    found = [*_sibling(key), *_same_ending(context, key.parts)]
+    unique = dict.fromkeys(format_path(parts) for parts in found)
+    return list(unique)[:_MAX_SUGGESTIONS]
+
+
+def _sibling(key: MissingKey) -> Iterator[tuple[Part, ...]]:
+    """Yield the path with the nearest name instead of the one that does not exist."""
+    asked = key.parts[key.reached]
+    if isinstance(asked, str):
+        for name in nearest(asked, names_in(key.value)):
+            yield (*key.parts[: key.reached], name)
+
+
+def _same_ending(context: Any, parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
+    """Existing paths that end like the one asked for; the longest common end first."""
+    by_length: dict[int, list[tuple[Part, ...]]] = collections.defaultdict(list)
+    for place, node in _breadth_first(context):
+        for length in range(len(parts), 0, -1):
+            ending = parts[len(parts) - length :]
+            if _exists(node, ending):
+                by_length[length].append((*place, *ending))
+                break
+    for length in sorted(by_length, reverse=True):
+        yield from by_length[length]
+
+
+def _breadth_first(tree: Any) -> Iterator[tuple[tuple[Part, ...], Any]]:
+    """Yield the first nodes of a tree, those near the root first."""
+    queue: collections.deque[tuple[tuple[Part, ...], Any]]
+    queue = collections.deque([((), tree)])
+    for _ in range(_MAX_VISITED):
+        if not queue:
+            return
+        place, node = queue.popleft()
+        yield place, node
+        children = (nodes.children(node) or {}).items()
+        for part, child in itertools.islice(children, _MAX_VISITED):
+            if len(queue) < _MAX_VISITED and not nodes.is_leaf(child):
+                queue.append(((*place, part), child))
+
+
+def _exists(node: Any, parts: Sequence[Part]) -> bool:
+    for part in parts:
+        found = nodes.select(node, part)
+        if not found or len(found) != 1:
+            return False
+        node = found[0][1]
+    return True

@@ -1,0 +1,338 @@
+"""What every compiled annotation can do, and the checkers of plain classes.
+
+`check` is a pure function from a value and a state to the new state, or `None` if the
+value does not fit. It says nothing about why: on failure `explain` walks the same way
+again and finds the words. So a check that succeeds pays nothing for messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kauldron.ktyping.annotations import read_annotations
+from kauldron.ktyping.shapes.sizes import State
+from kauldron.ktyping.values import class_name, format_annotation, is_mock
+
+if TYPE_CHECKING:
+    from kauldron.ktyping.scopes import ShapeScope
+
+
+@dataclasses.dataclass
+class Failure:
+    """Why a value does not fit.
+
+    Attributes:
+      reason: What is wrong with the innermost value.
+      path: Where that value is, innermost step first: `["item 0", "key 'k'"]`.
+      detail: A second line: which axis disagrees, and with what.
+      state: The candidates at that point.
+      scope: The scope in which it was checked.
+      fields: Title and lines of the dataclass or TypedDict that the value belongs to.
+      subject: For one of `*args`: what to append to its name, and its value.
+    """
+
+    reason: str
+    path: list[str] = dataclasses.field(default_factory=list)
+    detail: str = ""
+    state: State | None = None
+    scope: Any = None
+    fields: list[str] = dataclasses.field(default_factory=list)
+    subject: tuple[str, Any] | None = None
+
+    def inside(self, step: str) -> Failure:
+        self.path.append(step)
+        return self
+
+
+# How much of a value decides about it, for remembering verdicts. Nothing, its class, or
+# its class with dtype and shape; the last for values that may lack the latter.
+UNCHECKED, BY_CLASS, BY_ARRAY, BY_ANY = "-", "c", "a", "o"
+NOT_MEMOIZABLE = ""
+
+
+class Checker:
+    """A compiled annotation."""
+
+    annotation: Any
+    memo_kind: str = NOT_MEMOIZABLE
+    is_atomic = False  # accepts no container of jax's tree registry
+
+    def __init__(self, annotation: Any):
+        self.annotation = annotation
+
+    def check(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        """Return the candidates under which `value` fits, `None` if there are none."""
+        result = self.match(value, state, scope)
+        if result is None and is_mock(value):
+            return state
+        return result
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        raise NotImplementedError
+
+    def explain(self, value: Any, state: State, scope: ShapeScope) -> Failure:
+        """Return why `value` does not fit. Only called after `check` failed."""
+        return Failure(self.reason(value), state=state, scope=scope)
+
+    def reason(self, value: Any) -> str:
+        return f"does not match {format_annotation(self.annotation)}"
+
+
+class AnyChecker(Checker):
+    """`Any`, `object`, nothing at all."""
+
+    memo_kind = UNCHECKED
+
+    def check(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        return state
+
+
+class ClassChecker(Checker):
+    """An ordinary class."""
+
+    def __init__(self, annotation: Any, classes: tuple[type, ...]):
+        super().__init__(annotation)
+        self.classes: Any = classes if len(classes) > 1 else next(iter(classes))
+        if all(cls.__module__ == "builtins" for cls in classes):
+            self.memo_kind = BY_CLASS
+            self.is_atomic = not any(cls in (list, tuple, dict) for cls in classes)
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        return state if isinstance(value, self.classes) else None
+
+    def reason(self, value: Any) -> str:
+        return f"is not an instance of {format_annotation(self.annotation)}"
+
+
+def thread(
+    parts: Sequence[tuple[Checker, Any]], state: State, scope: ShapeScope
+) -> tuple[State, int | None]:
+    """Check several values in order, each in the state that the earlier ones left.
+
+    A value that fails only because an expression cannot be determined yet waits until
+    the others have been checked.
+
+    Returns:
+      The new state and `None`, or the state at the first failure and its index.
+    """
+    waiting = list(range(len(parts)))
+    while waiting:
+        undetermined: list[int] = []
+        for index in waiting:
+            checker, value = parts[index]
+            scope.undetermined = False
+            after = checker.check(value, state, scope)
+            if after is not None:
+                state = after
+            elif scope.undetermined:
+                undetermined.append(index)
+            else:
+                return state, index
+        if len(undetermined) == len(waiting):
+            scope.undetermined = True
+            return state, undetermined[0]
+        waiting = undetermined
+    scope.undetermined = False
+    return state, None
+
+
+def check_all(
+    parts: Sequence[tuple[Checker, Any]], state: State, scope: ShapeScope
+) -> tuple[State, int | None]:
+    """`thread` for the values that are checked last: nothing more will be known."""
+    after, failed = thread(parts, state, scope)
+    if failed is None or not scope.undetermined:
+        return after, failed
+    scope.settle = True
+    try:
+        return thread(parts, after, scope)
+    finally:
+        scope.settle = False
+
+
+def check_one(
+    checker: Checker, value: Any, state: State, scope: ShapeScope
+) -> State | None:
+    """`check_all` for one value; `None` if it does not fit."""
+    scope.undetermined = False
+    after = checker.check(value, state, scope)
+    if after is not None or not scope.undetermined:
+        return after
+    after, failed = check_all([(checker, value)], state, scope)
+    return after if failed is None else None
+
+
+def wrong_class(value: Any, accepted: str) -> str:
+    """Return the reason for a value of the wrong class."""
+    return f"was of type {class_name(type(value))} which is not {accepted}"
+
+
+#
+# `Literal`, `type[T]`, `Callable`, protocols, `Self`, `Never`
+#
+
+
+class LiteralChecker(Checker):
+    """`Literal["a", 1]`: an equal member of the same type."""
+
+    is_atomic = True
+
+    def __init__(self, annotation: Any, values: tuple[Any, ...]):
+        super().__init__(annotation)
+        self.values = values
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        for wanted in self.values:
+            if type(wanted) is type(value) and wanted == value:
+                return state
+        return None
+
+    def reason(self, value: Any) -> str:
+        return f"is not any of ({', '.join(map(repr, self.values))})"
+
+
+class SubclassChecker(Checker):
+    """`type[T]`"""
+
+    def __init__(self, annotation: Any, classes: tuple[type, ...]):
+        super().__init__(annotation)
+        self.classes = classes
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        if not isinstance(value, type):
+            return None
+        try:
+            return state if issubclass(value, self.classes) else None
+        except TypeError:  # a class that does not support the question
+            return state
+
+    def reason(self, value: Any) -> str:
+        if not isinstance(value, type):
+            return "is not a class"
+        return f"is not a subclass of {' | '.join(x.__name__ for x in self.classes)}"
+
+
+class CallableChecker(Checker):
+    """`Callable[[A, B], R]`: can be called with that many positional arguments."""
+
+    def __init__(self, annotation: Any, count: int | None):
+        super().__init__(annotation)
+        self.count = count
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        return None if self._problem(value) else state
+
+    def reason(self, value: Any) -> str:
+        return self._problem(value)
+
+    def _problem(self, value: Any) -> str:
+        if not callable(value):
+            return "is not callable"
+        if self.count is None:
+            return ""
+        try:
+            parameters = inspect.signature(value).parameters.values()
+        except (TypeError, ValueError):  # a builtin that does not tell
+            return ""
+        positional = [p for p in parameters if p.kind in _POSITIONAL]
+        mandatory = [p.name for p in positional if p.default is p.empty]
+        keywords = [
+            p.name
+            for p in parameters
+            if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+        ]
+        takes_more = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        if keywords:
+            return f"has mandatory keyword-only arguments: {', '.join(keywords)}"
+        if len(mandatory) > self.count:
+            return (
+                "has too many mandatory positional arguments "
+                f"(expected at most {self.count}, has {len(mandatory)})"
+            )
+        if not takes_more and len(positional) < self.count:
+            return (
+                "accepts too few positional arguments "
+                f"(expected {self.count}, accepts {len(positional)})"
+            )
+        return ""
+
+
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+class ProtocolChecker(Checker):
+    """A protocol: the value has its methods and attributes."""
+
+    def __init__(self, annotation: type):
+        super().__init__(annotation)
+        self.members = _protocol_members(annotation)
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        return None if self._missing(value) else state
+
+    def _missing(self, value: Any) -> list[str]:
+        return [name for name in self.members if not hasattr(value, name)]
+
+    def reason(self, value: Any) -> str:
+        missing = ", ".join(self._missing(value))
+        name = format_annotation(self.annotation)
+        return f"is not compatible with protocol {name}: it lacks {missing}"
+
+
+def _protocol_members(protocol: type) -> list[str]:
+    names: dict[str, None] = {}
+    for cls in protocol.__mro__:
+        if cls.__module__ in ("typing", "typing_extensions", "builtins"):
+            continue
+        own = [*read_annotations(cls), *vars(cls)]
+        names.update(dict.fromkeys(own))
+    return [name for name in names if not _is_bookkeeping(name)]
+
+
+def _is_bookkeeping(name: str) -> bool:
+    return name.startswith("_abc_") or (
+        name in vars(_Nothing) or name in _PROTOCOL_BOOKKEEPING
+    )
+
+
+class _Nothing:
+    """An empty class: the names in its namespace do not belong to a protocol."""
+
+
+_PROTOCOL_BOOKKEEPING = {
+    *("__parameters__", "__orig_bases__", "__abstractmethods__", "__annotations__"),
+    *("__init__", "__new__", "__slots__", "__subclasshook__", "__class_getitem__"),
+    *("_is_protocol", "_is_runtime_protocol", "__protocol_attrs__", "__match_args__"),
+    *("__non_callable_proto_members__", "__static_attributes__", "__firstlineno__"),
+    *("__annotate__", "__annotate_func__", "__annotations_cache__", "__type_params__"),
+}
+
+
+class SelfChecker(Checker):
+    """`Self`: an instance of the class of the first argument."""
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        cls = scope.self_class()
+        return state if cls is None or isinstance(value, cls) else None
+
+    def explain(self, value: Any, state: State, scope: ShapeScope) -> Failure:
+        cls = scope.self_class()
+        name = "Self" if cls is None else cls.__name__
+        reason = f"is not an instance of {name} (required by Self)"
+        return Failure(reason, state=state, scope=scope)
+
+
+class NeverChecker(Checker):
+    """`Never`, `NoReturn`: no value fits."""
+
+    def check(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        return None
+
+    def reason(self, value: Any) -> str:
+        return "was given where the annotation says that there is never a value"

@@ -1,0 +1,297 @@
+"""Checkers of lists, dicts, tuples, the extra arguments of a call, and trees."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kauldron.ktyping.array_type_meta import PyTreeMeta
+from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.config import MISSING
+from kauldron.ktyping.shapes.sizes import State, merged
+from kauldron.ktyping.values import format_value, library_marker
+
+if TYPE_CHECKING:
+    from kauldron.ktyping.scopes import ShapeScope
+
+
+# A value inside a container: what must hold for it, what it is, and where it is (words
+# and a key, made into text only for a message).
+_Part = tuple[c.Checker, Any, tuple[str, Any]]
+
+
+class ContainerChecker(c.Checker):
+    """A container class whose items have types of their own.
+
+    Args:
+      annotation: For messages.
+      container: The class.
+      all_items: Whether every item is checked, or only the first.
+    """
+
+    def __init__(self, annotation: Any, container: type, all_items: bool):
+        super().__init__(annotation)
+        self.container = container
+        self.limit = None if all_items else 1
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        if not isinstance(value, self.container) or self.wrong_length(value):
+            return None
+        parts = [(checker, item) for checker, item, _ in self.parts(value)]
+        state, failed = c.thread(parts, state, scope)
+        return state if failed is None else None
+
+    def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
+        if not isinstance(value, self.container):
+            name = self.container.__name__
+            reason = f"is not an instance of {name}"
+            return c.Failure(reason, state=state, scope=scope)
+        if reason := self.wrong_length(value):
+            return c.Failure(reason, state=state, scope=scope)
+        parts = list(self.parts(value))
+        pairs = [(checker, item) for checker, item, _ in parts]
+        state, failed = c.thread(pairs, state, scope)
+        if failed is None:
+            return super().explain(value, state, scope)
+        checker, item, step = parts[failed]
+        return self.located(checker.explain(item, state, scope), item, *step)
+
+    def located(self, failure: c.Failure, item: Any, words: str, key: Any) -> c.Failure:
+        return failure.inside(f"{words} {format_value(key)}")
+
+    def parts(self, value: Any) -> Iterable[_Part]:
+        raise NotImplementedError
+
+    def wrong_length(self, value: Any) -> str:
+        return ""
+
+
+class ItemsChecker(ContainerChecker):
+    """`list[T]`, `set[T]`, `Sequence[T]`, `tuple[T, ...]`"""
+
+    def __init__(
+        self, annotation: Any, container: type, item: c.Checker, all_items: bool
+    ):
+        super().__init__(annotation, container, all_items)
+        self.item = item
+
+    def parts(self, value: Any) -> Iterable[_Part]:
+        if library_marker(value) is not None:  # never look at values of an array
+            return
+        for index, item in enumerate(itertools.islice(value, self.limit)):
+            yield self.item, item, ("item", index)
+
+
+class MappingChecker(ContainerChecker):
+    """`dict[K, V]`, `Mapping[K, V]`"""
+
+    def __init__(
+        self,
+        annotation: Any,
+        container: type,
+        key: c.Checker,
+        value: c.Checker,
+        all_items: bool,
+    ):
+        super().__init__(annotation, container, all_items)
+        self.key = key
+        self.value = value
+
+    def parts(self, value: Any) -> Iterable[_Part]:
+        for key, item in itertools.islice(value.items(), self.limit):
+            yield self.key, key, ("key", key)
+            yield self.value, item, ("value of key", key)
+
+
+class TupleChecker(ContainerChecker):
+    """`tuple[A, B]`: the length and every item."""
+
+    def __init__(self, annotation: Any, items: list[c.Checker]):
+        super().__init__(annotation, tuple, all_items=True)
+        self.items = items
+
+    def wrong_length(self, value: Any) -> str:
+        if len(value) == len(self.items):
+            return ""
+        return (
+            "tuple has wrong number of elements "
+            f"(expected {len(self.items)}, got {len(value)} instead)"
+        )
+
+    def parts(self, value: Any) -> Iterable[_Part]:
+        for index, (checker, item) in enumerate(zip(self.items, value)):
+            yield checker, item, ("item", index)
+
+
+class ExtraArgumentsChecker(ContainerChecker):
+    """`*args: T` and `**kwargs: T`: every value."""
+
+    def __init__(self, annotation: Any, container: type, item: c.Checker):
+        super().__init__(annotation, container, all_items=True)
+        self.item = item
+
+    def parts(self, value: Any) -> Iterable[_Part]:
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in pairs:
+            yield self.item, item, ("", key)
+
+    def located(self, failure: c.Failure, item: Any, words: str, key: Any) -> c.Failure:
+        failure.subject = f"[{key!r}]", item
+        return failure
+
+
+#
+# Trees
+#
+
+
+class PyTreeChecker(c.Checker):
+    """`PyTree[T]`, `PyTree[T, "$S"]`"""
+
+    def __init__(self, annotation: PyTreeMeta, leaf: c.Checker):
+        super().__init__(annotation)
+        self.leaf = leaf
+        self.structure = annotation.structure_spec
+        self.leaf_is_any = isinstance(leaf, c.AnyChecker)
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        if self.leaf_is_any and self.structure is MISSING:
+            return state
+        import jax
+
+        tested: dict[int, State | None] = {}
+        is_leaf = self._leaf_test(state, scope, tested)
+        leaves, structure = jax.tree.flatten(value, is_leaf=is_leaf)
+        if not self.leaf_is_any:
+            after = self._check_leaves(leaves, state, scope, tested)
+            if after is None:
+                return None
+            state = after
+        return self._bind_structure(structure, state)
+
+    def _leaf_test(
+        self, state: State, scope: ShapeScope, tested: dict[int, State | None]
+    ) -> Any:
+        """Return jax's `is_leaf`: a node that matches is a leaf, as a container may."""
+        if self.leaf_is_any or self.leaf.is_atomic:
+            return None
+
+        def is_leaf(node: Any) -> bool:
+            after = tested[id(node)] = self.leaf.check(node, state, scope)
+            return after is not None
+
+        return is_leaf
+
+    def _check_leaves(
+        self,
+        leaves: list[Any],
+        state: State,
+        scope: ShapeScope,
+        tested: dict[int, State | None],
+    ) -> State | None:
+        start = state
+        remembered = self.leaf.memo_kind == c.BY_ARRAY
+        seen: set[Any] = set()  # leaves that leave the present state as it is
+        for index, leaf in enumerate(leaves):
+            key = _array_key(leaf) if remembered else None
+            if key is not None and key in seen:
+                continue
+            after = tested.get(id(leaf)) if state is start else None
+            if after is None:
+                scope.undetermined = False
+                after = self.leaf.check(leaf, state, scope)
+            if after is None:
+                if not scope.undetermined:
+                    return None
+                return self._check_with_retry(leaves[index:], state, scope)
+            if after != state:
+                seen.clear()
+                state = after
+            elif key is not None:
+                seen.add(key)
+        return state
+
+    def _check_with_retry(
+        self, leaves: list[Any], state: State, scope: ShapeScope
+    ) -> State | None:
+        parts = [(self.leaf, leaf) for leaf in leaves]
+        state, failed = c.thread(parts, state, scope)
+        return state if failed is None else None
+
+    def _bind_structure(self, structure: Any, state: State) -> State | None:
+        name = self.structure
+        if name is MISSING:
+            return state
+        if len(state) == 1 and name in state[0] and state[0][name] == structure:
+            return state
+        return merged(
+            {**dims, name: structure}
+            for dims in state
+            if dims.get(name, structure) == structure
+        )
+
+    def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
+        import jax
+
+        paths, structure = jax.tree_util.tree_flatten_with_path(
+            value, is_leaf=self._leaf_test(state, scope, {})
+        )
+        if not self.leaf_is_any:
+            parts = [(self.leaf, leaf) for _, leaf in paths]
+            state, failed = c.thread(parts, state, scope)
+            if failed is not None:
+                path, leaf = paths[failed]
+                failure = self.leaf.explain(leaf, state, scope)
+                text = jax.tree_util.keystr(path)
+                return failure.inside(f"value of tree leaf at path {text}")
+        reason = (
+            "tree structure does not match previously bound structure for "
+            f"'{self.structure}'"
+        )
+        bound = next(dims[self.structure] for dims in state if self.structure in dims)
+        detail = _first_difference(bound, structure)
+        return c.Failure(reason, detail=detail, state=state, scope=scope)
+
+
+def _array_key(leaf: Any) -> Any:
+    try:
+        key = type(leaf), leaf.dtype, leaf.shape
+        hash(key)
+        return key
+    except Exception:  # not an array: checked each time
+        return None
+
+
+def _first_difference(bound: Any, found: Any) -> str:
+    """Return where two structures differ first, as JAX writes key paths."""
+    import jax
+
+    def key_paths(structure: Any) -> list[str]:
+        tree = jax.tree.unflatten(structure, [0] * structure.num_leaves)
+        leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+        return [jax.tree_util.keystr(path) for path, _ in leaves]
+
+    try:
+        before, now = key_paths(bound), key_paths(found)
+    except Exception:  # a node class that refuses these leaves
+        return f"bound: {bound}, found: {found}"
+    for path in [*before, *now]:
+        if path not in before:
+            return f"first difference: {path or 'the root'} is new"
+        if path not in now:
+            return f"first difference: {path or 'the root'} is missing"
+    return f"bound: {bound}, found: {found}"
+
+
+def every_leaf_matches(value: Any, annotation: PyTreeMeta) -> bool:
+    """Answer the built-in `isinstance`: each leaf by itself, whatever the structure."""
+    import jax
+
+    from kauldron.ktyping.checks import is_instance
+
+    if annotation.leaf_type in (MISSING, Any, object):
+        return True
+    test = lambda node: is_instance(node, annotation.leaf_type)  # noqa: E731
+    leaves = jax.tree.leaves(value, is_leaf=test)
+    return all(map(test, leaves))

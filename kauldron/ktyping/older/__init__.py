@@ -1,1 +1,0 @@
-"""The flavour of `kauldron.typing`: older names and slightly different rules."""

@@ -1,1 +1,0 @@
-"""Which dims are known, and who may ask for them."""
