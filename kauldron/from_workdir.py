@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from kauldron import konfig, train
+from kauldron.errors import ReadableKeyError as key_error
+from kauldron.errors import error_prefix
 from kauldron.evals import stored_state
-from kauldron.konfig import config_files
-from kauldron.konfig.error_prefix import error_prefix
-from kauldron.konfig.errors import key_error
-from kauldron.konfig.set_events import recording
+from kauldron.konfig.overrides import config_files
+from kauldron.konfig.tree.history import recording
 from kauldron.train import workdir_files
 from kauldron.utils import constants
 

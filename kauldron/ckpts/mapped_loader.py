@@ -12,8 +12,8 @@ from kauldron import kontext
 from kauldron.ckpts import structure
 from kauldron.ckpts.init_transforms import InitTransform
 from kauldron.ckpts.structure import LeafPath
+from kauldron.errors import did_you_mean
 from kauldron.konfig.immutabledict import ImmutableDict
-from kauldron.konfig.qualnames import did_you_mean
 from kauldron.utils import status
 from kauldron.utils.error_context import error_prefix
 

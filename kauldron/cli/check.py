@@ -17,7 +17,7 @@ from kauldron.cli.commands import FOUND_SOMETHING, OK
 from kauldron.cli.loading import load_config, users_line
 from kauldron.cli.terminal import print_lines
 from kauldron.errors import message_with_notes
-from kauldron.konfig.text_listing import describe_origin
+from kauldron.konfig.tree.history import describe_origin
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer

@@ -19,14 +19,13 @@ from kauldron.cli.terminal import (
     print_python,
     print_table,
 )
-from kauldron.konfig.config_files import is_saved_config, split_argument
-from kauldron.konfig.flattening import iter_leaves
-from kauldron.konfig.override_values import format_value as format_flag
-from kauldron.konfig.pathing import Parts, raw_child
-from kauldron.konfig.placeholders import is_unset_required
-from kauldron.konfig.repr_text import format_value
-from kauldron.konfig.set_events import short_repr
-from kauldron.konfig.text_listing import describe_origin
+from kauldron.konfig.overrides.config_files import is_saved_config, split_argument
+from kauldron.konfig.overrides.values import format_value as format_flag
+from kauldron.konfig.query.flatten import iter_leaves
+from kauldron.konfig.text.printing import format_value
+from kauldron.konfig.tree.history import describe_origin, short_repr
+from kauldron.konfig.tree.paths import Parts, raw_child
+from kauldron.konfig.tree.placeholders import is_unset_required
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -16,7 +16,7 @@ from kauldron.cli.job import add_job_arguments, print_closing_table, start_job
 from kauldron.cli.loading import bad_input, build_trainer, load_config
 from kauldron.cli.terminal import UsageError, tell
 from kauldron.errors import message_with_notes
-from kauldron.konfig.config_sources import ConfigSource
+from kauldron.konfig.overrides.config_files import ConfigSource
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer

@@ -16,10 +16,10 @@ import kauldron
 from kauldron import konfig
 from kauldron.cli.terminal import UsageError
 from kauldron.errors import message_with_notes
-from kauldron.konfig import config_files
-from kauldron.konfig.config_sources import ConfigSource, take_overrides
-from kauldron.konfig.file_names import short_file
-from kauldron.konfig.overriding import last_of_each
+from kauldron.konfig.overrides import config_files
+from kauldron.konfig.overrides.config_files import ConfigSource, take_overrides
+from kauldron.konfig.overrides.overrides import last_of_each
+from kauldron.konfig.tree.history import short_file
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer

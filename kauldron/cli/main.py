@@ -262,7 +262,7 @@ def apply_jax_flags(flags: Sequence[str]) -> None:
         return
     import jax
 
-    from kauldron.konfig.override_values import parse_value
+    from kauldron.konfig.overrides.values import parse_value
 
     for flag in flags:
         name, equals, text = flag.removeprefix("--").partition("=")

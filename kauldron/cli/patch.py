@@ -10,12 +10,11 @@ from typing import Any
 from kauldron import konfig, path_grammar
 from kauldron.cli.terminal import UsageError
 from kauldron.errors import nearest
-from kauldron.konfig.config_sources import ConfigSource, take_overrides
-from kauldron.konfig.override_values import parse_value
-from kauldron.konfig.overriding import Override
-from kauldron.konfig.path_setting import find_targets
-from kauldron.konfig.pathing import has_wildcard
-from kauldron.konfig.set_events import recording
+from kauldron.konfig.overrides.config_files import ConfigSource, take_overrides
+from kauldron.konfig.overrides.overrides import Override
+from kauldron.konfig.overrides.values import parse_value
+from kauldron.konfig.tree.history import recording
+from kauldron.konfig.tree.paths import find_targets, has_wildcard
 
 BATCH_SIZE_DEVICES = "devices"
 

@@ -1,14 +1,14 @@
-"""Exceptions of configs, and how an error is given the words of the config."""
+"""Exceptions of configs, and where the code of this package is."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from ml_collections import config_dict as _ml_config_dict
 
-from kauldron.errors import ReadableKeyError
-from kauldron.errors import raise_reworded as raise_reworded
-from kauldron.errors import reworded as reworded
+# Frames of files below this folder act on behalf of the code that called them.
+PACKAGE_FOLDER = os.path.dirname(__file__) + os.sep
 
 
 class CycleError(ValueError):
@@ -37,8 +37,3 @@ class NotAllowedError(ValueError):
     def __init__(self, message: str, paths: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.paths = tuple(paths)
-
-
-def key_error(message: str) -> KeyError:
-    """A `KeyError` whose text is readable."""
-    return ReadableKeyError(message)

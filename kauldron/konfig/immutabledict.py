@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
+from kauldron.errors import did_you_mean
 from kauldron.import_hooks import on_import
-from kauldron.konfig.qualnames import did_you_mean
-from kauldron.konfig.text_blocks import block
+from kauldron.konfig.text.printing import block
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -14,7 +14,7 @@ from etils import epath
 
 import kauldron
 from kauldron import konfig
-from kauldron.konfig.config_files import importable_folders
+from kauldron.konfig.overrides.config_files import importable_folders
 from kauldron.utils import constants, status
 from kauldron.utils.whole_files import write_atomically
 

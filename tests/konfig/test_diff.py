@@ -189,6 +189,14 @@ def test_removed_field_of_the_top_level_has_no_override():
         konfig.diff({"a": 1, "b": 2}, {"b": 2}).as_overrides()
 
 
+def test_lists_that_hold_themselves_are_compared_once():
+    cfg = konfig.ConfigDict({"l": [{"a": 1}]})
+    cfg.l.append(cfg.l)
+    other = konfig.ConfigDict({"l": [{"a": 2}]})
+    other.l.append(other.l)
+    assert konfig.diff(cfg, other).changed == {"l[0].a": (1, 2)}
+
+
 _LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab'1", max_size=3)
 _TREES = st.recursive(
     _LEAVES,

@@ -10,7 +10,7 @@ import optax as real_optax
 import pytest
 
 from kauldron import konfig
-from kauldron.konfig.set_events import recording
+from kauldron.konfig.tree.history import recording
 
 with konfig.imports():
     import fractions

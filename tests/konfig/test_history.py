@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kauldron import konfig
-from kauldron.konfig.set_events import MAX_EVENTS, recording
+from kauldron.konfig.tree.history import MAX_EVENTS, recording
 
 with konfig.imports():
     import fractions

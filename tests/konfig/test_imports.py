@@ -11,7 +11,7 @@ import types
 import pytest
 
 from kauldron import konfig
-from kauldron.konfig.configdict_proxy import ConfigDictProxyObject
+from kauldron.konfig.authoring.proxies import ConfigDictProxyObject
 
 
 def run(source: str, **variables) -> types.SimpleNamespace:

@@ -8,9 +8,8 @@ import types
 import pytest
 
 from kauldron import konfig
-from kauldron.konfig.config_sources import ConfigSource
-from kauldron.konfig.module_configdict import ModuleConfigDict
-from kauldron.konfig.overriding import match_override
+from kauldron.konfig.overrides.config_files import ConfigSource, ModuleConfigDict
+from kauldron.konfig.overrides.overrides import match_override
 
 WITH_ARGS = """
     import dataclasses

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ml_collections.config_flags import config_flags
 
 from kauldron import konfig
-from kauldron.konfig.override_values import format_value, parse_literal, parse_value
-from kauldron.konfig.overriding import apply_in_order, match_override
+from kauldron.konfig.overrides.overrides import apply_in_order, match_override
+from kauldron.konfig.overrides.values import format_value, parse_literal, parse_value
 
 with konfig.imports():
     import fractions

@@ -212,3 +212,10 @@ def test_any_config_gives_a_well_formed_page_and_text(fields):
     cfg = konfig.ConfigDict({f"_{key}": value for key, value in fields.items()})
     parse(konfig.to_html(cfg))
     assert konfig.to_text(cfg)
+
+
+def test_list_that_holds_itself_is_shown_once():
+    cfg = konfig.ConfigDict({"l": [{"a": 1}]})
+    cfg.l.append(cfg.l)
+    assert "<same as cfg.l>" in konfig.to_text(cfg)
+    assert "same as cfg.l" in konfig.to_html(cfg)

@@ -7,11 +7,8 @@ import typing
 import pytest
 
 from kauldron import konfig
-from kauldron.konfig.configdict_proxy import (
-    CONST_KEY,
-    QUALNAME_KEY,
-    ConfigDictProxyObject,
-)
+from kauldron.konfig.authoring.proxies import ConfigDictProxyObject
+from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY
 
 with konfig.imports():
     import decimal

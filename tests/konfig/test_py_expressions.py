@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from kauldron import konfig
-from kauldron.konfig.py_expressions import parse_py
+from kauldron.konfig.overrides.py_expressions import parse_py
 
 
 def call(qualname, *args, **kwargs):

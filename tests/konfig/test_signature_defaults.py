@@ -1,4 +1,4 @@
-"""`materialize_defaults` and `trim_defaults`."""
+"""`materialize_defaults`."""
 
 import dataclasses
 from typing import Any
@@ -59,27 +59,12 @@ def test_what_has_no_readable_defaults_stays(name):
     assert konfig.materialize_defaults(cfg).a.sep == 1
 
 
-def test_trim_is_the_inverse():
-    cfg = konfig.ConfigDict({"net": call("Net", width=3, rate=0.2)})
-    assert konfig.trim_defaults(konfig.materialize_defaults(cfg)) == cfg
-
-
-def test_trim_keeps_references_and_values_of_another_type():
-    cfg = konfig.ConfigDict({"rate": 0.1, "net": call("Net", width=3, sizes=[1, 2])})
-    cfg.net.rate = cfg.ref.rate
-    trimmed = konfig.trim_defaults(cfg)
-    assert trimmed.net.sizes == [1, 2]
-    trimmed.rate = 0.7
-    assert trimmed.net.rate == 0.7
-
-
 @pytest.mark.parametrize("what", ["everything", "a part"])
-def test_defaults_of_a_locked_config_are_filled_in_and_left_out(what):
+def test_defaults_of_a_locked_config_are_filled_in(what):
     cfg = konfig.ConfigDict({"net": call("Net", width=1)})
     (cfg if what == "everything" else cfg.net).lock()
     full = konfig.materialize_defaults(cfg)
     assert full.net.rate == 0.1
-    assert konfig.trim_defaults(full) == cfg
     assert full.is_locked == cfg.is_locked and full.net.is_locked
     assert "rate" not in cfg.net
 

@@ -1,0 +1,282 @@
+"""Overrides: `--cfg.a.b=v` flags and `{"a.b": v}` mappings, and how they are applied."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from kauldron import path_grammar
+from kauldron.errors import error_prefix
+from kauldron.konfig.overrides.py_expressions import PREFIX, parse_py
+from kauldron.konfig.overrides.values import format_value, parse_literal, parse_value
+from kauldron.konfig.signatures import importing_symbols
+from kauldron.konfig.tree import paths
+from kauldron.konfig.tree.history import Kind, recording, short_repr
+from kauldron.konfig.tree.node import Node, is_call, is_const, is_reference
+
+ARGS_KEY = "__args__"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Override:
+    """One override as it was given.
+
+    Attributes:
+      path: Canonical text of the path, without the name of the flag.
+      value: The text after `=` if `is_text`, else the value itself.
+      flag: The flag as typed, for messages and the history.
+      is_text: Whether the target's type still has to give the text its meaning.
+      is_bare: Whether it was `--cfg.a` or `--nocfg.a`, without a value.
+    """
+
+    path: str
+    value: Any
+    flag: str
+    is_text: bool = False
+    is_bare: bool = False
+
+    @property
+    def parts(self) -> tuple[path_grammar.Part, ...]:
+        return path_grammar.parse(self.path)
+
+    @property
+    def parsed(self) -> Any:
+        """The value as far as it is known without its target; `py::` stays text."""
+        if self.is_text and not self.value.startswith(PREFIX):
+            return parse_literal(self.value)
+        return self.value
+
+    def as_flag(self, name: str) -> str:
+        """One line that gives this override again, to the flag called `name`."""
+        start = f"--{name}{'' if self.path.startswith('[') else '.'}{self.path}"
+        if self.is_bare:
+            return start if self.value else start.replace("--", "--no", 1)
+        one_line = self.is_text and self.value.isprintable()
+        if one_line and self.value == self.value.strip():
+            return f"{start}={self.value}"
+        return f"{start}={format_value(self.parsed)}"
+
+
+# ------------------------------------------------------------------------------------
+# Reading the command line
+# ------------------------------------------------------------------------------------
+
+
+def match_override(argument: str, name: str) -> Override | None:
+    """The override that a command line argument is, or None.
+
+    Args:
+      argument: Such as `--cfg.a.b=1`, `-cfg.a`, `--nocfg.a`, `--cfg["x.y"].z=1`.
+      name: The name of the flag, such as `cfg`.
+
+    Raises:
+      ValueError: It is an override but its path cannot be read.
+
+    Example:
+      >>> match_override("--cfg.model.n=3", "cfg").path
+      'model.n'
+      >>> match_override("--config.n=3", "cfg") is None
+      True
+    """
+    match = re.match(
+        rf"--?(?P<no>no)?{re.escape(name)}(?P<rest>[.\[].*)", argument, re.S
+    )
+    if match is None:
+        return None
+    text, value = path_grammar.split_assignment(match["rest"])
+    try:
+        parts = path_grammar.parse(text.removeprefix("."))
+    except path_grammar.PathSyntaxError as error:
+        raise ValueError(f"{argument}: {error}") from None
+    if not parts:
+        raise ValueError(f"{argument}: the name of a field is missing after the dot.")
+    if match["no"] and value is not None:
+        raise ValueError(f"{argument}: a flag that starts with --no takes no value.")
+    return Override(
+        path=path_grammar.format_path(parts),
+        value=not match["no"] if value is None else value,
+        flag=argument,
+        is_text=value is not None,
+        is_bare=value is None,
+    )
+
+
+def last_of_each(overrides: Iterable[Override]) -> list[Override]:
+    """The last override of each path, in the order of these last ones."""
+    last: dict[str, Override] = {}
+    for override in overrides:
+        last.pop(override.path, None)
+        last[override.path] = override
+    return list(last.values())
+
+
+# ------------------------------------------------------------------------------------
+# Applying
+# ------------------------------------------------------------------------------------
+
+
+def apply_overrides(cfg: Node, overrides: Mapping[str, Any]) -> list[str]:
+    """Sets the fields that a flat mapping names, as a sweep does.
+
+    Args:
+      cfg: The config to change. Unchanged if an error is raised.
+      overrides: From path to value. The paths may have wildcards. Texts that start with
+        `py::` are expressions, all other values are taken as they are.
+
+    Returns:
+      The paths that were set.
+
+    Raises:
+      KeyError, TypeError, ValueError: As in `set_by_path`, with the path in front.
+
+    Example:
+      >>> from kauldron import konfig
+      >>> cfg = konfig.ConfigDict({"model": {"width": 8}, "seed": 0})
+      >>> apply_overrides(cfg, {"model.width": 16, "**.seed": 1})
+      ['model.width', 'seed']
+    """
+    items = [_from_item(path, value) for path, value in overrides.items()]
+    if len(items) > 1:  # all or nothing: try on a copy first
+        apply_in_order(copy.deepcopy(cfg), copy.deepcopy(items), kind="sweep")
+    return apply_in_order(cfg, items, kind="sweep")
+
+
+def _from_item(path: str, value: Any) -> Override:
+    parts = path_grammar.parse(path)
+    flag = f"{path}={value!r:.80}"
+    return Override(path=path_grammar.format_path(parts), value=value, flag=flag)
+
+
+def apply_in_order(
+    cfg: Node,
+    overrides: Sequence[Override],
+    *,
+    kind: Kind = "cli",
+    may_import: bool = True,
+) -> list[str]:
+    """Applies overrides one after the other; of two with the same path the last.
+
+    Args:
+      cfg: The config to change.
+      overrides: As given.
+      kind: Of the events in the history.
+      may_import: Whether what a call names is imported where an override names one of
+        its positional arguments.
+
+    Raises:
+      FlagOrderError: An override would undo an earlier one below it.
+      KeyError, TypeError, ValueError: As in `set_by_path`, with the flag in front.
+    """
+    overrides = last_of_each(overrides)
+    _check_order(overrides)
+    paths: list[str] = []
+    for override in overrides:
+        told = error_prefix(f"{override.flag}: ")
+        with told, recording(kind, override.flag), importing_symbols(may_import):
+            paths += _apply(cfg, override)
+    return paths
+
+
+def _apply(cfg: Node, override: Override) -> list[str]:
+    targets = paths.find_targets(cfg, override.parts)
+    for target in targets:
+        paths.assign(cfg, target, _value_for(cfg, target, override))
+    return [path_grammar.format_path(target) for target in targets]
+
+
+def _value_for(cfg: Node, target: tuple[Any, ...], override: Override) -> Any:
+    """The value to assign to one place."""
+    if override.is_bare:
+        _check_takes_bare_flag(cfg, target, override)
+        return override.value
+    if override.is_text:
+        value = parse_value(override.value, _type_of(cfg, target))
+        _warn_of_forgotten_prefix(cfg, target, value, override)
+        return value
+    if isinstance(override.value, str) and override.value.startswith(PREFIX):
+        return parse_py(override.value)
+    return override.value
+
+
+def _type_of(cfg: Node, target: tuple[Any, ...]) -> Any:
+    """The type that decides what a text means for a place."""
+    parent = paths.get_by_path(cfg, target[:-1])
+    if not paths.has_child(parent, target[-1]):
+        return object
+    raw = paths.raw_child(parent, target[-1])
+    value = paths.readable_child(parent, target[-1])
+    if value is None or is_reference(value):
+        return raw.get_type() if is_reference(raw) else object
+    return type(value)
+
+
+def _warn_of_forgotten_prefix(
+    cfg: Node, target: tuple[Any, ...], value: Any, override: Override
+) -> None:
+    """Tells of a text that takes the place of a call and looks like one."""
+    if not isinstance(value, str) or not re.fullmatch(r"\w+(\.\w+)+(\(.*\))?", value):
+        return
+    parent = paths.get_by_path(cfg, target[:-1])
+    if not paths.has_child(parent, target[-1]):
+        return
+    old = paths.readable_child(parent, target[-1])
+    if isinstance(old, Node) and (is_call(old) or is_const(old)):
+        call = value if value.endswith(")") or is_const(old) else f"{value}(...)"
+        flag = override.flag.split("=")[0]
+        _log.warning(
+            "%s: the field held %s and now holds a text. For a call or a name write "
+            "%s='%s%s'.",
+            override.flag,
+            short_repr(old),
+            flag,
+            PREFIX,
+            call,
+        )
+
+
+def _check_takes_bare_flag(
+    cfg: Node, target: tuple[Any, ...], override: Override
+) -> None:
+    parent = paths.get_by_path(cfg, target[:-1])
+    if not paths.has_child(parent, target[-1]):
+        return
+    value = paths.readable_child(parent, target[-1])
+    if value is None or isinstance(value, bool) or is_reference(value):
+        return
+    name = re.split(r"[=\s]", override.flag)[0]
+    if not override.value:
+        raise TypeError(
+            f"{name} is for fields that are True or False; this one is "
+            f"{type(value).__name__} {value!r:.40}."
+        )
+    raise TypeError(
+        f"needs a value, write {name}=... (the field is {type(value).__name__} "
+        f"{value!r:.40}; a value after a space is not read)."
+    )
+
+
+def _check_order(overrides: Sequence[Override]) -> None:
+    set_below: dict[str, Override] = {}  # by the paths around what was set
+    for override in overrides:
+        if override.path in set_below:
+            _raise_order_error(set_below[override.path], override)
+        parts = override.parts
+        if not paths.has_wildcard(parts):
+            for size in range(1, len(parts)):
+                path = path_grammar.format_path(parts[:size])
+                set_below.setdefault(path, override)
+
+
+def _raise_order_error(earlier: Override, later: Override) -> NoReturn:
+    from ml_collections.config_flags import config_flags
+
+    raise config_flags.FlagOrderError(
+        f"{later.flag} comes after {earlier.flag} and would undo it. Put "
+        f"{later.flag} first."
+    )

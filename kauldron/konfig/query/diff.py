@@ -1,0 +1,321 @@
+"""Differences between two configs, and the overrides that turn one into the other."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from kauldron import path_grammar
+from kauldron.konfig.overrides.config_files import load_saved_config
+from kauldron.konfig.symbols import same_qualname
+from kauldron.konfig.tree.configdict import ConfigDict, as_config
+from kauldron.konfig.tree.field_types import check_overwrite
+from kauldron.konfig.tree.history import short_repr
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    QUALNAME_KEY,
+    Node,
+    is_call,
+    is_const,
+    is_reference,
+)
+from kauldron.konfig.tree.paths import Parts, children
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One place where two configs differ.
+
+    Attributes:
+      sign: `~` changed, `+` only in the new config, `-` only in the old one.
+      path: Where.
+      old: The value in the old config. For a node that calls something else now, the
+        name of what it called.
+      new: The same for the new config.
+    """
+
+    sign: Literal["~", "+", "-"]
+    path: str
+    old: Any = None
+    new: Any = None
+
+    def __str__(self) -> str:
+        old, new = (short_repr(value, 120) for value in (self.old, self.new))
+        values = {"~": f"{old} -> {new}", "+": new, "-": old}
+        return f"{self.sign} {self.path}: {values[self.sign]}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfigDiff:
+    """What differs between two configs. False when nothing does.
+
+    Attributes:
+      old: The old config.
+      new: The new config.
+      differences: In the order of the configs.
+      shared: Groups of paths that hold one and the same node only in the new config.
+      unshared: Groups of paths that did so only in the old config.
+    """
+
+    old: Node = dataclasses.field(repr=False)
+    new: Node = dataclasses.field(repr=False)
+    differences: tuple[Difference, ...] = ()
+    shared: tuple[tuple[str, ...], ...] = ()
+    unshared: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """From path to old and new value."""
+        return {d.path: (d.old, d.new) for d in self.differences if d.sign == "~"}
+
+    @property
+    def added(self) -> dict[str, Any]:
+        """From path to the value that only the new config has."""
+        return {d.path: d.new for d in self.differences if d.sign == "+"}
+
+    @property
+    def removed(self) -> dict[str, Any]:
+        """From path to the value that only the old config has."""
+        return {d.path: d.old for d in self.differences if d.sign == "-"}
+
+    def __bool__(self) -> bool:
+        return bool(self.differences or self.shared or self.unshared)
+
+    def __str__(self) -> str:
+        lines = [str(difference) for difference in self.differences]
+        lines += [f"shared: {', '.join(group)}" for group in self.shared]
+        lines += [f"no longer shared: {', '.join(group)}" for group in self.unshared]
+        return "\n".join(lines)
+
+    def as_overrides(self) -> dict[str, Any]:
+        """The overrides that turn the old config into the new one.
+
+        Returns:
+          From path to value, for `apply_overrides` or, with `format_value`, for the
+          command line. Where overrides cannot do it piece by piece (a field is gone,
+          a list has another length, a type changed) the node around it is replaced.
+
+        Raises:
+          ValueError: The top level itself would have to be replaced.
+        """
+        return build_overrides(self.old, self.new)
+
+
+def diff(old: Any, new: Any) -> ConfigDiff:
+    """Compares two configs.
+
+    References are compared by value, lists item by item. A node that calls something
+    else is one change, followed by those of its arguments.
+
+    Args:
+      old: A config, a plain mapping, or a saved config: the path of its `config.json`
+        (or of the folder with it), or the JSON text.
+      new: The same.
+
+    Returns:
+      The differences; false if there are none.
+
+    Example:
+      >>> difference = diff({"lr": 0.1, "steps": 5}, {"lr": 0.2, "seed": 1})
+      >>> print(difference)
+      ~ lr: 0.1 -> 0.2
+      + seed: 1
+      - steps: 5
+    """
+    old_cfg, new_cfg = _loaded(old), _loaded(new)
+    if _is_saved(old) != _is_saved(new):
+        # Saving turns tuples into lists: what is compared has gone the same way.
+        old_cfg, new_cfg = (_as_saved(cfg) for cfg in (old_cfg, new_cfg))
+    groups_old, groups_new = _shared_groups(old_cfg), _shared_groups(new_cfg)
+    return ConfigDiff(
+        old=old_cfg,
+        new=new_cfg,
+        differences=tuple(_compare(old_cfg, new_cfg, (), frozenset())),
+        shared=tuple(group for group in groups_new if group not in groups_old),
+        unshared=tuple(group for group in groups_old if group not in groups_new),
+    )
+
+
+# ------------------------------------------------------------------------------------
+# Inputs
+# ------------------------------------------------------------------------------------
+
+
+def _is_saved(cfg: Any) -> bool:
+    return isinstance(cfg, (str, os.PathLike))
+
+
+def _loaded(cfg: Any) -> Node:
+    if not _is_saved(cfg):
+        return as_config(cfg)
+    if isinstance(cfg, str) and cfg.lstrip().startswith("{"):
+        return ConfigDict.from_json(cfg)
+    return load_saved_config(os.fspath(cfg))
+
+
+def _as_saved(cfg: Node) -> Node:
+    return ConfigDict.from_json(ConfigDict(cfg).to_json())
+
+
+# ------------------------------------------------------------------------------------
+# Comparing
+# ------------------------------------------------------------------------------------
+
+
+def _compare(
+    old: Any, new: Any, at: Parts, above: frozenset[tuple[int, int]]
+) -> Iterator[Difference]:
+    pair = (id(old), id(new))
+    if pair in above or (old is new and not isinstance(old, float)):
+        return
+    inside = above | {pair}
+    if (
+        isinstance(old, Node)
+        and isinstance(new, Node)
+        and is_const(old) == is_const(new)
+    ):
+        yield from _compare_nodes(old, new, at, inside)
+    elif type(old) is type(new) and isinstance(old, (list, tuple)):
+        yield from _compare_children(old, new, at, inside)
+    elif not same_leaf(old, new):
+        yield _difference("~", at, old, new)
+
+
+def _compare_nodes(
+    old: Node, new: Node, at: Parts, above: frozenset[tuple[int, int]]
+) -> Iterator[Difference]:
+    symbols = _symbol(old), _symbol(new)
+    if not same_qualname(*symbols):
+        yield _difference("~", at, *symbols)
+    yield from _compare_children(old, new, at, above)
+
+
+def _symbol(node: Node) -> str | None:
+    """What the node calls or names; None for a dict."""
+    return node.get(QUALNAME_KEY, node.get(CONST_KEY))
+
+
+def _compare_children(
+    old: Any, new: Any, at: Parts, above: frozenset[tuple[int, int]]
+) -> Iterator[Difference]:
+    symbols = (QUALNAME_KEY, CONST_KEY)
+    olds = {part: value for part, value in children(old) if part not in symbols}
+    news = {part: value for part, value in children(new) if part not in symbols}
+    for part, value in news.items():
+        if part in olds:
+            yield from _compare(olds[part], value, (*at, part), above)
+        else:
+            yield _difference("+", (*at, part), None, value)
+    for part, value in olds.items():
+        if part not in news:
+            yield _difference("-", (*at, part), value, None)
+
+
+def _difference(
+    sign: Literal["~", "+", "-"], at: Parts, old: Any, new: Any
+) -> Difference:
+    return Difference(sign=sign, path=path_grammar.format_path(at), old=old, new=new)
+
+
+def _shared_groups(cfg: Node) -> list[tuple[str, ...]]:
+    """The paths of each node that has several, without those below such a node."""
+    places: dict[int, list[Parts]] = {}
+    nodes: set[int] = set()
+    _collect_places(cfg, (), places, nodes)
+    groups = (places[node] for node in places if node in nodes)
+    return [tuple(map(path_grammar.format_path, g)) for g in groups if len(g) > 1]
+
+
+def _collect_places(
+    value: Any, at: Parts, places: dict[int, list[Parts]], nodes: set[int]
+) -> None:
+    if not isinstance(value, (Node, list, tuple)):
+        return
+    paths = places.setdefault(id(value), [])
+    paths.append(at)
+    if isinstance(value, Node) and not is_const(value):
+        nodes.add(id(value))
+    if len(paths) > 1:
+        return
+    for part, item in children(value):
+        _collect_places(item, (*at, part), places, nodes)
+
+
+class _MustBeReplaced(Exception):
+    """No overrides below a place turn its old value into the new one; says why."""
+
+
+def build_overrides(old: Node, new: Node) -> dict[str, Any]:
+    """From path to value: what to set in `old` so that it equals `new`.
+
+    Raises:
+      ValueError: Fields of the top level are gone or changed their type, which no
+        override can do.
+    """
+    try:
+        overrides = _overrides(old, new, ())
+    except _MustBeReplaced as reason:
+        raise ValueError(
+            f"No overrides turn the old config into the new one: {reason}"
+        ) from None
+    return {
+        path_grammar.format_path(parts): copy.deepcopy(value)
+        for parts, value in overrides.items()
+    }
+
+
+def same_leaf(old: Any, new: Any) -> bool:
+    """Whether two leaves are equal; a nan equals a nan."""
+    if is_reference(old) or is_reference(new):  # one that cannot be read
+        return old is new
+    if old != old and new != new:
+        return True
+    return bool(old == new)
+
+
+def _overrides(old: Any, new: Any, at: Parts) -> dict[Parts, Any]:
+    if same_leaf(old, new):
+        return {}
+    if isinstance(old, Node) and isinstance(new, Node):
+        _check_same_form(old, new, at)
+    elif type(old) is not type(new) or not isinstance(old, (list, tuple)):
+        raise _MustBeReplaced(f"{path_grammar.format_path(at)} is another value.")
+    olds, news = dict(children(old)), dict(children(new))
+    gone = [part for part in olds if part not in news]
+    if gone or (len(news) > len(olds) and not isinstance(new, Node)):
+        path = path_grammar.format_path((*at, *gone[:1]))
+        raise _MustBeReplaced(f"{path} is not in both.")
+    result: dict[Parts, Any] = {}
+    for part, value in news.items():
+        place = (*at, part)
+        if part not in olds:
+            result[place] = value
+        else:
+            result.update(_child_overrides(olds[part], value, place))
+    return result
+
+
+def _check_same_form(old: Node, new: Node, at: Parts) -> None:
+    if (is_call(old), is_const(old)) != (is_call(new), is_const(new)):
+        raise _MustBeReplaced(
+            f"{path_grammar.format_path(at)} is another kind of node."
+        )
+
+
+def _child_overrides(old: Any, new: Any, at: Parts) -> dict[Parts, Any]:
+    try:
+        return _overrides(old, new, at)
+    except _MustBeReplaced:
+        pass
+    if at[-1] not in (QUALNAME_KEY, CONST_KEY):
+        try:
+            stored = check_overwrite(old, new)
+        except TypeError as error:
+            raise _MustBeReplaced(f"{path_grammar.format_path(at)}: {error}.") from None
+        if stored is not new and stored != new:  # a tuple over a list becomes a list
+            path = path_grammar.format_path(at)
+            raise _MustBeReplaced(f"{path} changes its type.")
+    return {at: new}

@@ -1,0 +1,153 @@
+"""`flatten` and `fingerprint`: a config as leaves by path, and as one short text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kauldron import path_grammar
+from kauldron.konfig.errors import CycleError
+from kauldron.konfig.symbols import normalize_qualname
+from kauldron.konfig.text.json_format import dumps
+from kauldron.konfig.tree.configdict import as_config
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    ID_KEY,
+    QUALNAME_KEY,
+    Node,
+    expression,
+    plain_key,
+)
+from kauldron.konfig.tree.paths import Parts, children, raw_children
+
+
+def flatten(cfg: Any) -> dict[str, Any]:
+    """All leaves of a config, by path, in order.
+
+    The paths are accepted by `set_by_path` and, after `--cfg.`, on the command line.
+    References appear with their current value. Empty dicts, lists and tuples are
+    leaves, so that nothing is lost.
+
+    Args:
+      cfg: A config, or a plain mapping that could be one.
+
+    Returns:
+      From path to leaf. What is called is the leaf `__qualname__`, a constant the leaf
+      `__const__`.
+
+    Raises:
+      CycleError: The config contains itself.
+
+    Example:
+      >>> flatten({"model": {"__qualname__": "m:Net", "sizes": [8, 4]}})
+      {'model.__qualname__': 'm:Net', 'model.sizes[0]': 8, 'model.sizes[1]': 4}
+    """
+    return {
+        path_grammar.format_path(parts): {} if isinstance(leaf, Node) else leaf
+        for parts, leaf in iter_leaves(as_config(cfg))
+    }
+
+
+def iter_leaves(cfg: Any) -> Iterator[tuple[Parts, Any]]:
+    """The paths and values of all leaves, references evaluated.
+
+    Raises:
+      CycleError: The config contains itself.
+    """
+    yield from _leaves(cfg, (), {})
+
+
+def _leaves(
+    value: Any, at: Parts, above: dict[int, Parts]
+) -> Iterator[tuple[Parts, Any]]:
+    if id(value) in above:
+        inner, outer = expression(at), expression(above[id(value)])
+        raise CycleError(f"The config contains itself: {inner} is {outer}.")
+    below = list(children(value))
+    if not below and at:
+        yield at, value
+    inside = {**above, id(value): at}
+    for part, item in below:
+        yield from _leaves(item, (*at, part), inside)
+
+
+def iter_nodes(cfg: Any) -> Iterator[tuple[Parts, Node]]:
+    """All nodes at all their places, parents first; references are not followed."""
+    yield from _nodes(cfg, (), frozenset())
+
+
+def _nodes(
+    value: Any, at: Parts, above: frozenset[int]
+) -> Iterator[tuple[Parts, Node]]:
+    if id(value) in above:
+        return
+    if isinstance(value, Node):
+        yield at, value
+    inside = above | {id(value)}
+    for part, item in raw_children(value):
+        yield from _nodes(item, (*at, part), inside)
+
+
+def fingerprint(cfg: Any, length: int = 16, *, exclude: Iterable[str] = ()) -> str:
+    """A hash of the content of a config, stable across processes.
+
+    The order of keys, the position of the colon in qualified names and the sharing of
+    nodes make no difference; references count with their current value.
+
+    Args:
+      cfg: A config, or a plain mapping that could be one.
+      length: The number of hexadecimal digits, at most 64.
+      exclude: Paths to leave out, wildcards allowed, such as `workdir`.
+
+    Returns:
+      Lower case hexadecimal digits.
+
+    Example:
+      >>> a = fingerprint({"lr": 0.1, "workdir": "x"}, exclude=["workdir"])
+      >>> a == fingerprint({"workdir": "y", "lr": 0.1}, exclude=["workdir"])
+      True
+    """
+    if isinstance(exclude, str):
+        raise TypeError(f"exclude is a list of paths, not the text {exclude!r}.")
+    patterns = [path_grammar.parse(pattern) for pattern in exclude]
+    data = _canonical(json.loads(dumps(as_config(cfg))), (), patterns)
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def _canonical(data: Any, at: Parts, exclude: list[Parts]) -> Any:
+    """JSON data without what makes no difference."""
+    if isinstance(data, list):
+        items = ((index, item) for index, item in enumerate(data))
+        return [
+            _canonical(item, (*at, index), exclude)
+            for index, item in items
+            if not _is_excluded((*at, index), exclude)
+        ]
+    if not isinstance(data, Mapping):
+        return data
+    result = {}
+    for key, value in data.items():
+        place = (*at, _part(data, key))
+        if key == ID_KEY or _is_excluded(place, exclude):
+            continue
+        is_symbol = key in (QUALNAME_KEY, CONST_KEY) and isinstance(value, str)
+        result[key] = (
+            normalize_qualname(value)
+            if is_symbol
+            else _canonical(value, place, exclude)
+        )
+    return result
+
+
+def _part(data: Mapping[str, Any], key: str) -> Any:
+    """A JSON key as it stands in paths."""
+    if QUALNAME_KEY in data and key.isdecimal():
+        return int(key)
+    return plain_key(key)
+
+
+def _is_excluded(at: Parts, exclude: list[Parts]) -> bool:
+    return any(path_grammar.matches(at, pattern) for pattern in exclude)

@@ -1,0 +1,184 @@
+"""What the errors of `resolve` say: where in the config, and what set it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
+
+from kauldron.errors import reworded
+from kauldron.konfig.errors import PACKAGE_FOLDER
+from kauldron.konfig.signatures import argument_hint, unexpected_names
+from kauldron.konfig.text.printing import format_value
+from kauldron.konfig.tree.history import SetEvent, field_events, node_origin
+from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Key, Node, expression
+
+_REPR_WIDTH = 300
+_MAX_ARGUMENTS = 3
+
+
+class CreatedHere(Exception):
+    """Its traceback shows the line of the config that created a node."""
+
+
+def check_form(fields: dict[Key, Any]) -> None:
+    """Raises `ValueError` if a node is none of the three forms."""
+    name = fields.get(QUALNAME_KEY, fields.get(CONST_KEY))
+    if not isinstance(name, str):
+        raise ValueError(f"The name of a symbol is a text, not {name!r}.")
+    if CONST_KEY in fields and len(fields) > 1:
+        others = ", ".join(repr(key) for key in fields if key != CONST_KEY)
+        raise ValueError(
+            f"A node with {CONST_KEY!r} has no other fields, got: {others}."
+        )
+    positions = sorted(int(k) for k in fields if isinstance(k, str) and k.isdecimal())
+    if positions != list(range(len(positions))):
+        raise ValueError(
+            f"Positional arguments are numbered from 0 without gaps, got: {positions}."
+        )
+    if QUALNAME_KEY in fields:
+        odd = [key for key in fields if not isinstance(key, str)]
+        if odd:
+            raise ValueError(f"Names of arguments are texts, got: {odd}.")
+
+
+class Explained:
+    """A block that reads the fields of a node, or finds its symbol.
+
+    Args:
+      node: The node; errors pass unchanged if there is none.
+      parts: The path, as it is when an error occurs.
+    """
+
+    __slots__ = ("node", "parts")
+
+    def __init__(self, node: Node | None, parts: Sequence[Key]) -> None:
+        self.node = node
+        self.parts = parts
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if self.node is not None and isinstance(error, Exception):
+            raise _explained(error, self.node, self.parts, [], "")
+
+
+def raise_at_call(
+    error: Exception,
+    node: Node,
+    parts: Sequence[Key],
+    symbol: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> NoReturn:
+    """Raises an error of calling the symbol of a node."""
+    try:
+        hint = argument_hint(error, symbol, args, kwargs)
+        names = unexpected_names(symbol, args, kwargs) or _mentioned(error, node)
+    except Exception:  # hints never replace the error
+        hint, names = "", []
+    raise _explained(error, node, parts, names, hint)
+
+
+def _mentioned(error: Exception, node: Node) -> list[Key]:
+    """The arguments that an error names, else all of them."""
+    names = [key for key in node._fields if key != QUALNAME_KEY]
+    words = set(re.findall(r"[a-zA-Z_]\w*", str(error)))
+    return [key for key in names if key in words] or names
+
+
+def _explained(
+    error: Exception,
+    node: Node,
+    parts: Sequence[Key],
+    names: Iterable[Key],
+    hint: str,
+) -> Exception:
+    try:
+        lines = [f"Resolving the config failed at {expression(parts)}:"]
+        lines += [f"    {line}" for line in _cut(format_value(node)).splitlines()]
+        created = node_origin(node)
+        if created is not None and created.text is not None:
+            lines.append(f"    set by {created.text}")  # a flag, or a saved config
+        elif created is not None and created.file is not None:
+            lines.append(f"    created at {_place(created)}")
+        lines += _last_writes(node, names)
+        text = "\n".join([*lines, str(error) or type(error).__name__])
+        text = f"{text}\n{hint}" if hint else text
+    except Exception:
+        return error
+    _append_trace(error, created, expression(parts))
+    return reworded(error, text)
+
+
+def _last_writes(node: Node, names: Iterable[Key]) -> list[str]:
+    created = node_origin(node)
+    lines = []
+    for name in names:
+        events = field_events(node, name)
+        if events and (created is None or events[-1][2:] != created[2:]):
+            what = f"argument {name}" if str(name).isdecimal() else repr(name)
+            where = events[-1].text or _place(events[-1])
+            lines.append(f"    {what} was last set by {where}")
+    return lines[:_MAX_ARGUMENTS]
+
+
+def _place(event: SetEvent) -> str:
+    return f"{event.file}:{event.line} in {event.function}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _REPR_WIDTH else text[: _REPR_WIDTH - 3] + "..."
+
+
+# ------------------------------------------------------------------------------------
+# Tracebacks
+# ------------------------------------------------------------------------------------
+
+
+def hide_inner_frames(error: BaseException) -> None:
+    """Takes the frames of this package out of the traceback of an error."""
+    kept = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    for outer, inner in zip(kept, [*kept[1:], None]):
+        outer.tb_next = inner
+    error.__traceback__ = kept[0] if kept else None
+
+
+def _append_trace(error: BaseException, created: SetEvent | None, place: str) -> None:
+    """Makes the line that created the node the first cause of an error."""
+    if created is None or created.file is None or created.line is None:
+        return
+    trace = CreatedHere(f"{place} was created here.")
+    trace.__traceback__ = _traceback_at(created.file, created.line, created.function)
+    seen = set()
+    while error.__cause__ is not None and id(error) not in seen:
+        seen.add(id(error))
+        error = error.__cause__
+    if isinstance(error, CreatedHere):
+        return
+    if not error.__suppress_context__:  # shown before the trace, not lost
+        trace.__cause__ = error.__context__
+    error.__cause__ = trace
+
+
+def _traceback_at(file: str, line: int, function: str | None) -> TracebackType | None:
+    """A traceback that shows a line of a file, made by raising there."""
+    code = compile("raise _Marker", file, "exec")
+    code = code.replace(co_firstlineno=line, co_name=function or "<module>")
+    try:
+        exec(code, {"_Marker": _Marker})
+    except _Marker as marker:
+        inner = marker.__traceback__
+        return None if inner is None else inner.tb_next
+    return None
+
+
+class _Marker(Exception):
+    """Raised only for its traceback."""

@@ -1,0 +1,285 @@
+"""What is called, and whether the stored arguments of a call fit its signature."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kauldron.errors import did_you_mean
+from kauldron.konfig.annotation_fit import misfit
+from kauldron.konfig.symbols import import_qualname, split_qualname
+
+
+def known_signature(qualname: str) -> inspect.Signature | None:
+    """Return the signature of a symbol; None if it is not loaded or has none.
+
+    Inside `importing_symbols` the symbol is imported.
+    """
+    try:
+        return signature_of(_symbol(qualname))
+    except Exception:  # whoever checks or resolves it will say so
+        return None
+
+
+def _symbol(qualname: str) -> Any:
+    if _imports_symbols.get():
+        return import_qualname(qualname)
+    module, attributes = split_qualname(qualname)
+    return functools.reduce(getattr, (attributes or "").split("."), sys.modules[module])
+
+
+_imports_symbols = contextvars.ContextVar("imports_symbols", default=False)
+
+
+@contextlib.contextmanager
+def importing_symbols(enabled: bool = True) -> Iterator[None]:
+    """Inside the block, what is called may be imported to know its parameters."""
+    token = _imports_symbols.set(enabled)
+    try:
+        yield
+    finally:
+        _imports_symbols.reset(token)
+
+
+def argument_hint(
+    error: Exception, symbol: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str:
+    """Wrong or missing arguments with suggestions; empty if the arguments fit."""
+    if not callable(symbol):
+        return f"{symbol!r} of type {type(symbol).__name__} cannot be called."
+    if not isinstance(error, TypeError):
+        return ""
+    signature = signature_of(symbol)
+    if signature is None or _fits(signature, args, kwargs):
+        return ""
+    lines = [
+        f"There is no argument {name!r}.{did_you_mean(name, accepted_names(signature))}"
+        for name in unexpected_names(symbol, args, kwargs)
+    ]
+    missing = missing_names(signature, args, kwargs)
+    if missing:
+        lines.append(f"Missing: {', '.join(missing)}.")
+    lines.append(f"Accepted: {', '.join(accepted_names(signature)) or 'nothing'}.")
+    return "\n".join(lines)
+
+
+def signature_of(symbol: Any) -> inspect.Signature | None:
+    """The signature of a callable, or `None` if it tells none."""
+    try:
+        return inspect.signature(symbol)
+    except (TypeError, ValueError):
+        return None
+
+
+def _fits(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def accepted_names(signature: inspect.Signature) -> list[str]:
+    """The names to offer as keywords: internal ones are left out."""
+    return [name for name in _keywords(signature) if not name.startswith("_")]
+
+
+def _keywords(signature: inspect.Signature) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in signature.parameters.values() if p.kind in kinds]
+
+
+def unexpected_names(
+    symbol: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[str]:
+    """The keywords that a callable does not accept."""
+    signature = signature_of(symbol)
+    if signature is None or any(
+        p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()
+    ):
+        return []
+    names = _keywords(signature)
+    return [name for name in kwargs if name not in names]
+
+
+def missing_decorator(symbol: Any, name: str) -> str:
+    """What to do if a class declares what it does not take; empty if it does not."""
+    parents = symbol.__mro__ if isinstance(symbol, type) else ()
+    owner = next((p for p in parents if name in inspect.get_annotations(p)), None)
+    if owner is None:
+        return ""
+    return (
+        "The class declares it: write `@dataclasses.dataclass(frozen=True, "
+        f"kw_only=True)` above `class {owner.__name__}`."
+    )
+
+
+def missing_names(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[str]:
+    """The parameters without a default that are not given."""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [p for p in signature.parameters.values() if p.kind not in variable]
+    by_position = [
+        p.name for p in named if p.kind is not inspect.Parameter.KEYWORD_ONLY
+    ]
+    given = {*by_position[: len(args)], *kwargs}
+    return [p.name for p in named if p.default is p.empty and p.name not in given]
+
+
+class ArgumentProblem(NamedTuple):
+    """What is wrong with one argument (`name` is None: with the call itself)."""
+
+    name: str | int | None
+    message: str
+    suggestion: str = ""
+
+
+def check_call(
+    function: Any, positional: list[Any], named: Mapping[str, Any]
+) -> Iterator[ArgumentProblem]:
+    """What would go wrong if `function` were called with these arguments.
+
+    Args:
+      function: A callable. Without a readable signature nothing is found.
+      positional: The stored positional arguments.
+      named: The stored named arguments.
+    """
+    if not callable(function):
+        yield ArgumentProblem(None, f"{_name(function)} cannot be called.")
+        return
+    signature = signature_of(function)
+    if signature is None:
+        return
+    yield from _unknown_names(function, signature, positional, named)
+    yield from _positional_problems(function, signature.parameters, positional, named)
+    missing = missing_names(signature, positional, named)
+    if missing:
+        names = ", ".join(map(repr, missing))
+        yield ArgumentProblem(None, f"{_name(function)} needs {names}.")
+    yield from _misfits(function, signature.parameters, positional, named)
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+_Parameters = Mapping[str, inspect.Parameter]
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _unknown_names(
+    function: Any,
+    signature: inspect.Signature,
+    positional: list[Any],
+    named: Mapping[str, Any],
+) -> Iterator[ArgumentProblem]:
+    accepted = accepted_names(signature)
+    listed = f"It accepts: {', '.join(accepted) or 'no named arguments'}."
+    for name in unexpected_names(function, positional, named):
+        message = f"{_name(function)} has no parameter {name!r}."
+        hint = did_you_mean(name, accepted).strip() or missing_decorator(function, name)
+        yield ArgumentProblem(name, message, " ".join(filter(None, [hint, listed])))
+
+
+def _positional_problems(
+    function: Any,
+    parameters: _Parameters,
+    positional: list[Any],
+    named: Mapping[str, Any],
+) -> Iterator[ArgumentProblem]:
+    slots = [p for p in parameters.values() if p.kind in _POSITIONAL]
+    takes_more = any(
+        p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values()
+    )
+    if len(positional) > len(slots) and not takes_more:
+        yield ArgumentProblem(
+            len(slots),
+            f"{_name(function)} takes at most {len(slots)} positional arguments, "
+            f"{len(positional)} are given.",
+        )
+    for index, slot in enumerate(slots[: len(positional)]):
+        if slot.name in named and slot.kind is not inspect.Parameter.POSITIONAL_ONLY:
+            yield ArgumentProblem(
+                slot.name,
+                f"{slot.name!r} is given by position and by name.",
+                f"Set [{index}] instead.",
+            )
+
+
+# ------------------------------------------------------------------------------------
+# Values against annotations
+# ------------------------------------------------------------------------------------
+
+
+def _misfits(
+    function: Any,
+    parameters: _Parameters,
+    positional: list[Any],
+    named: Mapping[str, Any],
+) -> Iterator[ArgumentProblem]:
+    for place, parameter, value in _pairs(parameters, positional, named):
+        if _equals_default(value, parameter.default):
+            continue
+        problem = misfit(value, _annotation(function, parameter))
+        if problem is not None:
+            yield ArgumentProblem(place, f"{parameter.name}: {problem}.")
+
+
+def _pairs(
+    parameters: _Parameters, positional: list[Any], named: Mapping[str, Any]
+) -> Iterator[tuple[str | int, inspect.Parameter, Any]]:
+    slots = [p for p in parameters.values() if p.kind in _POSITIONAL]
+    for index, (slot, value) in enumerate(zip(slots, positional)):
+        yield index, slot, value
+    for name, value in named.items():
+        if name in parameters and parameters[name].kind not in _VARIADIC:
+            yield name, parameters[name], value
+
+
+def _equals_default(value: Any, default: Any) -> bool:
+    """A parameter accepts its own default, whatever its annotation says."""
+    try:
+        return type(value) is type(default) and bool(value == default)
+    except Exception:  # an array, say
+        return False
+
+
+def _annotation(function: Any, parameter: inspect.Parameter) -> Any:
+    """The evaluated annotation; one that cannot be evaluated says nothing."""
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
+        return object
+    if not isinstance(annotation, str):
+        return annotation
+    for namespace in _namespaces(function, parameter.name):
+        try:
+            return eval(annotation, namespace)
+        except Exception:
+            continue
+    return object
+
+
+def _namespaces(function: Any, name: str) -> Iterator[dict[str, Any]]:
+    """Where the annotation of a parameter may have been written, likeliest first."""
+    classes: tuple[type, ...] = (
+        inspect.getmro(function) if isinstance(function, type) else ()
+    )
+    for cls in classes:  # a field of a dataclass is annotated where it is declared
+        if name in vars(cls).get("__annotations__", {}):
+            yield dict(vars(sys.modules.get(cls.__module__, sys)))
+    target: Callable[..., Any] = inspect.unwrap(function)
+    if isinstance(target, type):
+        target = target.__init__
+    yield dict(getattr(target, "__globals__", {}))

@@ -1,0 +1,189 @@
+"""`repr` of configs: the calls they stand for. Never raises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kauldron.konfig.symbols import display_name
+from kauldron.konfig.tree.field_types import type_name
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    QUALNAME_KEY,
+    Node,
+    Reader,
+    is_reference,
+)
+from kauldron.konfig.tree.placeholders import is_shared, is_unset_required
+from kauldron.konfig.tree.references import Reference
+
+
+def format_value(value: Any) -> str:
+    """A config, or any value in one, as text."""
+    printer = _Printer()
+    printer.count(value, None)
+    return printer.text(value, None)
+
+
+class _Broken:
+    """Stands for a reference that has no value."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class _Printer:
+    """Prints one value; the first pass finds what occurs more than once."""
+
+    def __init__(self) -> None:
+        self.reader = Reader()
+        self.counts: dict[int, int] = {}
+        self.names: dict[int, str] = {}  # of what occurs more than once and is printed
+        self.alive: list[Any] = []
+
+    # --------------------------------------------------------------------------------
+    # What stands where
+    # --------------------------------------------------------------------------------
+
+    def children(self, value: Any, owner: Node | None) -> list[tuple[Any, Any]]:
+        """The keys and values inside of a node or sequence."""
+        if isinstance(value, Node):
+            return [(key, self.field(value, key)) for key in value._fields]
+        return [(i, self.item(value, i, owner)) for i in range(len(value))]
+
+    def field(self, node: Node, key: Any) -> Any:
+        raw = node._fields[key]
+        if is_shared(raw):
+            return raw
+        try:
+            return self.reader.field(node, key)
+        except Exception:
+            return _Broken(_broken_text(raw))
+
+    def item(self, holder: Any, index: int, owner: Node | None) -> Any:
+        if is_shared(holder[index]):
+            return holder[index]
+        try:
+            return self.reader.item(holder, index, owner)
+        except Exception:
+            return _Broken(_broken_text(holder[index]))
+
+    def count(self, value: Any, owner: Node | None) -> None:
+        if not _can_repeat(value):
+            return
+        self.counts[id(value)] = self.counts.get(id(value), 0) + 1
+        if self.counts[id(value)] > 1:
+            return
+        self.alive.append(value)
+        if is_reference(value):
+            self.count(self.shared_value(value), owner)
+            return
+        owner = value if isinstance(value, Node) else owner
+        for _, child in self.children(value, owner):
+            self.count(child, owner)
+
+    def shared_value(self, reference: Any) -> Any:
+        if is_unset_required(reference):
+            return _Broken(f"<required: {type_name(reference.get_type())}>")
+        try:
+            return reference.get()
+        except Exception:
+            return _Broken(_broken_text(reference))
+
+    # --------------------------------------------------------------------------------
+    # Text
+    # --------------------------------------------------------------------------------
+
+    def text(self, value: Any, owner: Node | None) -> str:
+        if isinstance(value, _Broken):
+            return value.text
+        if self.counts.get(id(value), 0) <= 1 or not _is_marked(value):
+            return self.body(value, owner)
+        if id(value) in self.names:
+            return f"*{self.names[id(value)]}"
+        name = self.names[id(value)] = f"id{len(self.names) + 1:03}"
+        return f"&{name} {self.body(value, owner)}"
+
+    def body(self, value: Any, owner: Node | None) -> str:
+        if isinstance(value, Node):
+            return self.node_text(value)
+        if is_reference(value):
+            if is_shared(value):
+                return self.text(self.shared_value(value), owner)
+            return _broken_text(value)
+        if type(value) is list:
+            texts = [
+                self.text(child, owner) for _, child in self.children(value, owner)
+            ]
+            return block("[", texts, "]")
+        if type(value) is tuple:
+            texts = [
+                self.text(child, owner) for _, child in self.children(value, owner)
+            ]
+            return f"({texts[0]},)" if len(texts) == 1 else block("(", texts, ")")
+        return _leaf_text(value)
+
+    def node_text(self, node: Node) -> str:
+        fields = node._fields
+        const, symbol = fields.get(CONST_KEY), fields.get(QUALNAME_KEY)
+        if isinstance(const, str) and len(fields) == 1:
+            return display_name(const)
+        children = self.children(node, node)
+        if not isinstance(symbol, str):
+            texts = [f"{key!r}: {self.text(child, node)}" for key, child in children]
+            return block("{", texts, "}")
+        texts = []
+        for key, child in children:
+            if key != QUALNAME_KEY:
+                text = self.text(child, node)
+                positional = isinstance(key, str) and key.isdecimal()
+                texts.append(text if positional else f"{key}={text}")
+        return block(f"{display_name(symbol)}(", texts, ")")
+
+
+def _can_repeat(value: Any) -> bool:
+    """Whether it matters that two fields hold the very same value."""
+    return isinstance(value, (Node, list, tuple)) or is_shared(value)
+
+
+def _is_marked(value: Any) -> bool:
+    return not isinstance(value, tuple) and _can_repeat(value)
+
+
+def _leaf_text(value: Any) -> str:
+    if value is ...:
+        return "..."
+    symbol = getattr(type(value), "__konfig_symbol__", None)
+    if symbol is not None:
+        return display_name(symbol(value))
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def _broken_text(reference: Any) -> str:
+    target = reference._konfig_target() if isinstance(reference, Reference) else "?"
+    return f"<unresolved ref: {target}>"
+
+
+_ONE_LINE_WIDTH = 20
+
+
+def block(opening: str, children: Sequence[str], closing: str) -> str:
+    """On one line if there is little to show, else one child per line.
+
+    >>> block("f(", ["x=1", "y=2"], ")")
+    'f(x=1, y=2)'
+    >>> print(block("f(", ["x=1000000000", "y=2000000000"], ")"))
+    f(
+        x=1000000000,
+        y=2000000000,
+    )
+    """
+    short = len(children) <= 1 or sum(map(len, children)) <= _ONE_LINE_WIDTH
+    if short and not any("\n" in child for child in children):
+        return f"{opening}{', '.join(children)}{closing}"
+    body = "".join(f"{child},\n" for child in children)
+    indented = "".join(f"    {line}" for line in body.splitlines(keepends=True))
+    return f"{opening}\n{indented}{closing}"

@@ -1,0 +1,116 @@
+"""Copies of nodes: shallow, deep, pickled, and the start from default values.
+
+Deep copies of references follow the copy of their root, if it is copied too. While a
+tree is deep-copied, a reference may be met before the node it starts from. Then it is
+noted in the memo of `copy.deepcopy`, and moved when that node is copied. A root that is
+never copied lies outside of the tree: the reference stays attached to it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from kauldron.konfig.tree.history import field_events, node_origin
+from kauldron.konfig.tree.node import Node, nodes_below, remember_parent
+
+N = TypeVar("N", bound=Node)
+
+
+def _new_like(node: N) -> N:
+    """An empty node of the same class, with the same origin, history and locks."""
+    new = type(node).__new__(type(node))
+    Node.__init__(new)
+    state = node.__dict__
+    history = state["_konfig_history"]
+    new.__dict__.update(
+        {
+            **{k: v for k, v in state.items() if not k.startswith("_konfig_")},
+            "_fields": {},
+            "_konfig_origin": state["_konfig_origin"],
+            "_konfig_history": None if history is None else dict(history),
+        }
+    )
+    return new
+
+
+def shallow_copy(node: N) -> N:
+    """A new node with the same children; its lists are copied."""
+    new = _new_like(node)
+    for key, value in node._fields.items():
+        new._fields[key] = list(value) if type(value) is list else value
+        remember_parent(value, new)
+    return new
+
+
+def deep_copy(node: N, memo: dict[int, Any]) -> N:
+    """An independent tree: sharing, cycles and references are reproduced in it."""
+    new = _new_like(node)
+    _fill_with_copies(new, node, memo)
+    return new
+
+
+def _fill_with_copies(new: Node, node: Node, memo: dict[int, Any]) -> None:
+    root_was_copied(node, new, memo)
+    for key, value in node._fields.items():
+        copied = copy.deepcopy(value, memo)
+        new._fields[key] = copied
+        remember_parent(copied, new)
+
+
+def start_from_defaults(node: Node, default: Node) -> None:
+    """Fills an empty node with a deep copy of registered default values."""
+    created = node_origin(node)
+    _fill_with_copies(node, default, {})
+    if created is None:
+        return
+    event = created._replace(kind="default")
+    for copied in nodes_below(node):
+        copied.__dict__.update(_konfig_origin=event, _konfig_history=None)
+    events = {key: field_events(node, key) for key in node._fields}
+    node.__dict__.update(_konfig_origin=created, _konfig_history=events)
+
+
+# ------------------------------------------------------------------------------------
+# Pickle
+# ------------------------------------------------------------------------------------
+
+
+def pickled_state(node: Node) -> dict[str, Any]:
+    """What is pickled. Where fields were set stays behind."""
+    return {
+        "_fields": node._fields,
+        "_locked": node.is_locked,
+        "_type_safe": node.is_type_safe,
+    }
+
+
+def restore_state(node: Node, state: Mapping[str, Any]) -> None:
+    """The inverse of `pickled_state`."""
+    Node.__init__(node)
+    # The dict itself, not a copy: with cycles it may be filled after this call.
+    node.__dict__.update(
+        _fields=state["_fields"],
+        _locked=state["_locked"],
+        _type_safe=state["_type_safe"],
+    )
+    remember_parent(list(state["_fields"].values()), node)
+
+
+_PENDING: Any = "konfig references whose root is not copied yet"
+
+
+def reroot_when_copied(reference: Any, root: Node, memo: dict[int, Any]) -> None:
+    """Makes the copied `reference` start from the copy of `root`, now or later."""
+    if id(root) in memo:
+        reference.__dict__["_konfig_base"] = memo[id(root)]
+    else:
+        memo.setdefault(_PENDING, {}).setdefault(id(root), []).append(reference)
+
+
+def root_was_copied(root: Node, copied: Node, memo: dict[int, Any]) -> None:
+    """To be called when `copied` becomes the copy of `root`."""
+    memo[id(root)] = copied
+    for reference in memo.get(_PENDING, {}).pop(id(root), ()):
+        reference.__dict__["_konfig_base"] = copied

@@ -1,0 +1,369 @@
+"""Finds and sets places of a config by path: `model.layers[0].features`, `**.seed`.
+
+The text form is that of `kauldron.path_grammar`. Command line overrides and sweeps come
+through here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+from kauldron import path_grammar
+from kauldron.errors import ReadableKeyError, did_you_mean
+from kauldron.konfig.signatures import accepted_names, known_signature
+from kauldron.konfig.tree.node import (
+    LEAF_TYPES,
+    QUALNAME_KEY,
+    Node,
+    expression,
+    is_call,
+    is_const,
+    is_reference,
+    key_of_parameter,
+    path_part,
+    positional_count,
+)
+from kauldron.path_grammar import Part, Wildcard
+
+Parts: TypeAlias = tuple[Part, ...]
+Path: TypeAlias = str | Sequence[Part]
+
+_NOT_GIVEN: Any = object()
+
+
+class ConfigIndexError(KeyError, IndexError):
+    """An index of a path is out of range."""
+
+    __str__ = IndexError.__str__  # KeyError would show the repr of the text
+
+
+def path_parts(path: Path) -> Parts:
+    """The parts of a path given as text or as parts."""
+    return path_grammar.parse(path) if isinstance(path, str) else tuple(path)
+
+
+def has_wildcard(parts: Parts) -> bool:
+    return any(isinstance(part, Wildcard) for part in parts)
+
+
+# ------------------------------------------------------------------------------------
+# One container
+# ------------------------------------------------------------------------------------
+
+
+def is_container(value: Any) -> bool:
+    """Whether a path can go on below this value."""
+    if isinstance(value, Node):
+        return not is_const(value)
+    return isinstance(value, (list, tuple))
+
+
+def raw_children(container: Any) -> Iterator[tuple[Part, Any]]:
+    """The parts and stored values below a node, list or tuple; nothing for a leaf."""
+    if isinstance(container, Node):
+        for key, value in list(container._fields.items()):
+            yield path_part(container, key), value
+    elif isinstance(container, (list, tuple)):
+        yield from enumerate(container)
+
+
+def key_of(node: Node, part: Part) -> Any:
+    """The key under which `node` stores what a path calls `part`."""
+    if isinstance(part, int) and not isinstance(part, bool):
+        if is_call(node):
+            return str(part + positional_count(node) if part < 0 else part)
+        if part not in node._fields and str(part) in node._fields:
+            return str(part)
+    elif type(part) is str and part not in node._fields:
+        return key_of_parameter(node, part) or part
+    return part
+
+
+def has_child(container: Any, part: Part) -> bool:
+    """Whether a container holds something under one part of a path."""
+    if isinstance(container, Node):
+        key = key_of(container, part)
+        return not isinstance(key, (slice, tuple)) and key in container._fields
+    if isinstance(container, (list, tuple)):
+        if not isinstance(part, int) or isinstance(part, bool):
+            return False
+        return -len(container) <= part < len(container)
+    return False
+
+
+def raw_child(container: Any, part: Any) -> Any:
+    """What a container stores under a part that it has."""
+    if isinstance(container, Node):
+        return container._fields[key_of(container, part)]
+    return container[part]
+
+
+def child(container: Any, part: Any) -> Any:
+    """What a container holds under a part that it has, references evaluated."""
+    if isinstance(container, Node):
+        return container[key_of(container, part)]
+    value = container[part]
+    if is_reference(value):
+        value = value.get()
+    return value if is_normal(value) else normalized(value)
+
+
+def is_normal(value: Any) -> bool:
+    """Whether an item of a list is what the list would hold had it been assigned.
+
+    Whatever is appended to a stored list comes in as it is.
+    """
+    return type(value) in LEAF_TYPES or isinstance(value, (Node, list, tuple))
+
+
+def normalized(value: Any) -> Any:
+    """A value as a field would store it; a real object stays what it is."""
+    from kauldron.konfig.tree.configdict import ConfigDict
+
+    try:
+        return ConfigDict({"value": value})._fields["value"]
+    except ValueError:
+        return value
+
+
+def readable_child(container: Any, part: Any) -> Any:
+    """As `child`, but a reference that cannot be read stays a reference."""
+    try:
+        return child(container, part)
+    except Exception:  # dangling, cyclic or unset: whoever resolves it will say so
+        return raw_child(container, part)
+
+
+def children(container: Any) -> Iterator[tuple[Part, Any]]:
+    """As `raw_children`, with every reference evaluated that can be."""
+    for part, raw in raw_children(container):
+        yield part, raw if is_normal(raw) else readable_child(container, part)
+
+
+# ------------------------------------------------------------------------------------
+# Paths
+# ------------------------------------------------------------------------------------
+
+
+def get_by_path(cfg: Any, path: Path, default: Any = _NOT_GIVEN) -> Any:
+    """The value at a path, references evaluated.
+
+    Args:
+      cfg: A config.
+      path: Text or parts, without wildcards.
+      default: Returned when the path leads nowhere.
+
+    Raises:
+      KeyError: The path leads nowhere and there is no default. An index that is out of
+        range is an `IndexError` as well.
+      ValueError: The text is not a path, or has wildcards.
+
+    Example:
+      >>> from kauldron import konfig
+      >>> get_by_path(konfig.ConfigDict({"layers": [{"n": 3}]}), "layers[0].n")
+      3
+    """
+    parts = path_parts(path)
+    if has_wildcard(parts):
+        raise ValueError(f"{shown(parts)} has wildcards; use konfig.select.")
+    value = cfg
+    for depth, part in enumerate(parts):
+        if not has_child(value, part):
+            if default is not _NOT_GIVEN:
+                return default
+            raise_not_found(parts, depth, value)
+        value = child(value, part)
+    return value
+
+
+def find_paths(cfg: Any, path: Path) -> list[Parts]:
+    """The paths of all existing places that a path with wildcards stands for.
+
+    `*` and `**` go into nodes, lists and tuples. A node that is reachable by several
+    paths is found by each of them; a cycle is entered once.
+    """
+    found: dict[Parts, None] = {}
+    _find(cfg, path_parts(path), (), found, ())
+    return list(found)
+
+
+def _find(
+    value: Any, rest: Parts, at: Parts, found: dict[Parts, None], above: tuple[int, ...]
+) -> None:
+    if not rest:
+        found.setdefault(at)
+        return
+    part, after, above_below = rest[0], rest[1:], (*above, id(value))
+    if not isinstance(part, Wildcard):
+        if has_child(value, part):
+            below = readable_child(value, part)
+            _find(below, after, (*at, part), found, above_below)
+        return
+    if part is Wildcard.DOUBLE_STAR:
+        _find(value, after, at, found, above)
+    if not is_container(value) or id(value) in above:
+        return
+    for name, below in children(value):
+        if name != QUALNAME_KEY:
+            remaining = rest if part is Wildcard.DOUBLE_STAR else after
+            _find(below, remaining, (*at, name), found, above_below)
+
+
+# ------------------------------------------------------------------------------------
+# Errors
+# ------------------------------------------------------------------------------------
+
+
+def shown(parts: Parts) -> str:
+    """A path in quotes, for messages."""
+    return repr(path_grammar.format_path(parts))
+
+
+def raise_not_found(parts: Parts, depth: int, container: Any) -> NoReturn:
+    """Raises: `container`, reached by the first `depth` parts, lacks the next."""
+    part = parts[depth]
+    text = path_grammar.format_part(part).removeprefix(".")
+    message = f"There is no {expression(parts)}: {expression(parts[:depth])}"
+    if isinstance(container, (list, tuple)):
+        kind, length = type(container).__name__, len(container)
+        message += f" is a {kind} of length {length}"
+        raise ConfigIndexError(message + _valid_range(length, length - 1))
+    if not isinstance(container, Node):
+        kind = type(container).__name__
+        raise ReadableKeyError(f"{message} is of type {kind} ({container!r:.40}).")
+    if is_call(container) and isinstance(part, int):
+        count = positional_count(container)
+        message += f" has {count} positional arguments"
+        raise ConfigIndexError(message + _valid_range(count, count))
+    signature = (
+        known_signature(container._fields[QUALNAME_KEY]) if is_call(container) else None
+    )
+    names = [str(key) for key in container._fields]
+    if signature is not None:
+        names += [name for name in accepted_names(signature) if name not in names]
+    message += f" has no {text}.{did_you_mean(str(part), names)}"
+    raise ReadableKeyError(f"{message} Available: {', '.join(names) or 'nothing'}.")
+
+
+def _valid_range(length: int, last: int) -> str:
+    return f", use {-length} to {last}." if last > 0 or length else "."
+
+
+def set_by_path(cfg: Any, path: Path, value: Any) -> list[str]:
+    """Sets the place, or all places, that a path names.
+
+    The last name may be new, all others must exist. With wildcards only places that
+    exist are set, and there must be at least one. Items of tuples can be set too: the
+    tuple is replaced. The config's own rules for values and types apply.
+
+    Args:
+      cfg: The config to change. Unchanged if an error is raised.
+      path: Text or parts.
+      value: What `cfg.name = value` accepts.
+
+    Returns:
+      The paths that were set.
+
+    Raises:
+      KeyError: A part before the last was not found, an index is out of range, or
+        nothing matches the wildcards.
+      TypeError, ValueError: The config refuses the value, or the path is malformed.
+
+    Example:
+      >>> from kauldron import konfig
+      >>> cfg = konfig.ConfigDict({"a": {"n": 1}, "b": {"n": 2}})
+      >>> set_by_path(cfg, "*.n", 7)
+      ['a.n', 'b.n']
+      >>> cfg.b.n
+      7
+    """
+    if hasattr(type(cfg), "set_by_path"):  # ModuleConfigDict: still to be built
+        return cfg.set_by_path(path, value)
+    targets = find_targets(cfg, path_parts(path))
+    if len(targets) > 1:  # all or nothing: try on a copy first
+        trial = copy.deepcopy(cfg)
+        for target in targets:
+            assign(trial, target, value)
+    for target in targets:
+        assign(cfg, target, value)
+    return [path_grammar.format_path(target) for target in targets]
+
+
+def find_targets(cfg: Any, parts: Parts) -> list[Parts]:
+    """The places that an assignment to a path writes to.
+
+    Raises:
+      KeyError: As in `set_by_path`.
+      ValueError: The path is empty or ends in a wildcard.
+    """
+    if not parts:
+        raise ValueError("An empty path names the whole config; it cannot be set.")
+    if not has_wildcard(parts):
+        _check_settable(cfg, parts)
+        return [parts]
+    if isinstance(parts[-1], Wildcard):
+        raise ValueError(f"{shown(parts)}: the last part cannot be a wildcard.")
+    found = find_paths(cfg, parts)
+    if not found:
+        raise ReadableKeyError(
+            f"Nothing matches {shown(parts)}. Wildcards match fields that exist; a new "
+            "field is added by its full path."
+        )
+    # A match inside another match would be overwritten with it.
+    matches = set(found)
+    return [t for t in found if not any(t[:n] in matches for n in range(len(t)))]
+
+
+def assign(cfg: Any, parts: Parts, value: Any) -> None:
+    """Sets one place, which `find_targets` has found."""
+    parent = get_by_path(cfg, parts[:-1])
+    last: Any = parts[-1]
+    if isinstance(parent, Node):
+        parent[key_of(parent, last)] = value
+    elif isinstance(parent, list):
+        node, keys = _holder(cfg, parts)
+        node._konfig_set_inside(keys, parent, value)
+    else:
+        index = last % len(parent)
+        assign(cfg, parts[:-1], (*parent[:index], value, *parent[index + 1 :]))
+
+
+def _holder(cfg: Any, parts: Parts) -> tuple[Any, tuple[Any, ...]]:
+    """The innermost node above a place, and the keys that lead from it to the place."""
+    value, node, keys = cfg, cfg, ()
+    part: Any
+    for part in parts:
+        if isinstance(value, Node):
+            node, keys = value, (key_of(value, part),)
+        else:
+            keys = (*keys, part % len(value))
+        value = child(value, part)
+    return node, keys
+
+
+def _check_settable(cfg: Any, parts: Parts) -> None:
+    """Raises unless the last part can be set below the others."""
+    parent = cfg
+    for depth, part in enumerate(parts[:-1]):
+        if not has_child(parent, part):
+            raise_not_found(parts, depth, parent)
+        below = child(parent, part)
+        if isinstance(below, Node) and child(parent, part) is not below:
+            raise ValueError(
+                f"{expression(parts[: depth + 1])} is computed anew at each read; set "
+                "it as a whole, or what it is computed from."
+            )
+        parent = below
+    if not _can_hold(parent, parts[-1]):
+        raise_not_found(parts, len(parts) - 1, parent)
+
+
+def _can_hold(parent: Any, part: Part) -> bool:
+    if not isinstance(parent, Node):
+        return has_child(parent, part)
+    if is_call(parent) and isinstance(part, int):
+        count = positional_count(parent)
+        return -count <= part <= count
+    return isinstance(part, (str, int, float, bool))

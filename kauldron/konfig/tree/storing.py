@@ -1,0 +1,362 @@
+"""What a config accepts, as what it is stored, and how nodes are filled with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import ml_collections
+
+from kauldron.konfig.symbols import normalize_qualname
+from kauldron.konfig.tree.copying import start_from_defaults
+from kauldron.konfig.tree.history import SetEvent, record, short_repr
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    ID_KEY,
+    LEAF_TYPES,
+    QUALNAME_KEY,
+    Key,
+    Node,
+    call_items,
+    plain_key,
+    remember_parent,
+)
+from kauldron.konfig.tree.placeholders import Variable
+
+
+class Unconfigurable(Exception):
+    """A value cannot be part of a config.
+
+    Attributes:
+      value: The value.
+      parts: Where it is, below the value that was to be stored; innermost first.
+    """
+
+    def __init__(self, value: Any, reason: str = "") -> None:
+        super().__init__(value, reason)
+        self.value = value
+        self.reason = reason
+        self.parts: list[Key] = []
+
+
+class Session(Protocol):
+    """What the values of one constructor call, or of one write, have in common."""
+
+    strict: bool  # whether real objects are refused
+
+    def make_node(self, mapping: Mapping[Any, Any]) -> Node:
+        """The node for a plain mapping."""
+        ...
+
+
+def normalize(value: Any, owner: Node | None, session: Session) -> Any:
+    """The form in which `owner` stores `value`.
+
+    Args:
+      value: Anything.
+      owner: The node that it will be stored in; `None` if in none.
+      session: Makes the nodes for plain dicts.
+
+    Returns:
+      The value to store.
+
+    Raises:
+      Unconfigurable: It is a real object.
+    """
+    kind = type(value)
+    if kind in LEAF_TYPES:
+        return value
+    if isinstance(value, Node):
+        if owner is not None:
+            remember_parent(value, owner)
+        return value
+    if kind is list or kind is tuple:
+        return kind(_normalize_items(value, owner, session))
+    if isinstance(value, ml_collections.FieldReference):
+        if isinstance(value, Variable):
+            _normalize_variable(value, owner, session)
+        return value
+    if isinstance(value, (Mapping, ml_collections.ConfigDict)):
+        node = session.make_node(value)
+        if owner is not None:
+            remember_parent(node, owner)
+        return node
+    if kind is set or kind is frozenset:
+        return kind(_normalize_set_item(item, owner, session) for item in value)
+    return _normalize_other(value, owner, session)
+
+
+def _normalize_items(value: Any, owner: Node | None, session: Session) -> list[Any]:
+    items = []
+    for index, item in enumerate(value):
+        if type(item) not in LEAF_TYPES:
+            try:
+                item = normalize(item, owner, session)
+            except Unconfigurable as error:
+                error.parts.append(index)
+                raise
+        items.append(item)
+    return items
+
+
+def _normalize_set_item(item: Any, owner: Node | None, session: Session) -> Any:
+    if hasattr(type(item), "__konfig_symbol__") or (
+        isinstance(item, enum.Enum) and enum_const(item)
+    ):
+        return item  # nodes are not hashable, the symbol itself is
+    return normalize(item, owner, session)
+
+
+def _normalize_variable(value: Variable, owner: Node | None, session: Session) -> None:
+    held = value._konfig_value
+    if type(held) not in LEAF_TYPES:
+        value.set(normalize(held, owner, session), type_safe=False)
+    if owner is not None:
+        remember_parent(value, owner)
+
+
+def _normalize_other(value: Any, owner: Node | None, session: Session) -> Any:
+    """Everything that is rare."""
+    as_konfig = getattr(type(value), "__as_konfig__", None)
+    if as_konfig is not None:
+        plain = as_konfig(value)
+        return plain if plain is value else normalize(plain, owner, session)
+    for accepts, convert in _CONVERSIONS:
+        if accepts(value):
+            plain = convert(value)
+            return plain if plain is value else normalize(plain, owner, session)
+    if session.strict:
+        raise Unconfigurable(value)
+    return value
+
+
+# ------------------------------------------------------------------------------------
+# Conversions to plain values
+# ------------------------------------------------------------------------------------
+
+
+def _is_enum_member(value: Any) -> bool:
+    return isinstance(value, enum.Enum)
+
+
+def enum_const(value: enum.Enum) -> dict[str, str]:
+    """The `__const__` node of an enum member."""
+    kind = type(value)
+    name = value.name
+    if "<locals>" in kind.__qualname__:
+        raise Unconfigurable(value, "its class is local to a function")
+    if name not in kind.__members__:
+        raise Unconfigurable(value, "it is a combination of enum members")
+    return {CONST_KEY: f"{kind.__module__}:{kind.__qualname__}.{name}"}
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, "generic", ()))
+
+
+def _python_scalar(value: Any) -> Any:
+    plain = value.item()
+    if type(plain) not in LEAF_TYPES:  # dates, structured records
+        raise Unconfigurable(value)
+    return plain
+
+
+def _is_plain_subclass(value: Any) -> bool:
+    return isinstance(value, (int, float, str, bytes, complex, os.PathLike))
+
+
+def _is_config_args(value: Any) -> bool:
+    return type(value).__name__ == "ConfigArgs" and dataclasses.is_dataclass(value)
+
+
+def _partial_node(value: functools.partial[Any]) -> dict[str, Any]:
+    arguments = (value.func, *value.args)
+    return {
+        QUALNAME_KEY: "functools:partial",
+        **{str(index): argument for index, argument in enumerate(arguments)},
+        **value.keywords,
+    }
+
+
+_CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+    (_is_enum_member, enum_const),
+    (_is_numpy_scalar, _python_scalar),
+    (_is_plain_subclass, lambda value: value),
+    (lambda value: type(value) is functools.partial, _partial_node),
+    (_is_config_args, dataclasses.asdict),
+)
+
+
+# ------------------------------------------------------------------------------------
+# What the author is told
+# ------------------------------------------------------------------------------------
+
+
+def unconfigurable_message(error: Unconfigurable, place: str) -> str:
+    """Names the place, the object, and the likely reasons."""
+    value = error.value
+    lines = [
+        f"Cannot set {place} to {short_repr(value, 40)} of type "
+        f"{type(value).__module__}.{type(value).__qualname__}: configs hold plain "
+        "values and calls that are not executed yet, not real objects."
+    ]
+    if error.reason:
+        lines.append(f"Reason: {error.reason}.")
+    return "\n".join(lines + [f"- {hint}" for hint in _hints(value)])
+
+
+def _hints(value: Any) -> list[str]:
+    """What its author may have meant."""
+    notebook = "In a notebook, wrap the assignment in `with konfig.mock_modules():`."
+    if hasattr(value, "__array__") and not isinstance(value, type):
+        return [
+            "Write the numbers as a list, or name a function that makes the array, of a "
+            "module that is imported inside of `with konfig.imports():`.",
+            notebook,
+        ]
+    if "<" in getattr(value, "__qualname__", ""):  # a lambda, or inside of a function
+        return [
+            "Define it at the top of a module, import the module inside of "
+            "`with konfig.imports():`, and name it from there.",
+            notebook,
+        ]
+    hints = [
+        "Was its module imported outside of `with konfig.imports():`?",
+        notebook,
+    ]
+    target = value if hasattr(value, "__qualname__") else type(value)
+    module = _module_that_has(target)
+    if module is not None:
+        hints.append(
+            f"If you imported {target.__name__!r} directly, import its module "
+            f"instead: `import {module}`, then `{module}.{target.__name__}`."
+        )
+    return hints
+
+
+def _module_that_has(target: Any) -> str | None:
+    """The outermost module with the symbol: `optax` rather than `optax._src.base`."""
+    names = (getattr(target, "__module__", None) or "").split(".")
+    for count in range(1, len(names) + 1):
+        module = sys.modules.get(".".join(names[:count]))
+        if getattr(module, getattr(target, "__name__", ""), None) is target:
+            return ".".join(names[:count])
+    return None
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, Node) and not value._fields
+
+
+class Filling:
+    """Fills the nodes of one constructor call or write.
+
+    Args:
+      node_type: The class of the nodes for plain dicts.
+      event: Where they are created.
+      with_defaults: Whether nodes start from the registered default values.
+      strict: Whether real objects are refused.
+    """
+
+    def __init__(
+        self,
+        node_type: type[Node],
+        event: SetEvent | None,
+        *,
+        with_defaults: bool = True,
+        strict: bool = True,
+    ) -> None:
+        self.node_type = node_type
+        self.event = event
+        self.with_defaults = with_defaults
+        self.strict = strict
+        self.by_id: dict[Any, Node] = {}  # the nodes with an `__id__`
+
+    def make_node(self, mapping: Mapping[Any, Any]) -> Node:
+        """The node for a plain mapping; one per `__id__`."""
+        if ID_KEY in mapping and mapping[ID_KEY] in self.by_id:
+            return self.by_id[mapping[ID_KEY]]
+        node = self.node_type.__new__(self.node_type)
+        Node.__init__(node)
+        self.fill(node, mapping)
+        return node
+
+    def fill(self, node: Node, mapping: Any) -> None:
+        """Stores the items of a mapping in an empty node.
+
+        Raises:
+          Unconfigurable: It holds a real object.
+        """
+        if not is_mapping(mapping):
+            raise TypeError(f"A config is made from a mapping, not {mapping!r}.")
+        node.__dict__["_konfig_origin"] = self.event
+        items = stored_items(mapping)
+        if ID_KEY in mapping:
+            self.by_id[mapping[ID_KEY]] = node
+            items = ((key, value) for key, value in items if key != ID_KEY)
+        if QUALNAME_KEY in mapping:
+            items = call_items(items)
+        if isinstance(mapping, Node):  # it had its default values when it was made
+            self._store(node, items, node._fields)
+            node.__dict__["_locked"] = mapping.is_locked
+            node.__dict__["_type_safe"] = mapping.is_type_safe
+            return
+        default = default_values_of(mapping.get(QUALNAME_KEY))
+        if default is None or not self.with_defaults:
+            self._store(node, items, node._fields)
+        else:
+            start_from_defaults(node, default)
+            given = self._store(node, items, {})
+            for key, value in given.items():
+                if isinstance(value, Node) and _is_empty(node._fields.get(key)):
+                    record(node, key, value, "init")
+                    node._fields[key] = value  # nothing to merge: it stays itself
+            node._konfig_merge(given, "init")  # pyright: ignore
+
+    def _store(self, node: Node, items: Any, fields: dict[Any, Any]) -> dict[Any, Any]:
+        """Puts items into `fields`, as `node` will hold them."""
+        for key, value in items:
+            key = plain_key(key)
+            if type(value) not in LEAF_TYPES:
+                try:
+                    value = normalize(value, node, self)
+                except Unconfigurable as error:
+                    error.parts.append(key)
+                    raise
+            fields[key] = value
+        return fields
+
+
+def is_mapping(value: Any) -> bool:
+    """Whether a value is stored as a node."""
+    return isinstance(value, (Mapping, ml_collections.ConfigDict))
+
+
+def stored_items(mapping: Any) -> Iterator[tuple[Key, Any]]:
+    """The items of any mapping, references not evaluated."""
+    if isinstance(mapping, Node):
+        yield from list(mapping._fields.items())
+    elif isinstance(mapping, ml_collections.FrozenConfigDict):
+        yield from stored_items(mapping.as_configdict())
+    elif isinstance(mapping, ml_collections.ConfigDict):
+        yield from mapping.items(preserve_field_references=True)
+    elif hasattr(mapping, "keys"):
+        yield from ((key, mapping[key]) for key in mapping.keys())  # noqa: SIM118
+    else:
+        yield from mapping  # pairs, as dict.update accepts them
+
+
+_defaults: dict[str, Node] = {}
+
+
+def default_values_of(qualname: Any) -> Node | None:
+    """The registered defaults of a symbol. Not to be modified."""
+    if not _defaults or not isinstance(qualname, str):
+        return None
+    return _defaults.get(normalize_qualname(qualname))
