@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from ml_collections import FieldReference
+
 from kauldron import path_grammar
 from kauldron.errors import error_prefix
 from kauldron.konfig.overrides.py_expressions import PREFIX, parse_py
@@ -16,7 +18,7 @@ from kauldron.konfig.overrides.values import format_value, parse_literal, parse_
 from kauldron.konfig.signatures import importing_symbols
 from kauldron.konfig.tree import paths
 from kauldron.konfig.tree.history import Kind, recording, short_repr
-from kauldron.konfig.tree.node import Node, is_call, is_const, is_reference
+from kauldron.konfig.tree.node import Node, is_call, is_const
 
 ARGS_KEY = "__args__"
 
@@ -211,8 +213,8 @@ def _type_of(cfg: Node, target: tuple[Any, ...]) -> Any:
         return object
     raw = paths.raw_child(parent, target[-1])
     value = paths.readable_child(parent, target[-1])
-    if value is None or is_reference(value):
-        return raw.get_type() if is_reference(raw) else object
+    if value is None or isinstance(value, FieldReference):
+        return raw.get_type() if isinstance(raw, FieldReference) else object
     return type(value)
 
 
@@ -247,7 +249,7 @@ def _check_takes_bare_flag(
     if not paths.has_child(parent, target[-1]):
         return
     value = paths.readable_child(parent, target[-1])
-    if value is None or isinstance(value, bool) or is_reference(value):
+    if value is None or isinstance(value, (bool, FieldReference)):
         return
     name = re.split(r"[=\s]", override.flag)[0]
     if not override.value:

@@ -19,6 +19,7 @@ from typing import Any
 
 from kauldron.konfig.overrides.py_expressions import PREFIX, parse_py
 from kauldron.konfig.symbols import expand_alias
+from kauldron.konfig.text.leaves import call_of
 
 _BOOLS = {"true": True, "True": True, "false": False, "False": False}
 
@@ -150,8 +151,9 @@ def _expression(value: Any) -> str:
         case tuple():
             items = ", ".join(map(_expression, value))
             return f"({items},)" if len(value) == 1 else f"({items})"
-        case set() | frozenset():
-            return _set_expression(value)
+        case set():
+            items = ", ".join(sorted(map(_expression, value)))
+            return f"{{{items}}}" if value else "set()"
         case float() if math.isinf(value):
             return "1e999" if value > 0 else "-1e999"
         case float() if math.isnan(value):
@@ -160,18 +162,12 @@ def _expression(value: Any) -> str:
             return repr(value)
         case os.PathLike():
             return repr(os.fspath(value))
-        case slice():
-            return f"builtins:slice({value.start!r}, {value.stop!r}, {value.step!r})"
+        case slice() | frozenset():
+            symbol, arguments = call_of(value) or ("", [])
+            return f"{symbol}({', '.join(map(_expression, arguments))})"
     if value is ...:
         return "..."
     raise TypeError(f"No flag can carry a {type(value).__name__}: {value!r:.60}")
-
-
-def _set_expression(value: set[Any] | frozenset[Any]) -> str:
-    items = ", ".join(sorted(map(_expression, value)))
-    if isinstance(value, frozenset):
-        return f"builtins:frozenset([{items}])"
-    return f"{{{items}}}" if value else "set()"
 
 
 def _mapping_expression(value: Mapping[Any, Any]) -> str:

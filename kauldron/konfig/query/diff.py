@@ -8,20 +8,15 @@ import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from ml_collections import FieldReference
+
 from kauldron import path_grammar
 from kauldron.konfig.overrides.config_files import load_saved_config
 from kauldron.konfig.symbols import same_qualname
 from kauldron.konfig.tree.configdict import ConfigDict, as_config
 from kauldron.konfig.tree.field_types import check_overwrite
 from kauldron.konfig.tree.history import short_repr
-from kauldron.konfig.tree.node import (
-    CONST_KEY,
-    QUALNAME_KEY,
-    Node,
-    is_call,
-    is_const,
-    is_reference,
-)
+from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Node, is_call, is_const
 from kauldron.konfig.tree.paths import Parts, children
 
 
@@ -269,7 +264,9 @@ def build_overrides(old: Node, new: Node) -> dict[str, Any]:
 
 def same_leaf(old: Any, new: Any) -> bool:
     """Whether two leaves are equal; a nan equals a nan."""
-    if is_reference(old) or is_reference(new):  # one that cannot be read
+    if isinstance(old, FieldReference) or isinstance(
+        new, FieldReference
+    ):  # one that cannot be read
         return old is new
     if old != old and new != new:
         return True

@@ -12,15 +12,9 @@ from kauldron.konfig.errors import CycleError
 from kauldron.konfig.symbols import normalize_qualname
 from kauldron.konfig.text.json_format import dumps
 from kauldron.konfig.tree.configdict import as_config
-from kauldron.konfig.tree.node import (
-    CONST_KEY,
-    ID_KEY,
-    QUALNAME_KEY,
-    Node,
-    expression,
-    plain_key,
-)
+from kauldron.konfig.tree.node import CONST_KEY, ID_KEY, QUALNAME_KEY, Node, expression
 from kauldron.konfig.tree.paths import Parts, children, raw_children
+from kauldron.konfig.tree.storing import plain_key
 
 
 def flatten(cfg: Any) -> dict[str, Any]:

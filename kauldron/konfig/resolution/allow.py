@@ -8,28 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from kauldron.konfig.symbols import import_qualname, normalize_qualname, split_qualname
-
-# What `to_json` and `export` themselves write: they make plain data.
-_PLAIN_DATA = frozenset(
-    {
-        "builtins.Ellipsis",
-        "builtins.bool",
-        "builtins.bytes.fromhex",
-        "builtins.complex",
-        "builtins.dict",
-        "builtins.float",
-        "builtins.frozenset",
-        "builtins.int",
-        "builtins.list",
-        "builtins.set",
-        "builtins.slice",
-        "builtins.str",
-        "builtins.tuple",
-        "functools.partial",
-        "operator.or_",
-        "pathlib.Path",
-    }
-)
+from kauldron.konfig.text.leaves import PLAIN_SYMBOLS
 
 
 class AllowList:
@@ -54,7 +33,7 @@ class AllowList:
         except ValueError as error:
             return f"is malformed ({error})"
         name = normalize_qualname(qualname)
-        if name in _PLAIN_DATA:
+        if name in PLAIN_SYMBOLS:
             return None
         if not self.covers(name):
             return "is not from an allowed package"
@@ -74,7 +53,7 @@ class AllowList:
 
     def import_qualname(self, qualname: str) -> Any:
         """Imports a symbol, leaving the allowed packages nowhere on the way."""
-        is_plain = normalize_qualname(qualname) in _PLAIN_DATA
+        is_plain = normalize_qualname(qualname) in PLAIN_SYMBOLS
         return import_qualname(qualname, guard=None if is_plain else self._guard)
 
     def _guard(self, symbol: Any, name: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from kauldron.errors import reworded
 from kauldron.konfig.errors import PACKAGE_FOLDER
 from kauldron.konfig.signatures import argument_hint, unexpected_names
 from kauldron.konfig.text.printing import format_value
 from kauldron.konfig.tree.history import SetEvent, field_events, node_origin
-from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Key, Node, expression
+from kauldron.konfig.tree.node import QUALNAME_KEY, Key, Node, expression
 
 _REPR_WIDTH = 300
 _MAX_ARGUMENTS = 3
@@ -22,64 +22,21 @@ class CreatedHere(Exception):
     """Its traceback shows the line of the config that created a node."""
 
 
-def check_form(fields: dict[Key, Any]) -> None:
-    """Raises `ValueError` if a node is none of the three forms."""
-    name = fields.get(QUALNAME_KEY, fields.get(CONST_KEY))
-    if not isinstance(name, str):
-        raise ValueError(f"The name of a symbol is a text, not {name!r}.")
-    if CONST_KEY in fields and len(fields) > 1:
-        others = ", ".join(repr(key) for key in fields if key != CONST_KEY)
-        raise ValueError(
-            f"A node with {CONST_KEY!r} has no other fields, got: {others}."
-        )
-    positions = sorted(int(k) for k in fields if isinstance(k, str) and k.isdecimal())
-    if positions != list(range(len(positions))):
-        raise ValueError(
-            f"Positional arguments are numbered from 0 without gaps, got: {positions}."
-        )
-    if QUALNAME_KEY in fields:
-        odd = [key for key in fields if not isinstance(key, str)]
-        if odd:
-            raise ValueError(f"Names of arguments are texts, got: {odd}.")
-
-
-class Explained:
-    """A block that reads the fields of a node, or finds its symbol.
-
-    Args:
-      node: The node; errors pass unchanged if there is none.
-      parts: The path, as it is when an error occurs.
-    """
-
-    __slots__ = ("node", "parts")
-
-    def __init__(self, node: Node | None, parts: Sequence[Key]) -> None:
-        self.node = node
-        self.parts = parts
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if self.node is not None and isinstance(error, Exception):
-            raise _explained(error, self.node, self.parts, [], "")
-
-
-def raise_at_call(
+def explained_call(
     error: Exception,
     node: Node,
     parts: Sequence[Key],
     symbol: Any,
     args: Sequence[Any],
     kwargs: dict[str, Any],
-) -> NoReturn:
-    """Raises an error of calling the symbol of a node."""
+) -> Exception:
+    """Return the error of a call with the place, the arguments and hints in its text."""
     try:
         hint = argument_hint(error, symbol, args, kwargs)
         names = unexpected_names(symbol, args, kwargs) or _mentioned(error, node)
     except Exception:  # hints never replace the error
         hint, names = "", []
-    raise _explained(error, node, parts, names, hint)
+    return explained(error, node, parts, names, hint)
 
 
 def _mentioned(error: Exception, node: Node) -> list[Key]:
@@ -89,13 +46,22 @@ def _mentioned(error: Exception, node: Node) -> list[Key]:
     return [key for key in names if key in words] or names
 
 
-def _explained(
+def explained(
     error: Exception,
     node: Node,
     parts: Sequence[Key],
-    names: Iterable[Key],
-    hint: str,
+    names: Iterable[Key] = (),
+    hint: str = "",
 ) -> Exception:
+    """Return the error with a text that tells where in the config it happened.
+
+    Args:
+      error: What was raised.
+      node: The node that was being built.
+      parts: The path, where it may be inside of a list of the node.
+      names: The arguments whose last writes are of interest.
+      hint: To be added at the end.
+    """
     try:
         lines = [f"Resolving the config failed at {expression(parts)}:"]
         lines += [f"    {line}" for line in _cut(format_value(node)).splitlines()]

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kauldron.konfig.errors import CycleError
+from ml_collections import FieldReference
+
 from kauldron.konfig.immutabledict import ImmutableDict
 from kauldron.konfig.resolution import error_text
 from kauldron.konfig.resolution.allow import AllowList
-from kauldron.konfig.resolution.problems import scan
+from kauldron.konfig.resolution.problems import (
+    NO_FREEZE_KEY,
+    excluded_fields,
+    refuse_symbols,
+    refuse_unset,
+    scan,
+)
 from kauldron.konfig.symbols import import_qualname
 from kauldron.konfig.tree.configdict import as_stored
 from kauldron.konfig.tree.node import (
@@ -18,22 +25,17 @@ from kauldron.konfig.tree.node import (
     QUALNAME_KEY,
     Key,
     Node,
-    Reader,
-    expression,
-    is_reference,
+    Walk,
     node_path,
-    path_part,
 )
 
-NO_FREEZE_KEY = "_konfig_experimental_nofreeze"
-EXCLUDE_HOOK = "__konfig_resolve_exclude_fields__"
 POST_HOOK = "__post_konfig_resolve__"
 
 
 def resolve(
     cfg: Any, *, freeze: bool = True, allow: Iterable[str] | None = None
 ) -> Any:
-    """Builds the objects that a config describes.
+    """Build the objects that a config describes.
 
     Calls are made bottom-up. A node that is reached by several paths is built once and
     shared. The config itself is not modified.
@@ -79,139 +81,109 @@ class _Resolver:
         self.root = root
         self.freeze = freeze
         self.allow = allow
-        self.reader = Reader()
+        self.walk = Walk()
         self.symbols: dict[str, Any] = {}
-        self.excluded: dict[str, frozenset[str]] = {}
         self.hooks: dict[type, Any] = {}
         self.built: dict[int, Any] = {}  # by id of the node, list or tuple
-        self.open: dict[int, int] = {}  # from id of what is being built to path length
-        self.alive: list[Any] = []  # an id must not be used twice
-        self.parts: list[Key] = []
-        if isinstance(root, Node):
-            self.parts.extend(node_path(root))
+        self.parts = list(node_path(root)) if isinstance(root, Node) else []
 
     def run(self) -> Any:
-        scan(self.root, tuple(self.parts), self.reader, self.allow, self.excluded_of)
+        findings = scan(self.root, tuple(self.parts), self.walk)
+        if self.allow is not None:
+            refuse_symbols(findings, self.allow)
+        refuse_unset(findings, self.excluded_of)
         return self.build(self.root, None)
 
-    # --------------------------------------------------------------------------------
-    # Values
-    # --------------------------------------------------------------------------------
-
     def build(self, value: Any, owner: Node | None) -> Any:
+        """Build a value that `owner` holds."""
         kind = type(value)
         if kind in LEAF_TYPES:
             return value
-        if isinstance(value, Node):
-            return self.build_node(value)
-        if kind is list or kind is tuple:
+        if isinstance(value, Node) or kind is list or kind is tuple:
             if id(value) not in self.built:
-                items = self.build_items(value, owner)
-                as_tuple = self.freeze or kind is tuple
-                self.built[id(value)] = tuple(items) if as_tuple else items
+                self.built[id(value)] = self.build_container(value, owner)
             return self.built[id(value)]
         if kind is set or kind is frozenset:
             result = {self.build(item, owner) for item in value}
             return frozenset(result) if self.freeze else kind(result)
-        if is_reference(value):
+        if isinstance(value, FieldReference):
             return self.build(as_stored(value.get()), owner)
         if hasattr(kind, "__konfig_symbol__"):
-            with self.explained(owner):
+            try:
                 return self.symbol(value.__konfig_symbol__())
+            except Exception as error:
+                raise self.explained(error, owner)  # noqa: B904 (the same error)
         if hasattr(kind, "__konfig_union__"):
             left, right = value.__konfig_union__()
             return self.build(left, owner) | self.build(right, owner)
         return value
 
-    def build_items(self, holder: Any, owner: Node | None) -> list[Any]:
-        self.enter(holder)
-        items = []
-        for index in range(len(holder)):
-            self.parts.append(index)
-            with self.explained(owner):
-                item = self.reader.item(holder, index, owner)
-            items.append(self.build(item, owner))
+    def build_container(self, container: Any, owner: Node | None) -> Any:
+        if not isinstance(container, Node):
+            items = list(self.build_children(container, owner).values())
+            as_tuple = self.freeze or type(container) is tuple
+            return tuple(items) if as_tuple else items
+        if QUALNAME_KEY in container._fields or CONST_KEY in container._fields:
+            return self.build_symbol_node(container)
+        result = self.build_children(container, container)
+        return ImmutableDict(result) if self.freeze else result
+
+    def build_children(
+        self,
+        container: Any,
+        owner: Node | None,
+        excluded: frozenset[str] = frozenset(),
+    ) -> dict[Key, Any]:
+        """Build what a container holds, in order; `excluded` stays as it is."""
+        built: dict[Key, Any] = {}
+        skipped = (QUALNAME_KEY, NO_FREEZE_KEY if container is self.root else None)
+        for child in self.walk.enter(container, tuple(self.parts), owner):
+            if child.key in skipped:
+                continue
+            if child.key in excluded:
+                built[child.key] = container[child.key]
+                continue
+            self.parts.append(child.part)
+            if child.error is not None:
+                raise self.explained(child.error, owner)
+            built[child.key] = self.build(child.value, owner)
             self.parts.pop()
-        del self.open[id(holder)]
-        return items
+        self.walk.leave(container)
+        return built
 
-    def enter(self, container: Any) -> None:
-        """Notes that a node or list is being built, unless it is already."""
-        if id(container) in self.open:
-            start = expression(self.parts[: self.open[id(container)]])
-            raise CycleError(
-                f"The config contains itself: {expression(self.parts)} is {start}."
-            )
-        self.open[id(container)] = len(self.parts)
-        self.alive.append(container)
-
-    def build_node(self, node: Node) -> Any:
-        if id(node) in self.built:
-            return self.built[id(node)]
-        self.enter(node)
-        fields = node._fields
-        if QUALNAME_KEY in fields or CONST_KEY in fields:
-            result = self.build_symbol_node(node, fields)
-        else:
-            result = {key: self.field(node, key) for key in self.keys(node)}
-            result = ImmutableDict(result) if self.freeze else result
-        self.built[id(node)] = result
-        del self.open[id(node)]
-        return result
-
-    def explained(self, node: Node | None) -> error_text.Explained:
-        """Errors inside the block tell the current path and the node around it."""
-        return error_text.Explained(node, self.parts)
-
-    def keys(self, node: Node) -> list[Key]:
-        keys = list(node._fields)
-        return [k for k in keys if k != NO_FREEZE_KEY] if node is self.root else keys
-
-    def field(self, node: Node, key: Key) -> Any:
-        self.parts.append(path_part(node, key))
-        with self.explained(node):
-            value = self.reader.field(node, key)
-        value = self.build(value, node)
-        self.parts.pop()
-        return value
+    def explained(self, error: Exception, node: Node | None) -> Exception:
+        """Return the error with the current path and the node around it in its text."""
+        return error if node is None else error_text.explained(error, node, self.parts)
 
     # --------------------------------------------------------------------------------
     # Calls
     # --------------------------------------------------------------------------------
 
-    def build_symbol_node(self, node: Node, fields: dict[Key, Any]) -> Any:
-        with self.explained(node):
-            error_text.check_form(fields)
+    def build_symbol_node(self, node: Node) -> Any:
+        fields = node._fields
+        try:
+            _check_form(fields)
             if CONST_KEY in fields:
                 return self.symbol(fields[CONST_KEY])
             symbol = self.symbol(fields[QUALNAME_KEY])
-        args, kwargs = self.arguments(node)
-        try:
-            result = symbol(*args, **kwargs)
         except Exception as error:
-            error_text.raise_at_call(error, node, self.parts, symbol, args, kwargs)
+            raise self.explained(error, node)  # noqa: B904 (the same error)
+        arguments = self.build_children(node, node, excluded_fields(symbol))
+        count = sum(key.isdecimal() for key in arguments)
+        args = [arguments.pop(str(index)) for index in range(count)]
+        try:
+            result = symbol(*args, **arguments)
+        except Exception as error:
+            raise error_text.explained_call(  # noqa: B904 (the same error)
+                error, node, self.parts, symbol, args, arguments
+            )
         hook = self.post_hook(type(result))
         if hook is not None:
-            with self.explained(node):
+            try:
                 hook.__get__(result, type(result))(node)
+            except Exception as error:
+                raise self.explained(error, node)  # noqa: B904 (the same error)
         return result
-
-    def arguments(self, node: Node) -> tuple[list[Any], dict[str, Any]]:
-        excluded = self.excluded_of(node)
-        args: dict[int, Any] = {}
-        kwargs: dict[str, Any] = {}
-        for key in self.keys(node):
-            if key == QUALNAME_KEY:
-                continue
-            if key in excluded:
-                value = node[key]
-            else:
-                value = self.field(node, key)
-            if key.isdecimal():
-                args[int(key)] = value
-            else:
-                kwargs[key] = value
-        return [args[index] for index in range(len(args))], kwargs
 
     def symbol(self, qualname: str) -> Any:
         if qualname not in self.symbols:
@@ -220,19 +192,32 @@ class _Resolver:
         return self.symbols[qualname]
 
     def excluded_of(self, node: Node) -> frozenset[str]:
-        """The arguments that the symbol of a call wants unresolved."""
-        qualname = node._fields[QUALNAME_KEY]
-        if qualname not in self.excluded:
-            symbol = self.symbol(qualname)
-            names = getattr(symbol, EXCLUDE_HOOK, None)
-            if names is None and isinstance(getattr(symbol, "__self__", None), type):
-                names = getattr(symbol.__self__, EXCLUDE_HOOK, None)
-            self.excluded[qualname] = frozenset(names or ())
-        return self.excluded[qualname]
+        return excluded_fields(self.symbol(node._fields[QUALNAME_KEY]))
 
     def post_hook(self, kind: type) -> Any:
-        """The hook as it stands in the class, instances are not asked."""
+        """Return the hook as it stands in the class; instances are not asked."""
         if kind not in self.hooks:
             found = (vars(c)[POST_HOOK] for c in kind.__mro__ if POST_HOOK in vars(c))
             self.hooks[kind] = next(found, None)
         return self.hooks[kind]
+
+
+def _check_form(fields: dict[Key, Any]) -> None:
+    """Raise `ValueError` if a node is neither a call nor a constant."""
+    name = fields.get(QUALNAME_KEY, fields.get(CONST_KEY))
+    if not isinstance(name, str):
+        raise ValueError(f"The name of a symbol is a text, not {name!r}.")
+    if CONST_KEY in fields and len(fields) > 1:
+        others = ", ".join(repr(key) for key in fields if key != CONST_KEY)
+        raise ValueError(
+            f"A node with {CONST_KEY!r} has no other fields, got: {others}."
+        )
+    positions = sorted(int(k) for k in fields if isinstance(k, str) and k.isdecimal())
+    if positions != list(range(len(positions))):
+        raise ValueError(
+            f"Positional arguments are numbered from 0 without gaps, got: {positions}."
+        )
+    if QUALNAME_KEY in fields:
+        odd = [key for key in fields if not isinstance(key, str)]
+        if odd:
+            raise ValueError(f"Names of arguments are texts, got: {odd}.")

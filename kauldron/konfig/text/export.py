@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from kauldron.konfig.errors import CycleError
 from kauldron.konfig.immutabledict import ImmutableDict
 from kauldron.konfig.text.json_format import to_plain
+from kauldron.konfig.text.leaves import call_node, call_of, const_of
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     QUALNAME_KEY,
@@ -170,34 +171,34 @@ class _Exporter:
         if not hasattr(obj, "_fields"):
             self.refuse(obj, parts)
         kind = _symbol_name(type(obj), f"The class of {_place(parts)}")
-        return _call(kind, *items)
+        return call_node(kind, *items)
 
     def from_set(self, obj: Any, parts: Parts) -> Any:
         items = sorted((self.export(item, parts) for item in obj), key=repr)
-        return _call(_symbol_name(type(obj), _place(parts)), items)
+        return call_node(_symbol_name(type(obj), _place(parts)), items)
 
     def from_enum(self, obj: Any, parts: Parts) -> Any:
         kind = _symbol_name(type(obj), f"The class of {_place(parts)}")
         if obj.name in type(obj).__members__:
             return {CONST_KEY: f"{kind}.{obj.name}"}
-        return _call(kind, obj.value)  # a combination of flags
+        return call_node(kind, obj.value)  # a combination of flags
 
     def from_path(self, obj: Any, parts: Parts) -> Any:
         if type(obj) in (pathlib.PosixPath, pathlib.WindowsPath):
-            return _call("pathlib:Path", os.fspath(obj))
+            return call_node("pathlib:Path", os.fspath(obj))
         kind = _symbol_name(type(obj), f"The class of {_place(parts)}")
-        return _call(kind, os.fspath(obj))
+        return call_node(kind, os.fspath(obj))
 
     def from_partial(self, obj: Any, parts: Parts) -> Any:
         args = [
             self.export(a, (*parts, i)) for i, a in enumerate((obj.func, *obj.args))
         ]
         named = {k: self.export(v, (*parts, k)) for k, v in obj.keywords.items()}
-        return {**_call("functools:partial", *args), **named}
+        return {**call_node("functools:partial", *args), **named}
 
-    def from_slice(self, obj: Any, parts: Parts) -> Any:
-        bounds = (obj.start, obj.stop, obj.step)
-        return _call("builtins:slice", *(self.export(b, parts) for b in bounds))
+    def from_leaf(self, obj: Any, parts: Parts) -> Any:
+        symbol, arguments = call_of(obj) or ("", [])
+        return call_node(symbol, *(self.export(a, parts) for a in arguments))
 
 
 _BY_TYPE: tuple[tuple[Any, Callable[[_Exporter, Any, Parts], Any]], ...] = (
@@ -209,15 +210,9 @@ _BY_TYPE: tuple[tuple[Any, Callable[[_Exporter, Any, Parts], Any]], ...] = (
     ((set, frozenset), _Exporter.from_set),
     (functools.partial, _Exporter.from_partial),
     (os.PathLike, _Exporter.from_path),
-    (slice, _Exporter.from_slice),
-    (bytes, lambda self, obj, parts: _call("builtins:bytes.fromhex", obj.hex())),
-    (complex, lambda self, obj, parts: _call("builtins:complex", obj.real, obj.imag)),
-    (type(...), lambda self, obj, parts: {CONST_KEY: "builtins:Ellipsis"}),
+    ((slice, bytes, complex), _Exporter.from_leaf),
+    (type(...), lambda self, obj, parts: {CONST_KEY: const_of(obj)}),
 )
-
-
-def _call(qualname: str, *args: Any) -> dict[str, Any]:
-    return {QUALNAME_KEY: qualname, **{str(i): arg for i, arg in enumerate(args)}}
 
 
 def _place(parts: tuple[Key, ...]) -> str:
@@ -274,29 +269,21 @@ def _array_call(module: str, array: Any, place: str) -> dict[str, Any]:
 
 def _listed(array: Any) -> Any:
     """Nested lists of what JSON can hold."""
-    if array.dtype.kind == "c":
-        return _map_leaves(_complex_call, array.tolist())
+    if array.dtype.kind in "cS":
+        return _called(array.tolist())
     if array.dtype.kind in "Mm":  # dates and durations, as texts and counts
         if array.dtype.kind == "M":
             return array.astype(str).tolist()
         return array.astype("int64").tolist()
-    if array.dtype.kind == "S":
-        return _map_leaves(_bytes_call, array.tolist())
     return array.tolist()
 
 
-def _map_leaves(fn: Any, values: Any) -> Any:
+def _called(values: Any) -> Any:
+    """Return nested lists with the calls that make their items."""
     if isinstance(values, list):
-        return [_map_leaves(fn, value) for value in values]
-    return fn(values)
-
-
-def _complex_call(value: complex) -> dict[str, Any]:
-    return {QUALNAME_KEY: "builtins:complex", "0": value.real, "1": value.imag}
-
-
-def _bytes_call(value: bytes) -> dict[str, Any]:
-    return {QUALNAME_KEY: "builtins:bytes.fromhex", "0": value.hex()}
+        return [_called(value) for value in values]
+    symbol, arguments = call_of(values) or ("", [])
+    return call_node(symbol, *arguments)
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from kauldron.konfig.errors import CycleError
+from ml_collections import FieldReference
+
+from kauldron.konfig.text.leaves import call_node, call_of, const_of
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     ID_KEY,
-    QUALNAME_KEY,
     Key,
     Node,
     Parts,
-    Reader,
+    Walk,
     expression,
-    is_reference,
-    path_part,
-    raw_key,
 )
 from kauldron.konfig.tree.references import PathReference
-from kauldron.konfig.tree.storing import Unconfigurable, enum_const
+from kauldron.konfig.tree.storing import raw_key
 from kauldron.path_grammar import format_path, parse
 
 REF_KEY = "__ref__"
@@ -63,150 +60,92 @@ class _Writer:
     def __init__(self, root: Any, keep_refs: bool) -> None:
         self.root = root
         self.keep_refs = keep_refs
-        self.reader = Reader()
-        self.open: dict[int, Parts] = {}  # the nodes and lists around the current one
+        self.walk = Walk()
         self.seen: set[int] = set()
         self.shared: set[int] = set()
         self.ids: dict[int, int] = {}
 
-    # --------------------------------------------------------------------------------
-    # First pass
-    # --------------------------------------------------------------------------------
+    def inside(
+        self, container: Any, at: Parts, owner: Node | None
+    ) -> Iterator[tuple[Key, Parts, Any]]:
+        """Enter a node or list: the key, path and value of what it holds."""
+        for child in self.walk.enter(container, at, owner):
+            link = self.link(child.raw)
+            if link is None and child.error is not None:
+                raise child.error
+            yield child.key, (*at, child.part), link or child.value
+        self.walk.leave(container)
 
-    def children(
-        self, value: Any, owner: Node | None
-    ) -> Iterator[tuple[Key, Key, Any]]:
-        """Key, part of the path and value of what is inside."""
+    def link(self, raw: Any) -> _Link | None:
+        """Return how a reference is written as the path it follows, if it can be."""
+        if not self.keep_refs or not isinstance(raw, PathReference):
+            return None
+        parts = raw._konfig_pure_path(self.root)
+        return None if parts is None else _Link(format_path(parts))
+
+    def find_shared(self, value: Any, at: Parts, owner: Node | None) -> None:
         if isinstance(value, Node):
-            for key in value._fields:
-                yield key, path_part(value, key), self.field(value, key)
-        else:
-            for index in range(len(value)):
-                yield index, index, self.reader.item(value, index, owner)
-
-    def field(self, node: Node, key: Key) -> Any:
-        raw = node._fields[key]
-        if self.keep_refs and isinstance(raw, PathReference):
-            parts = raw._konfig_pure_path(self.root)
-            if parts is not None:
-                return _Link(format_path(parts))
-        return self.reader.field(node, key)
-
-    def find_shared(self, value: Any, parts: Parts, owner: Node | None) -> None:
-        if not isinstance(value, (Node, list, tuple)):
-            return
-        if id(value) in self.open:
-            raise CycleError(
-                f"{expression(parts)} is {expression(self.open[id(value)])} itself: a "
-                "config that contains itself cannot be written as JSON."
-            )
-        owner = value if isinstance(value, Node) else owner
-        if owner is value:
             if id(value) in self.shared:
                 return
             if id(value) in self.seen:
                 self.shared.add(id(value))  # and, going on, all the nodes below
             self.seen.add(id(value))
-        self.open[id(value)] = parts
-        for _, part, child in self.children(value, owner):
-            self.find_shared(child, (*parts, part), owner)
-        del self.open[id(value)]
+            owner = value
+        elif type(value) not in (list, tuple):
+            return
+        for _, place, child in self.inside(value, at, owner):
+            self.find_shared(child, place, owner)
 
-    # --------------------------------------------------------------------------------
-    # Second pass
-    # --------------------------------------------------------------------------------
-
-    def plain(self, value: Any, parts: Parts, owner: Node | None) -> Any:
+    def plain(self, value: Any, at: Parts, owner: Node | None) -> Any:
         if value is None or type(value) in (int, float, bool, str):
             return value
-        if isinstance(value, _Link):
-            return {REF_KEY: value.path}
         if isinstance(value, Node):
-            return self.node(value, parts)
+            return self.node(value, at)
         if type(value) in (list, tuple):
-            return [
-                self.plain(child, (*parts, part), owner)
-                for _, part, child in self.children(value, owner)
-            ]
-        return self.other(value, parts, owner)
+            items = self.inside(value, at, owner)
+            return [self.plain(child, place, owner) for _, place, child in items]
+        return self.other(value, at, owner)
 
-    def node(self, node: Node, parts: Parts) -> dict[str, Any]:
+    def node(self, node: Node, at: Parts) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        if id(node) in self.shared:
-            result[ID_KEY] = self.ids.setdefault(id(node), len(self.ids))
-        for key, part, child in self.children(node, node):
-            place = (*parts, part)
+        if id(node) in self.shared:  # numbered before what is below
+            self.ids.setdefault(id(node), len(self.ids))
+        for key, place, child in self.inside(node, at, node):
             try:
                 text = raw_key(key)
             except TypeError as error:
-                raise TypeError(f"In {expression(parts)}: {error}.") from None
+                raise TypeError(f"In {expression(at)}: {error}.") from None
             result[text] = self.plain(child, place, node)
-        if ID_KEY in result:  # after the fields, where it disturbs least
-            result[ID_KEY] = result.pop(ID_KEY)
+        if id(node) in self.shared:  # after the fields, where it disturbs least
+            result[ID_KEY] = self.ids[id(node)]
         return result
 
-    def other(self, value: Any, parts: Parts, owner: Node | None) -> Any:
+    def other(self, value: Any, at: Parts, owner: Node | None) -> Any:
+        if isinstance(value, _Link):
+            return {REF_KEY: value.path}
         if isinstance(value, os.PathLike):
             return os.fspath(value)
-        if is_reference(value):
-            return self.plain(value.get(), parts, owner)
-        call = _as_call(value)
+        if isinstance(value, FieldReference):
+            return self.plain(value.get(), at, owner)
+        call = call_of(value)
         if call is not None:
-            symbol, *arguments = call
-            plain = [self.plain(a, parts, owner) for a in arguments]
-            return {QUALNAME_KEY: symbol, **{str(i): a for i, a in enumerate(plain)}}
-        symbol = _const_name(value)
+            symbol, arguments = call
+            return call_node(symbol, *(self.plain(a, at, owner) for a in arguments))
+        symbol = const_of(value)
         if symbol is not None:
             return {CONST_KEY: symbol}
         if isinstance(value, (int, float, str)):  # subclasses
             return value
         raise TypeError(
-            f"{expression(parts)} is of type {type(value).__module__}."
+            f"{expression(at)} is of type {type(value).__module__}."
             f"{type(value).__qualname__}, which has no JSON form."
         )
 
 
-class _Link:
+class _Link(NamedTuple):
     """A reference that is written as the path it follows."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-
-def _as_call(value: Any) -> list[Any] | None:
-    """The symbol and arguments that make a value which JSON has no form for."""
-    match value:
-        case set() | frozenset():
-            kind = "set" if isinstance(value, set) else "frozenset"
-            return [f"builtins:{kind}", _in_order(value)]
-        case bytes():
-            return ["builtins:bytes.fromhex", value.hex()]
-        case slice():
-            return ["builtins:slice", value.start, value.stop, value.step]
-        case complex():
-            return ["builtins:complex", value.real, value.imag]
-    if hasattr(type(value), "__konfig_union__"):
-        return ["operator:or_", *value.__konfig_union__()]
-    return None
-
-
-def _in_order(values: set[Any] | frozenset[Any]) -> list[Any]:
-    """The same order in every process, so that equal configs have equal texts."""
-    return sorted(values, key=lambda value: (type(value).__name__, repr(value)))
-
-
-def _const_name(value: Any) -> str | None:
-    if value is ...:
-        return "builtins:Ellipsis"
-    if isinstance(value, enum.Enum):
-        try:
-            return enum_const(value)[CONST_KEY]
-        except Unconfigurable:
-            return None
-    if isinstance(value, type) and value.__module__ == "builtins":
-        return f"builtins:{value.__qualname__}"  # one side of a union
-    symbol = getattr(type(value), "__konfig_symbol__", None)
-    return None if symbol is None else symbol(value)
+    path: str
 
 
 def restore_references(root: Node) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ml_collections import FieldReference
+
 from kauldron.konfig.symbols import display_name
 from kauldron.konfig.tree.field_types import type_name
-from kauldron.konfig.tree.node import (
-    CONST_KEY,
-    QUALNAME_KEY,
-    Node,
-    Reader,
-    is_reference,
-)
+from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Child, Node, Walk
 from kauldron.konfig.tree.placeholders import is_shared, is_unset_required
 from kauldron.konfig.tree.references import Reference
 
@@ -36,7 +32,7 @@ class _Printer:
     """Prints one value; the first pass finds what occurs more than once."""
 
     def __init__(self) -> None:
-        self.reader = Reader()
+        self.walk = Walk()
         self.counts: dict[int, int] = {}
         self.names: dict[int, str] = {}  # of what occurs more than once and is printed
         self.alive: list[Any] = []
@@ -47,26 +43,7 @@ class _Printer:
 
     def children(self, value: Any, owner: Node | None) -> list[tuple[Any, Any]]:
         """The keys and values inside of a node or sequence."""
-        if isinstance(value, Node):
-            return [(key, self.field(value, key)) for key in value._fields]
-        return [(i, self.item(value, i, owner)) for i in range(len(value))]
-
-    def field(self, node: Node, key: Any) -> Any:
-        raw = node._fields[key]
-        if is_shared(raw):
-            return raw
-        try:
-            return self.reader.field(node, key)
-        except Exception:
-            return _Broken(_broken_text(raw))
-
-    def item(self, holder: Any, index: int, owner: Node | None) -> Any:
-        if is_shared(holder[index]):
-            return holder[index]
-        try:
-            return self.reader.item(holder, index, owner)
-        except Exception:
-            return _Broken(_broken_text(holder[index]))
+        return [(c.key, _printed(c)) for c in self.walk.children(value, owner)]
 
     def count(self, value: Any, owner: Node | None) -> None:
         if not _can_repeat(value):
@@ -75,7 +52,7 @@ class _Printer:
         if self.counts[id(value)] > 1:
             return
         self.alive.append(value)
-        if is_reference(value):
+        if isinstance(value, FieldReference):
             self.count(self.shared_value(value), owner)
             return
         owner = value if isinstance(value, Node) else owner
@@ -107,7 +84,7 @@ class _Printer:
     def body(self, value: Any, owner: Node | None) -> str:
         if isinstance(value, Node):
             return self.node_text(value)
-        if is_reference(value):
+        if isinstance(value, FieldReference):
             if is_shared(value):
                 return self.text(self.shared_value(value), owner)
             return _broken_text(value)
@@ -139,6 +116,12 @@ class _Printer:
                 positional = isinstance(key, str) and key.isdecimal()
                 texts.append(text if positional else f"{key}={text}")
         return block(f"{display_name(symbol)}(", texts, ")")
+
+
+def _printed(child: Child) -> Any:
+    if isinstance(child.raw, FieldReference) and is_shared(child.raw):
+        return child.raw
+    return child.value if child.error is None else _Broken(_broken_text(child.raw))
 
 
 def _can_repeat(value: Any) -> bool:

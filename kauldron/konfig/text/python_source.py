@@ -10,6 +10,8 @@ import os
 import re
 from typing import Any
 
+from ml_collections import FieldReference
+
 from kauldron.konfig.errors import CycleError
 from kauldron.konfig.symbols import display_name, split_qualname
 from kauldron.konfig.text.printing import block
@@ -21,7 +23,6 @@ from kauldron.konfig.tree.node import (
     expression,
     is_call,
     is_const,
-    is_reference,
     path_part,
     positional_count,
 )
@@ -110,7 +111,7 @@ class _Source:
         if reference is not None:  # keeps its place among positional arguments
             self.after.append(f"{expression(place)} = {reference}")
             return "None"
-        return "None" if is_reference(item) else self.value(item, place)
+        return "None" if isinstance(item, FieldReference) else self.value(item, place)
 
     def value(self, value: Any, at: Parts) -> str:
         match value:

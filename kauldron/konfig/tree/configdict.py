@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, Self
 
 import ml_collections
+from ml_collections import FieldReference
 
 from kauldron.errors import ReadableKeyError, did_you_mean, raise_reworded
 from kauldron.konfig.errors import RequiredValueError
@@ -27,13 +28,10 @@ from kauldron.konfig.tree.node import (
     QUALNAME_KEY,
     Key,
     Node,
-    call_items,
     field_expression,
     is_call,
-    is_reference,
     key_of_parameter,
     nodes_below,
-    plain_key,
     positional_count,
     remember_parent,
 )
@@ -47,8 +45,10 @@ from kauldron.konfig.tree.references import (
 from kauldron.konfig.tree.storing import (
     Filling,
     Unconfigurable,
+    call_items,
     is_mapping,
     normalize,
+    plain_key,
     stored_items,
     unconfigurable_message,
 )
@@ -137,7 +137,11 @@ class ConfigDict(Node):
             raise ReadableKeyError(missing_field(self, key)) from None
         if type(value) is list:  # what was appended to it learns where it hangs
             remember_parent(value, self)
-        return self._konfig_evaluated(key, value) if is_reference(value) else value
+        return (
+            self._konfig_evaluated(key, value)
+            if isinstance(value, FieldReference)
+            else value
+        )
 
     def _konfig_evaluated(self, key: Key, reference: Any) -> Any:
         try:
@@ -219,7 +223,7 @@ class ConfigDict(Node):
         try:
             if is_shared(old):
                 return convert(new, old.get_type())
-            return new if is_reference(old) else check_overwrite(old, new)
+            return new if isinstance(old, FieldReference) else check_overwrite(old, new)
         except TypeError as error:
             text = wrong_type(self, key, new, error)
             raise TypeError(text) from None
@@ -488,7 +492,7 @@ class ConfigDict(Node):
         """The type of a field; of a placeholder, the one it was declared with."""
         value = self[key]
         raw = self._fields[self._konfig_key(key)]
-        if is_reference(raw) and raw.get_type() is not object:
+        if isinstance(raw, FieldReference) and raw.get_type() is not object:
             return raw.get_type()
         return type(value)
 
@@ -506,7 +510,9 @@ class ConfigDict(Node):
         raw = self._fields[key]
         if is_shared(raw):
             return raw
-        declared = object if value is None or is_reference(raw) else type(value)
+        declared = (
+            object if value is None or isinstance(raw, FieldReference) else type(value)
+        )
         declared = Node if isinstance(value, Node) else declared
         shared = Variable(raw, declared)
         remember_parent(shared, self)
@@ -533,14 +539,16 @@ class ConfigDict(Node):
         done: dict[int, Any] = {} if visit_map is None else visit_map
 
         def plain(value: Any) -> Any:
-            if is_reference(value):
+            if isinstance(value, FieldReference):
                 return value if preserve_field_references else plain(value.get())
             if isinstance(value, Node):
                 if id(value) in done:
                     return done[id(value)]
                 result = done[id(value)] = {}
                 for key, raw in value._fields.items():
-                    read = not preserve_field_references and is_reference(raw)
+                    read = not preserve_field_references and isinstance(
+                        raw, FieldReference
+                    )
                     result[key] = plain(value[key] if read else raw)
                 return result
             if type(value) in (list, tuple):
@@ -561,7 +569,7 @@ class ConfigDict(Node):
         done: dict[int, Any] = {} if visit_map is None else visit_map
 
         def copied(value: Any) -> Any:
-            if is_reference(value):
+            if isinstance(value, FieldReference):
                 return copied(value.get())
             if isinstance(value, Node):
                 if id(value) in done:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ml_collections import FieldReference
+
 from kauldron.konfig.symbols import same_qualname
-from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Node, is_reference
+from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Node
 from kauldron.konfig.tree.storing import is_mapping
 
 
@@ -37,7 +39,7 @@ class _Comparison:
     def equal(self, a: Any, b: Any) -> bool:
         if a is b:
             return True
-        if is_reference(a) or is_reference(b):
+        if isinstance(a, FieldReference) or isinstance(b, FieldReference):
             return self.references(a, b)
         if isinstance(a, Node) or isinstance(b, Node):
             return isinstance(a, Node) and isinstance(b, Node) and self.nodes(a, b)
@@ -52,7 +54,9 @@ class _Comparison:
         values = []
         for value in (a, b):
             try:
-                values.append(value.get() if is_reference(value) else value)
+                values.append(
+                    value.get() if isinstance(value, FieldReference) else value
+                )
             except Exception as error:  # dangling, unset or cyclic: equal to the same
                 values.append((type(error).__name__, getattr(error, "name", None)))
         return self.equal(*values)

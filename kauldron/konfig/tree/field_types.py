@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import ml_collections
+from ml_collections import FieldReference
 
 from kauldron.konfig.tree.node import Node, is_call, is_const
 
@@ -26,7 +27,7 @@ def convert(new: Any, declared: Any) -> Any:
     """
     if new is None or declared in (object, None, type(None)):
         return new
-    if isinstance(new, ml_collections.FieldReference) or _resolves_to_unknown(new):
+    if isinstance(new, FieldReference) or _resolves_to_unknown(new):
         return new
     try:
         if isinstance(new, declared):

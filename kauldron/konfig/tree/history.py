@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import ml_collections
+from ml_collections import FieldReference
 
 from kauldron.konfig.errors import PACKAGE_FOLDER
 from kauldron.konfig.symbols import display_name
@@ -212,7 +213,7 @@ def _summary(value: Any) -> str:
             dots = "..." if len(fields) > 1 else ""
             return f"{display_name(str(fields[QUALNAME_KEY]))}({dots})"
         return f"{{{', '.join(f'{key!r}: ...' for key in list(fields)[:8])}}}"
-    if isinstance(value, ml_collections.FieldReference):
+    if isinstance(value, FieldReference):
         held = value.__dict__.get("_konfig_value", value)  # of a placeholder
         return repr(value) if held is value else _summary(held)
     if type(value) in (list, tuple):

@@ -1,23 +1,25 @@
-"""The storage under `ConfigDict`: fields, where they came from, where they hang.
+"""The storage under `ConfigDict`: fields, where they hang, and the walk over them.
 
-Everything in this package that reads configs works on `Node`, so that it need not know
-the editing rules of `ConfigDict`, which are built on top of it:
+Everything in this package that reads configs works on `Node` and `Walk`, so that it need
+not know the editing rules of `ConfigDict`, which are built on top of them:
 
 * `node._fields`: the stored dict, references not evaluated, in insertion order.
 * `is_call(node)`, `is_const(node)`: which of the three node forms it is.
 * `node_path(node)`: where the node hangs below its root, as far as is known.
+* `Walk().children(node, None)`: what it holds, references evaluated.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_collections
+from ml_collections import FieldReference
 
+from kauldron.konfig.errors import CycleError
 from kauldron.konfig.signatures import (
     known_signature,
 )
@@ -29,6 +31,11 @@ ID_KEY = "__id__"
 
 Key: TypeAlias = Any  # str, int, float or bool
 Parts: TypeAlias = tuple[Key, ...]  # one path: the keys and indexes from a root
+
+# Stored as they are, and nothing to be found inside of them.
+LEAF_TYPES = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), type(...), slice}
+)
 
 
 class Node(ml_collections.ConfigDict):
@@ -80,6 +87,23 @@ def path_part(node: Node, key: Key) -> Key:
     if isinstance(key, str) and key.isdecimal() and is_call(node):
         return int(key)
     return key
+
+
+def key_of_parameter(node: Node, name: str) -> str | None:
+    """The key of the positional argument that a call gives to a parameter.
+
+    None if there is no such argument or parameter, or if what is called is not loaded;
+    inside `importing_symbols` it is imported.
+    """
+    fields = node._fields
+    if name[:1] == "_" or "0" not in fields or QUALNAME_KEY not in fields:
+        return None
+    signature = known_signature(fields[QUALNAME_KEY])
+    parameters = signature.parameters.values() if signature is not None else ()
+    for index, parameter in enumerate(parameters):
+        if parameter.name == name and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            return str(index) if str(index) in fields else None
+    return None
 
 
 # ------------------------------------------------------------------------------------
@@ -141,7 +165,7 @@ def _find_inside(value: Any, wanted: Any, around: Parts = ()) -> Parts | None:
             below = _find_inside(item, wanted, (*around, id(value)))
             if below is not None:
                 return (index, *below)
-    elif isinstance(value, ml_collections.FieldReference):  # held by a placeholder
+    elif isinstance(value, FieldReference):  # held by a placeholder
         held = value.__dict__.get("_konfig_value")
         return None if held is None else _find_inside(held, wanted, around)
     return None
@@ -163,6 +187,11 @@ def field_expression(node: Node, *parts: Key) -> str:
     return expression((*node_path(node), *parts))
 
 
+# ------------------------------------------------------------------------------------
+# Walking
+# ------------------------------------------------------------------------------------
+
+
 def nodes_below(value: Any) -> Iterator[Node]:
     """All nodes that a value contains, itself included, each once, parents first.
 
@@ -182,137 +211,91 @@ def nodes_below(value: Any) -> Iterator[Node]:
             stack.extend(reversed(value))
 
 
-RAW_PREFIX = "__raw__="
+class Child(NamedTuple):
+    """What a node, list or tuple holds in one place."""
+
+    key: Key  # in the container
+    part: Key  # in paths, where positional arguments are integers
+    raw: Any  # as stored
+    value: Any  # with references evaluated; as stored if that failed
+    error: Exception | None = None  # why it failed
 
 
-def plain_key(key: Any) -> Key:
-    """The key that is meant: JSON's text for `1` is 1, `("a", "b")` is `"a.b"`.
+class Walk:
+    """One pass over a config: each reference is evaluated once, cycles are noticed.
 
-    >>> plain_key("__raw__=1.5")
-    1.5
-    """
-    if type(key) is str:
-        return _decoded(key) if key.startswith(RAW_PREFIX) else key
-    if isinstance(key, tuple) and key and all(isinstance(part, str) for part in key):
-        return ".".join(key)
-    return key
-
-
-def _decoded(key: str) -> Key:
-    text = key.removeprefix(RAW_PREFIX)
-    for read in (ast.literal_eval, float):  # float reads inf and nan
-        try:
-            return read(text)
-        except (ValueError, SyntaxError):
-            continue
-    return key  # not one of ours
-
-
-def raw_key(key: Key) -> str:
-    """The text of a key in JSON.
-
-    Raises:
-      TypeError: The key has no such text.
-    """
-    if isinstance(key, str):
-        return key
-    if isinstance(key, (int, float)):
-        return f"{RAW_PREFIX}{key!r}"
-    raise TypeError(f"the key {key!r} of type {type(key).__name__} has no JSON form")
-
-
-def key_of_parameter(node: Node, name: str) -> str | None:
-    """The key of the positional argument that a call gives to a parameter.
-
-    None if there is no such argument or parameter, or if what is called is not loaded;
-    inside `importing_symbols` it is imported.
-    """
-    fields = node._fields
-    if name[:1] == "_" or "0" not in fields or QUALNAME_KEY not in fields:
-        return None
-    signature = known_signature(fields[QUALNAME_KEY])
-    parameters = signature.parameters.values() if signature is not None else ()
-    for index, parameter in enumerate(parameters):
-        if parameter.name == name and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
-            return str(index) if str(index) in fields else None
-    return None
-
-
-def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
-    """The items of a call in order: its symbol, positional arguments, the others.
-
-    Raises:
-      ValueError: An argument is given both as `0` and as `"0"`, or as `-1`.
-    """
-    symbol, positional, named = [], {}, []
-    for key, value in items:
-        key = plain_key(key)
-        if type(key) is int:
-            if key < 0:
-                raise ValueError(f"Positional arguments count from 0, got {key}.")
-            key = str(key)
-        if key == QUALNAME_KEY:
-            symbol.append((key, value))
-        elif isinstance(key, str) and key.isdecimal():
-            if int(key) in positional:
-                raise ValueError(f"Positional argument {key} is given twice.")
-            positional[int(key)] = value
-        else:
-            named.append((key, value))
-    return [*symbol, *((str(i), positional[i]) for i in sorted(positional)), *named]
-
-
-def is_reference(value: Any) -> bool:
-    """Whether a stored value has to be evaluated when it is read."""
-    return isinstance(value, ml_collections.FieldReference)
-
-
-# Stored as they are, and nothing to be found inside of them.
-LEAF_TYPES = frozenset(
-    {int, float, bool, str, bytes, complex, type(None), type(...), slice}
-)
-
-
-class Reader:
-    """Reads nodes and lists, remembering what each reference evaluated to.
-
-    A `ref_fn` that makes a new node whenever it is read gives the same node to all
-    passes over a config that use one reader.
+    A `ref_fn` that makes a new node whenever it is read gives the same node to all who
+    share a walk.
     """
 
     def __init__(self) -> None:
-        # By (id of the container, key): the container, to keep it alive, and the value.
-        self._seen: dict[tuple[int, Key], tuple[Any, Any]] = {}
+        # By id; with the container itself, so that its id is not used again.
+        self._known: dict[int, tuple[Any, list[Child]]] = {}
+        self._around: dict[int, Parts] = {}  # containers that were entered, not left
 
-    def field(self, node: Node, key: Key) -> Any:
-        """The value of a field.
+    def enter(self, container: Any, at: Parts, owner: Node | None) -> list[Child]:
+        """Return the children of a container; `leave` it when they are done.
 
         Raises:
-          Exception: Whatever evaluating a reference raises.
+          CycleError: It was entered already.
         """
-        raw = node._fields[key]
-        if type(raw) in LEAF_TYPES or not is_reference(raw):
-            return raw
-        place = (id(node), key)
-        if place not in self._seen:
-            self._seen[place] = (node, node[key])
-        return self._seen[place][1]
+        if id(container) in self._around:
+            outer = expression(self._around[id(container)])
+            raise CycleError(
+                f"The config contains itself: {expression(at)} is {outer}."
+            )
+        self._around[id(container)] = at
+        return self.children(container, owner)
 
-    def item(self, holder: Any, index: int, owner: Node | None) -> Any:
-        """An item of a list or tuple that is stored in `owner`.
+    def leave(self, container: Any) -> None:
+        del self._around[id(container)]
 
-        What was appended to a stored list (a proxy, a plain dict) is converted as if
-        it had been assigned.
+    def children(self, container: Any, owner: Node | None) -> list[Child]:
+        """Return what a node, list or tuple holds; nothing for a leaf.
+
+        Args:
+          container: Any value of a config.
+          owner: The node that a list is stored in. What was appended to the list (a
+            proxy, a plain dict) is converted as if it had been assigned there.
         """
-        raw = holder[index]
-        if type(raw) in LEAF_TYPES or isinstance(raw, Node):
-            return raw
-        if type(raw) in (list, tuple) or owner is None:
-            return raw
-        place = (id(holder), index)
-        if place not in self._seen:
-            value = raw.get() if is_reference(raw) else raw
-            with contextlib.suppress(ValueError):  # real objects stay what they are
-                value = owner._konfig_normalized(value, index)  # pyright: ignore
-            self._seen[place] = (holder, value)
-        return self._seen[place][1]
+        if id(container) in self._known:
+            return self._known[id(container)][1]
+        if isinstance(container, Node):
+            items = list(container._fields.items())
+            found = [_child_of_node(container, key, raw) for key, raw in items]
+        elif type(container) in (list, tuple):
+            found = [_child_of_list(owner, i, raw) for i, raw in enumerate(container)]
+        else:
+            return []
+        self._known[id(container)] = (container, found)
+        return found
+
+
+def _child_of_node(node: Node, key: Key, raw: Any) -> Child:
+    part = path_part(node, key)
+    if type(raw) in LEAF_TYPES or not isinstance(raw, FieldReference):
+        return Child(key, part, raw, raw)
+    try:
+        return Child(key, part, raw, node[key])
+    except Exception as error:
+        return Child(key, part, raw, raw, error)
+
+
+def _child_of_list(owner: Node | None, index: int, raw: Any) -> Child:
+    if owner is None or is_normal(raw):
+        return Child(index, index, raw, raw)
+    try:
+        value = raw.get() if isinstance(raw, FieldReference) else raw
+    except Exception as error:
+        return Child(index, index, raw, raw, error)
+    with contextlib.suppress(ValueError):  # real objects stay what they are
+        value = owner._konfig_normalized(value, index)  # pyright: ignore
+    return Child(index, index, raw, value)
+
+
+def is_normal(value: Any) -> bool:
+    """Whether an item of a list is what the list would hold had it been assigned.
+
+    Whatever is appended to a stored list comes in as it is.
+    """
+    return type(value) in LEAF_TYPES or isinstance(value, (Node, list, tuple))

@@ -10,6 +10,8 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
+from ml_collections import FieldReference
+
 from kauldron import path_grammar
 from kauldron.errors import ReadableKeyError, did_you_mean
 from kauldron.konfig.signatures import accepted_names, known_signature
@@ -20,7 +22,6 @@ from kauldron.konfig.tree.node import (
     expression,
     is_call,
     is_const,
-    is_reference,
     key_of_parameter,
     path_part,
     positional_count,
@@ -105,7 +106,7 @@ def child(container: Any, part: Any) -> Any:
     if isinstance(container, Node):
         return container[key_of(container, part)]
     value = container[part]
-    if is_reference(value):
+    if isinstance(value, FieldReference):
         value = value.get()
     return value if is_normal(value) else normalized(value)
 

@@ -6,11 +6,11 @@ import copy
 import weakref
 from typing import Any, Literal
 
-from ml_collections import config_dict
+from ml_collections import FieldReference, config_dict
 
 from kauldron.konfig.errors import RequiredValueError
 from kauldron.konfig.tree.field_types import convert, type_name
-from kauldron.konfig.tree.node import Node, expression, is_reference, node_path
+from kauldron.konfig.tree.node import Node, expression, node_path
 from kauldron.konfig.tree.references import Reference, are_required_values_enforced
 
 # When an unset value is an error: never, when it is read, or when it is resolved.
@@ -83,7 +83,7 @@ class Variable(Reference):
 def is_shared(value: Any) -> bool:
     """Whether writing to a field that holds `value` sets the value in all holders."""
     return isinstance(value, Variable) or (
-        is_reference(value) and not isinstance(value, Reference)
+        isinstance(value, FieldReference) and not isinstance(value, Reference)
     )
 
 

@@ -16,13 +16,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-import ml_collections
+from ml_collections import FieldReference
 
 from kauldron.errors import ReadableKeyError, did_you_mean, raise_reworded
 from kauldron.konfig.errors import CycleError, RequiredValueError
 from kauldron.konfig.tree.copying import reroot_when_copied
 from kauldron.konfig.tree.history import short_repr
-from kauldron.konfig.tree.node import Node, field_expression, is_reference
+from kauldron.konfig.tree.node import Node, field_expression
 from kauldron.path_grammar import format_part
 
 
@@ -73,7 +73,7 @@ def _reflected(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, other: Operation(fn, (other, self))
 
 
-class Reference(ml_collections.FieldReference):
+class Reference(FieldReference):
     """A value that is computed when the field holding it is read.
 
     Attributes, items, calls and operators give further references. Subclasses define
@@ -113,7 +113,7 @@ class Reference(ml_collections.FieldReference):
             value = self._konfig_evaluate()
         finally:
             stack.pop()
-        return value.get() if is_reference(value) else value
+        return value.get() if isinstance(value, FieldReference) else value
 
     def set(self, value: Any, type_safe: bool = True) -> NoReturn:
         raise AttributeError(
@@ -283,10 +283,10 @@ class PathReference(Reference):
 
     def _konfig_evaluate(self) -> Any:
         value: Any = self._konfig_base
-        if is_reference(value):
+        if isinstance(value, FieldReference):
             value = value.get()
         for done, (is_attribute, key) in enumerate(self._konfig_steps):
-            if is_reference(key):
+            if isinstance(key, FieldReference):
                 key = key.get()
             try:
                 value = take_step(value, is_attribute, key)
@@ -294,7 +294,7 @@ class PathReference(Reference):
                 if not isinstance(error, Missing):
                     raise
                 self._konfig_dangling(error, done, is_attribute, key)
-            if is_reference(value):  # an item of a list
+            if isinstance(value, FieldReference):  # an item of a list
                 value = value.get()
         return value
 
@@ -324,7 +324,7 @@ class PathReference(Reference):
         else:
             text = base._konfig_text() if entry else base._konfig_target()
         for is_attribute, key in self._konfig_steps:
-            if is_reference(key):
+            if isinstance(key, FieldReference):
                 text += f"[{key._konfig_text()}]"
             else:
                 text += f".{key}" if is_attribute else format_part(key)
@@ -333,7 +333,9 @@ class PathReference(Reference):
     def _konfig_pure_path(self, root: Node) -> tuple[Any, ...] | None:
         """The keys to follow from `root`, if this is nothing but a path from there."""
         keys = tuple(key for _, key in self._konfig_steps)
-        if self._konfig_base is not root or any(map(is_reference, keys)):
+        if self._konfig_base is not root or any(
+            isinstance(key, FieldReference) for key in keys
+        ):
             return None
         return keys
 
@@ -415,7 +417,7 @@ def _raise_if_required(operands: list[Any]) -> None:
 
 def evaluate_nested(value: Any) -> Any:
     """A value with the references in it, also inside of containers, evaluated."""
-    if is_reference(value):
+    if isinstance(value, FieldReference):
         return value.get()
     if type(value) in (list, tuple, set, frozenset):
         return type(value)([evaluate_nested(item) for item in value])
@@ -502,7 +504,7 @@ def operation_text(
 
 
 def _operand_text(value: Any, method: str) -> str:
-    if isinstance(value, ml_collections.FieldReference):
+    if isinstance(value, FieldReference):
         text = getattr(type(value), method, None)
         return "<reference>" if text is None else text(value)
     return short_repr(value, 40)

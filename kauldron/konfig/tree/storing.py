@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import ml_collections
+from ml_collections import FieldReference
 
 from kauldron.konfig.symbols import normalize_qualname
 from kauldron.konfig.tree.copying import start_from_defaults
@@ -22,8 +24,6 @@ from kauldron.konfig.tree.node import (
     QUALNAME_KEY,
     Key,
     Node,
-    call_items,
-    plain_key,
     remember_parent,
 )
 from kauldron.konfig.tree.placeholders import Variable
@@ -77,7 +77,7 @@ def normalize(value: Any, owner: Node | None, session: Session) -> Any:
         return value
     if kind is list or kind is tuple:
         return kind(_normalize_items(value, owner, session))
-    if isinstance(value, ml_collections.FieldReference):
+    if isinstance(value, FieldReference):
         if isinstance(value, Variable):
             _normalize_variable(value, owner, session)
         return value
@@ -360,3 +360,70 @@ def default_values_of(qualname: Any) -> Node | None:
     if not _defaults or not isinstance(qualname, str):
         return None
     return _defaults.get(normalize_qualname(qualname))
+
+
+# ------------------------------------------------------------------------------------
+# Keys
+# ------------------------------------------------------------------------------------
+
+RAW_PREFIX = "__raw__="
+
+
+def plain_key(key: Any) -> Key:
+    """The key that is meant: JSON's text for `1` is 1, `("a", "b")` is `"a.b"`.
+
+    >>> plain_key("__raw__=1.5")
+    1.5
+    """
+    if type(key) is str:
+        return _decoded(key) if key.startswith(RAW_PREFIX) else key
+    if isinstance(key, tuple) and key and all(isinstance(part, str) for part in key):
+        return ".".join(key)
+    return key
+
+
+def _decoded(key: str) -> Key:
+    text = key.removeprefix(RAW_PREFIX)
+    for read in (ast.literal_eval, float):  # float reads inf and nan
+        try:
+            return read(text)
+        except (ValueError, SyntaxError):
+            continue
+    return key  # not one of ours
+
+
+def raw_key(key: Key) -> str:
+    """The text of a key in JSON.
+
+    Raises:
+      TypeError: The key has no such text.
+    """
+    if isinstance(key, str):
+        return key
+    if isinstance(key, (int, float)):
+        return f"{RAW_PREFIX}{key!r}"
+    raise TypeError(f"the key {key!r} of type {type(key).__name__} has no JSON form")
+
+
+def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
+    """The items of a call in order: its symbol, positional arguments, the others.
+
+    Raises:
+      ValueError: An argument is given both as `0` and as `"0"`, or as `-1`.
+    """
+    symbol, positional, named = [], {}, []
+    for key, value in items:
+        key = plain_key(key)
+        if type(key) is int:
+            if key < 0:
+                raise ValueError(f"Positional arguments count from 0, got {key}.")
+            key = str(key)
+        if key == QUALNAME_KEY:
+            symbol.append((key, value))
+        elif isinstance(key, str) and key.isdecimal():
+            if int(key) in positional:
+                raise ValueError(f"Positional argument {key} is given twice.")
+            positional[int(key)] = value
+        else:
+            named.append((key, value))
+    return [*symbol, *((str(i), positional[i]) for i in sorted(positional)), *named]
