@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any, NoReturn
 
-from kauldron.konfig.symbols import normalize_qualname
 from kauldron.konfig.tree.configdict import ConfigDict
 from kauldron.konfig.tree.node import CONST_KEY as CONST_KEY
 from kauldron.konfig.tree.node import QUALNAME_KEY as QUALNAME_KEY
@@ -65,7 +64,7 @@ class ConfigDictProxyObject:
 
     def __init__(self, qualname: str, table: ModuleTable | None = None) -> None:
         object.__setattr__(self, "qualname", qualname)
-        object.__setattr__(self, "__konfig_name__", normalize_qualname(qualname))
+        object.__setattr__(self, "__konfig_name__", qualname.replace(":", "."))
         object.__setattr__(self, "__konfig_table__", table)
 
     def __getattr__(self, name: str) -> Any:
@@ -75,7 +74,7 @@ class ConfigDictProxyObject:
                 f"The konfig proxy of {self.qualname!r} has no attribute {name!r}."
             )
         child = f"{self.qualname}.{name}"
-        if normalize_qualname(child) in KONFIG_NAMES:
+        if child.replace(":", ".") in KONFIG_NAMES:
             return sys.modules["kauldron.konfig"]
         if ":" in child:
             return ConfigDictProxyObject(child)

@@ -16,8 +16,16 @@ from kauldron.konfig.symbols import same_qualname
 from kauldron.konfig.tree.configdict import ConfigDict, as_config
 from kauldron.konfig.tree.field_types import check_overwrite
 from kauldron.konfig.tree.history import short_repr
-from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Node, is_call, is_const
-from kauldron.konfig.tree.paths import Parts, children
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    QUALNAME_KEY,
+    Node,
+    Parts,
+    Walk,
+    is_call,
+    is_const,
+)
+from kauldron.path_grammar import Part
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +136,7 @@ def diff(old: Any, new: Any) -> ConfigDiff:
     return ConfigDiff(
         old=old_cfg,
         new=new_cfg,
-        differences=tuple(_compare(old_cfg, new_cfg, (), frozenset())),
+        differences=tuple(_compare(old_cfg, new_cfg, (), frozenset(), Walk())),
         shared=tuple(group for group in groups_new if group not in groups_old),
         unshared=tuple(group for group in groups_old if group not in groups_new),
     )
@@ -160,8 +168,15 @@ def _as_saved(cfg: Node) -> Node:
 # ------------------------------------------------------------------------------------
 
 
+_Pairs = frozenset[tuple[int, int]]  # the pairs around the current one, by id
+
+
+def _values(container: Any, walk: Walk) -> dict[Part, Any]:
+    return {child.part: child.value for child in walk.children(container)}
+
+
 def _compare(
-    old: Any, new: Any, at: Parts, above: frozenset[tuple[int, int]]
+    old: Any, new: Any, at: Parts, above: _Pairs, walk: Walk
 ) -> Iterator[Difference]:
     pair = (id(old), id(new))
     if pair in above or (old is new and not isinstance(old, float)):
@@ -172,20 +187,20 @@ def _compare(
         and isinstance(new, Node)
         and is_const(old) == is_const(new)
     ):
-        yield from _compare_nodes(old, new, at, inside)
+        yield from _compare_nodes(old, new, at, inside, walk)
     elif type(old) is type(new) and isinstance(old, (list, tuple)):
-        yield from _compare_children(old, new, at, inside)
+        yield from _compare_children(old, new, at, inside, walk)
     elif not same_leaf(old, new):
         yield _difference("~", at, old, new)
 
 
 def _compare_nodes(
-    old: Node, new: Node, at: Parts, above: frozenset[tuple[int, int]]
+    old: Node, new: Node, at: Parts, above: _Pairs, walk: Walk
 ) -> Iterator[Difference]:
     symbols = _symbol(old), _symbol(new)
     if not same_qualname(*symbols):
         yield _difference("~", at, *symbols)
-    yield from _compare_children(old, new, at, above)
+    yield from _compare_children(old, new, at, above, walk)
 
 
 def _symbol(node: Node) -> str | None:
@@ -194,14 +209,15 @@ def _symbol(node: Node) -> str | None:
 
 
 def _compare_children(
-    old: Any, new: Any, at: Parts, above: frozenset[tuple[int, int]]
+    old: Any, new: Any, at: Parts, above: _Pairs, walk: Walk
 ) -> Iterator[Difference]:
-    symbols = (QUALNAME_KEY, CONST_KEY)
-    olds = {part: value for part, value in children(old) if part not in symbols}
-    news = {part: value for part, value in children(new) if part not in symbols}
+    olds, news = _values(old, walk), _values(new, walk)
+    for symbol in (QUALNAME_KEY, CONST_KEY):
+        olds.pop(symbol, None)
+        news.pop(symbol, None)
     for part, value in news.items():
         if part in olds:
-            yield from _compare(olds[part], value, (*at, part), above)
+            yield from _compare(olds[part], value, (*at, part), above, walk)
         else:
             yield _difference("+", (*at, part), None, value)
     for part, value in olds.items():
@@ -219,13 +235,13 @@ def _shared_groups(cfg: Node) -> list[tuple[str, ...]]:
     """The paths of each node that has several, without those below such a node."""
     places: dict[int, list[Parts]] = {}
     nodes: set[int] = set()
-    _collect_places(cfg, (), places, nodes)
+    _collect_places(cfg, (), places, nodes, Walk())
     groups = (places[node] for node in places if node in nodes)
     return [tuple(map(path_grammar.format_path, g)) for g in groups if len(g) > 1]
 
 
 def _collect_places(
-    value: Any, at: Parts, places: dict[int, list[Parts]], nodes: set[int]
+    value: Any, at: Parts, places: dict[int, list[Parts]], nodes: set[int], walk: Walk
 ) -> None:
     if not isinstance(value, (Node, list, tuple)):
         return
@@ -235,8 +251,8 @@ def _collect_places(
         nodes.add(id(value))
     if len(paths) > 1:
         return
-    for part, item in children(value):
-        _collect_places(item, (*at, part), places, nodes)
+    for child in walk.children(value):
+        _collect_places(child.value, (*at, child.part), places, nodes, walk)
 
 
 class _MustBeReplaced(Exception):
@@ -251,7 +267,7 @@ def build_overrides(old: Node, new: Node) -> dict[str, Any]:
         override can do.
     """
     try:
-        overrides = _overrides(old, new, ())
+        overrides = _overrides(old, new, (), Walk())
     except _MustBeReplaced as reason:
         raise ValueError(
             f"No overrides turn the old config into the new one: {reason}"
@@ -273,14 +289,14 @@ def same_leaf(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
-def _overrides(old: Any, new: Any, at: Parts) -> dict[Parts, Any]:
+def _overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
     if same_leaf(old, new):
         return {}
     if isinstance(old, Node) and isinstance(new, Node):
         _check_same_form(old, new, at)
     elif type(old) is not type(new) or not isinstance(old, (list, tuple)):
         raise _MustBeReplaced(f"{path_grammar.format_path(at)} is another value.")
-    olds, news = dict(children(old)), dict(children(new))
+    olds, news = _values(old, walk), _values(new, walk)
     gone = [part for part in olds if part not in news]
     if gone or (len(news) > len(olds) and not isinstance(new, Node)):
         path = path_grammar.format_path((*at, *gone[:1]))
@@ -291,7 +307,7 @@ def _overrides(old: Any, new: Any, at: Parts) -> dict[Parts, Any]:
         if part not in olds:
             result[place] = value
         else:
-            result.update(_child_overrides(olds[part], value, place))
+            result.update(_child_overrides(olds[part], value, place, walk))
     return result
 
 
@@ -302,9 +318,9 @@ def _check_same_form(old: Node, new: Node, at: Parts) -> None:
         )
 
 
-def _child_overrides(old: Any, new: Any, at: Parts) -> dict[Parts, Any]:
+def _child_overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
     try:
-        return _overrides(old, new, at)
+        return _overrides(old, new, at, walk)
     except _MustBeReplaced:
         pass
     if at[-1] not in (QUALNAME_KEY, CONST_KEY):

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kauldron import path_grammar
-from kauldron.konfig.errors import CycleError
 from kauldron.konfig.symbols import normalize_qualname
 from kauldron.konfig.text.json_format import dumps
 from kauldron.konfig.tree.configdict import as_config
-from kauldron.konfig.tree.node import CONST_KEY, ID_KEY, QUALNAME_KEY, Node, expression
-from kauldron.konfig.tree.paths import Parts, children, raw_children
+from kauldron.konfig.tree.node import CONST_KEY, ID_KEY, QUALNAME_KEY, Node, Walk
+from kauldron.konfig.tree.paths import Parts, raw_children
 from kauldron.konfig.tree.storing import plain_key
 
 
@@ -50,21 +49,19 @@ def iter_leaves(cfg: Any) -> Iterator[tuple[Parts, Any]]:
     Raises:
       CycleError: The config contains itself.
     """
-    yield from _leaves(cfg, (), {})
+    yield from _leaves(cfg, (), Walk())
 
 
-def _leaves(
-    value: Any, at: Parts, above: dict[int, Parts]
-) -> Iterator[tuple[Parts, Any]]:
-    if id(value) in above:
-        inner, outer = expression(at), expression(above[id(value)])
-        raise CycleError(f"The config contains itself: {inner} is {outer}.")
-    below = list(children(value))
-    if not below and at:
+def _leaves(value: Any, at: Parts, walk: Walk) -> Iterator[tuple[Parts, Any]]:
+    if not isinstance(value, (Node, list, tuple)):
         yield at, value
-    inside = {**above, id(value): at}
-    for part, item in below:
-        yield from _leaves(item, (*at, part), inside)
+        return
+    children = walk.enter(value, at)
+    if not children and at:
+        yield at, value
+    for child in children:
+        yield from _leaves(child.value, (*at, child.part), walk)
+    walk.leave(value)
 
 
 def iter_nodes(cfg: Any) -> Iterator[tuple[Parts, Node]]:

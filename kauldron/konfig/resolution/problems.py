@@ -31,7 +31,6 @@ from kauldron.konfig.tree.node import (
     Walk,
     expression,
     node_path,
-    positional_count,
 )
 from kauldron.konfig.tree.placeholders import is_shared, is_unset_required
 from kauldron.konfig.tree.references import required_values_enforced
@@ -125,7 +124,7 @@ class _Scanner:
 
     def visit_container(self, container: Any, place: Place) -> Iterator[Finding]:
         try:
-            children = self.walk.enter(container, place.at, place.node)
+            children = self.walk.enter(container, place.at)
         except CycleError as error:
             yield Finding("cycle", error, place)
             return
@@ -281,8 +280,11 @@ class _Checker:
 
     def run(self, cfg: Node) -> list[Problem]:
         for found in scan(cfg, node_path(cfg), self.walk):
-            if not found.place.is_excluded(self.excluded_of):
-                self.judge(found, found.place._replace(node=found.place.node or cfg))
+            place = found.place
+            if place.node is None:
+                place = place._replace(node=cfg)
+            if not place.is_excluded(self.excluded_of):
+                self.judge(found, place)
         return self.problems
 
     def judge(self, found: Finding, place: Place) -> None:
@@ -352,12 +354,12 @@ class _Checker:
         excluded = excluded_fields(symbol)
         values = {
             child.key: _UNKNOWN if child.key in excluded else _known_value(child)
-            for child in self.walk.children(node, None)
+            for child in self.walk.children(node)
             if child.key not in (QUALNAME_KEY, NO_FREEZE_KEY)
         }
-        positional = [
-            values.pop(str(i), _UNKNOWN) for i in range(positional_count(node))
-        ]
+        positional: list[Any] = []
+        while str(len(positional)) in values:
+            positional.append(values.pop(str(len(positional))))
         named = {key: value for key, value in values.items() if isinstance(key, str)}
         for problem in check_call(symbol, positional, named):
             place = Place(at, node, QUALNAME_KEY)

@@ -64,7 +64,7 @@ def resolve(
       ImmutableDict({'x': Fraction(1, 3)})
     """
     cfg = as_stored(cfg)
-    if isinstance(cfg, Node) and NO_FREEZE_KEY in cfg:
+    if isinstance(cfg, Node) and NO_FREEZE_KEY in cfg._fields:
         freeze = not cfg[NO_FREEZE_KEY]
     resolver = _Resolver(cfg, freeze, AllowList(allow) if allow is not None else None)
     try:
@@ -137,7 +137,7 @@ class _Resolver:
         """Build what a container holds, in order; `excluded` stays as it is."""
         built: dict[Key, Any] = {}
         skipped = (QUALNAME_KEY, NO_FREEZE_KEY if container is self.root else None)
-        for child in self.walk.enter(container, tuple(self.parts), owner):
+        for child in self.walk.enter(container, tuple(self.parts)):
             if child.key in skipped:
                 continue
             if child.key in excluded:

@@ -35,8 +35,8 @@ def dumps(node: Node, *, keep_refs: bool = False, **json_dumps_kwargs: Any) -> s
 def to_plain(value: Any, *, keep_refs: bool = False) -> Any:
     """The dicts, lists and values that are written as JSON."""
     writer = _Writer(value, keep_refs)
-    writer.find_shared(value, (), None)
-    return writer.plain(value, (), None)
+    writer.find_shared(value, ())
+    return writer.plain(value, ())
 
 
 def load(text_or_path: Any) -> Any:
@@ -65,11 +65,9 @@ class _Writer:
         self.shared: set[int] = set()
         self.ids: dict[int, int] = {}
 
-    def inside(
-        self, container: Any, at: Parts, owner: Node | None
-    ) -> Iterator[tuple[Key, Parts, Any]]:
+    def inside(self, container: Any, at: Parts) -> Iterator[tuple[Key, Parts, Any]]:
         """Enter a node or list: the key, path and value of what it holds."""
-        for child in self.walk.enter(container, at, owner):
+        for child in self.walk.enter(container, at):
             link = self.link(child.raw)
             if link is None and child.error is not None:
                 raise child.error
@@ -83,54 +81,53 @@ class _Writer:
         parts = raw._konfig_pure_path(self.root)
         return None if parts is None else _Link(format_path(parts))
 
-    def find_shared(self, value: Any, at: Parts, owner: Node | None) -> None:
+    def find_shared(self, value: Any, at: Parts) -> None:
         if isinstance(value, Node):
             if id(value) in self.shared:
                 return
             if id(value) in self.seen:
                 self.shared.add(id(value))  # and, going on, all the nodes below
             self.seen.add(id(value))
-            owner = value
         elif type(value) not in (list, tuple):
             return
-        for _, place, child in self.inside(value, at, owner):
-            self.find_shared(child, place, owner)
+        for _, place, child in self.inside(value, at):
+            self.find_shared(child, place)
 
-    def plain(self, value: Any, at: Parts, owner: Node | None) -> Any:
+    def plain(self, value: Any, at: Parts) -> Any:
         if value is None or type(value) in (int, float, bool, str):
             return value
         if isinstance(value, Node):
             return self.node(value, at)
         if type(value) in (list, tuple):
-            items = self.inside(value, at, owner)
-            return [self.plain(child, place, owner) for _, place, child in items]
-        return self.other(value, at, owner)
+            items = self.inside(value, at)
+            return [self.plain(child, place) for _, place, child in items]
+        return self.other(value, at)
 
     def node(self, node: Node, at: Parts) -> dict[str, Any]:
         result: dict[str, Any] = {}
         if id(node) in self.shared:  # numbered before what is below
             self.ids.setdefault(id(node), len(self.ids))
-        for key, place, child in self.inside(node, at, node):
+        for key, place, child in self.inside(node, at):
             try:
                 text = raw_key(key)
             except TypeError as error:
                 raise TypeError(f"In {expression(at)}: {error}.") from None
-            result[text] = self.plain(child, place, node)
+            result[text] = self.plain(child, place)
         if id(node) in self.shared:  # after the fields, where it disturbs least
             result[ID_KEY] = self.ids[id(node)]
         return result
 
-    def other(self, value: Any, at: Parts, owner: Node | None) -> Any:
+    def other(self, value: Any, at: Parts) -> Any:
         if isinstance(value, _Link):
             return {REF_KEY: value.path}
         if isinstance(value, os.PathLike):
             return os.fspath(value)
         if isinstance(value, FieldReference):
-            return self.plain(value.get(), at, owner)
+            return self.plain(value.get(), at)
         call = call_of(value)
         if call is not None:
             symbol, arguments = call
-            return call_node(symbol, *(self.plain(a, at, owner) for a in arguments))
+            return call_node(symbol, *(self.plain(a, at) for a in arguments))
         symbol = const_of(value)
         if symbol is not None:
             return {CONST_KEY: symbol}

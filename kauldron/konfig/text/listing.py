@@ -19,12 +19,14 @@ from kauldron.konfig.tree.history import (
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     QUALNAME_KEY,
+    Child,
     Node,
+    Parts,
+    Walk,
     expression,
     is_call,
     is_const,
 )
-from kauldron.konfig.tree.paths import Parts, children, key_of, raw_child
 from kauldron.konfig.tree.placeholders import is_shared, is_unset_required
 from kauldron.konfig.tree.references import Reference
 
@@ -137,11 +139,11 @@ class _Place(NamedTuple):
     node: Node
     keys: tuple[Any, ...]
 
-    def below(self, holder: Any, part: Any) -> _Place:
-        parts = (*self.parts, part)
+    def below(self, holder: Any, child: Child) -> _Place:
+        parts = (*self.parts, child.part)
         if isinstance(holder, Node):
-            return _Place(parts, holder, (key_of(holder, part),))
-        return _Place(parts, self.node, (*self.keys, part))
+            return _Place(parts, holder, (child.key,))
+        return _Place(parts, self.node, (*self.keys, child.key))
 
     def origin(self) -> SetEvent | None:
         """The last write of the value, if it was written by itself."""
@@ -152,6 +154,7 @@ class _Place(NamedTuple):
 
 class _Outliner:
     def __init__(self) -> None:
+        self.walk = Walk()
         self.shown: dict[int, Parts] = {}
 
     def entry(
@@ -185,25 +188,22 @@ class _Outliner:
         self.shown[id(value)] = place.parts
         opening, closing = _brackets(value)
         below = tuple(
-            self.child(value, part, item, place, origin)
-            for part, item in children(value)
-            if part != QUALNAME_KEY
+            self.child(value, child, place, origin)
+            for child in self.walk.children(value)
+            if child.key != QUALNAME_KEY
         )
         return (opening, closing, below) if below else (opening + closing, "", ())
 
     def child(
-        self, holder: Any, part: Any, item: Any, around: _Place, origin: SetEvent | None
+        self, holder: Any, child: Child, around: _Place, origin: SetEvent | None
     ) -> Entry:
-        place = around.below(holder, part)
-        raw = raw_child(holder, part)
-        if is_unset_required(raw):
-            item = raw
+        place = around.below(holder, child)
         return self.entry(
-            item,
+            child.raw if is_unset_required(child.raw) else child.value,
             place,
-            _label(holder, part),
+            _label(holder, child.part),
             place.origin() or origin,
-            _written_as(raw),
+            _written_as(child.raw),
         )
 
 

@@ -17,8 +17,8 @@ from kauldron.konfig.tree.references import Reference
 def format_value(value: Any) -> str:
     """A config, or any value in one, as text."""
     printer = _Printer()
-    printer.count(value, None)
-    return printer.text(value, None)
+    printer.count(value)
+    return printer.text(value)
 
 
 class _Broken:
@@ -41,11 +41,11 @@ class _Printer:
     # What stands where
     # --------------------------------------------------------------------------------
 
-    def children(self, value: Any, owner: Node | None) -> list[tuple[Any, Any]]:
+    def children(self, value: Any) -> list[tuple[Any, Any]]:
         """The keys and values inside of a node or sequence."""
-        return [(c.key, _printed(c)) for c in self.walk.children(value, owner)]
+        return [(c.key, _printed(c)) for c in self.walk.children(value)]
 
-    def count(self, value: Any, owner: Node | None) -> None:
+    def count(self, value: Any) -> None:
         if not _can_repeat(value):
             return
         self.counts[id(value)] = self.counts.get(id(value), 0) + 1
@@ -53,11 +53,10 @@ class _Printer:
             return
         self.alive.append(value)
         if isinstance(value, FieldReference):
-            self.count(self.shared_value(value), owner)
+            self.count(self.shared_value(value))
             return
-        owner = value if isinstance(value, Node) else owner
-        for _, child in self.children(value, owner):
-            self.count(child, owner)
+        for _, child in self.children(value):
+            self.count(child)
 
     def shared_value(self, reference: Any) -> Any:
         if is_unset_required(reference):
@@ -71,32 +70,28 @@ class _Printer:
     # Text
     # --------------------------------------------------------------------------------
 
-    def text(self, value: Any, owner: Node | None) -> str:
+    def text(self, value: Any) -> str:
         if isinstance(value, _Broken):
             return value.text
         if self.counts.get(id(value), 0) <= 1 or not _is_marked(value):
-            return self.body(value, owner)
+            return self.body(value)
         if id(value) in self.names:
             return f"*{self.names[id(value)]}"
         name = self.names[id(value)] = f"id{len(self.names) + 1:03}"
-        return f"&{name} {self.body(value, owner)}"
+        return f"&{name} {self.body(value)}"
 
-    def body(self, value: Any, owner: Node | None) -> str:
+    def body(self, value: Any) -> str:
         if isinstance(value, Node):
             return self.node_text(value)
         if isinstance(value, FieldReference):
             if is_shared(value):
-                return self.text(self.shared_value(value), owner)
+                return self.text(self.shared_value(value))
             return _broken_text(value)
         if type(value) is list:
-            texts = [
-                self.text(child, owner) for _, child in self.children(value, owner)
-            ]
+            texts = [self.text(child) for _, child in self.children(value)]
             return block("[", texts, "]")
         if type(value) is tuple:
-            texts = [
-                self.text(child, owner) for _, child in self.children(value, owner)
-            ]
+            texts = [self.text(child) for _, child in self.children(value)]
             return f"({texts[0]},)" if len(texts) == 1 else block("(", texts, ")")
         return _leaf_text(value)
 
@@ -105,14 +100,14 @@ class _Printer:
         const, symbol = fields.get(CONST_KEY), fields.get(QUALNAME_KEY)
         if isinstance(const, str) and len(fields) == 1:
             return display_name(const)
-        children = self.children(node, node)
+        children = self.children(node)
         if not isinstance(symbol, str):
-            texts = [f"{key!r}: {self.text(child, node)}" for key, child in children]
+            texts = [f"{key!r}: {self.text(child)}" for key, child in children]
             return block("{", texts, "}")
         texts = []
         for key, child in children:
             if key != QUALNAME_KEY:
-                text = self.text(child, node)
+                text = self.text(child)
                 positional = isinstance(key, str) and key.isdecimal()
                 texts.append(text if positional else f"{key}={text}")
         return block(f"{display_name(symbol)}(", texts, ")")

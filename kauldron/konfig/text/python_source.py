@@ -12,21 +12,22 @@ from typing import Any
 
 from ml_collections import FieldReference
 
-from kauldron.konfig.errors import CycleError
 from kauldron.konfig.symbols import display_name, split_qualname
 from kauldron.konfig.text.printing import block
 from kauldron.konfig.tree.configdict import as_config, merges_into
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     QUALNAME_KEY,
+    Child,
     Node,
+    Parts,
+    Walk,
     expression,
     is_call,
     is_const,
     path_part,
     positional_count,
 )
-from kauldron.konfig.tree.paths import Parts, children, raw_child
 from kauldron.konfig.tree.placeholders import Variable
 from kauldron.konfig.tree.references import PathReference
 from kauldron.konfig.tree.storing import default_values_of
@@ -60,7 +61,7 @@ class _Source:
         self.imports = SourceImports(reserved={"cfg", "konfig", "get_config"})
         self.counts: dict[int, int] = {}
         self.variables: dict[int, str] = {}
-        self.open: dict[int, Parts] = {}
+        self.walk = Walk()
         self.before: list[str] = []  # variables of shared nodes
         self.after: list[str] = []  # references
         self.count(cfg, ())
@@ -74,22 +75,18 @@ class _Source:
         return f"{self.imports.text()}\n\ndef get_config():\n{body}"
 
     def count(self, value: Any, at: Parts) -> None:
-        """Counts the places of nodes and placeholders."""
+        """Count the places of nodes and placeholders."""
         if isinstance(value, (Node, Variable)):
             self.counts[id(value)] = self.counts.get(id(value), 0) + 1
-            if self.counts[id(value)] > 1 and id(value) not in self.open:
-                return
         if not isinstance(value, (Node, list, tuple)):
             return
-        if id(value) in self.open:
-            inner, outer = expression(at), expression(self.open[id(value)])
-            raise CycleError(f"The config contains itself: {inner} is {outer}.")
-        self.open[id(value)] = at
-        for part, item in children(value):
-            raw = raw_child(value, part)
-            if self.reference(value, raw) is None:
-                self.count(raw if isinstance(raw, Variable) else item, (*at, part))
-        del self.open[id(value)]
+        for child in self.walk.enter(value, at):
+            if self.counts.get(id(value), 0) < 2 and (
+                self.reference(value, child.raw) is None
+            ):
+                is_variable = isinstance(child.raw, Variable)
+                self.count(child.raw if is_variable else child.value, (*at, child.part))
+        self.walk.leave(value)
 
     def reference(self, holder: Any, raw: Any) -> str | None:
         """The source of a reference that can be written as a path."""
@@ -102,9 +99,8 @@ class _Source:
     # Values
     # --------------------------------------------------------------------------------
 
-    def child(self, holder: Any, part: Any, item: Any, at: Parts) -> str:
-        place = (*at, part)
-        raw = raw_child(holder, part)
+    def child(self, holder: Any, child: Child, at: Parts) -> str:
+        place, raw, item = (*at, child.part), child.raw, child.value
         if isinstance(raw, Variable):
             return self.shared(raw, place, self.placeholder(raw, place))
         reference = self.reference(holder, raw)
@@ -129,7 +125,7 @@ class _Source:
         return self.leaf(value, at)
 
     def items(self, value: Any, at: Parts) -> list[str]:
-        return [self.child(value, part, item, at) for part, item in children(value)]
+        return [self.child(value, child, at) for child in self.walk.children(value)]
 
     def shared(self, value: Any, at: Parts, text: str) -> str:
         """The text, or the variable that holds the value if it is used elsewhere."""
@@ -152,8 +148,7 @@ class _Source:
             return name
         self.delete_defaults(node, default_values_of(symbol), at)
         texts = {
-            key: self.child(node, part, item, at)
-            for key, (part, item) in zip(fields, children(node))
+            child.key: self.child(node, child, at) for child in self.walk.children(node)
         }
         if name is not None:
             return self.call(name, node, texts)

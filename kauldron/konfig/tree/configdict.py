@@ -21,7 +21,7 @@ from kauldron.konfig.symbols import (
 from kauldron.konfig.text import json_format, printing
 from kauldron.konfig.tree import copying, equality
 from kauldron.konfig.tree.field_types import check_overwrite, convert
-from kauldron.konfig.tree.history import Kind, origin, record, short_repr
+from kauldron.konfig.tree.history import Kind, move_up, origin, record, short_repr
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     LEAF_TYPES,
@@ -43,6 +43,7 @@ from kauldron.konfig.tree.references import (
     is_evaluating,
 )
 from kauldron.konfig.tree.storing import (
+    RAW_PREFIX,
     Filling,
     Unconfigurable,
     call_items,
@@ -122,12 +123,30 @@ class ConfigDict(Node):
 
         The name of a parameter is the key of its argument, given by name or position.
         """
-        key = plain_key(key)
-        if type(key) is int and QUALNAME_KEY in self._fields:
-            return argument_key(self, key, append=append)
-        if type(key) is str and key not in self._fields:
+        fields = self._fields
+        if type(key) is not str or key.startswith(RAW_PREFIX):
+            key = plain_key(key)
+        if type(key) is int and QUALNAME_KEY in fields:
+            return self._konfig_argument_key(key, append=append)
+        if type(key) is str and "0" in fields and key not in fields:
             return key_of_parameter(self, key) or key
         return key
+
+    def _konfig_argument_key(self, index: int, *, append: bool) -> str:
+        """Return the key of a positional argument, which may be counted from the end.
+
+        With `append` the index after the last argument is accepted too.
+        """
+        count = positional_count(self)
+        if -count <= index < count:
+            return str(index % count)
+        if append and index == count:
+            return str(index)
+        symbol = display_name(str(self._fields[QUALNAME_KEY]))
+        raise IndexError(
+            f"There is no positional argument {index}: the call of {symbol} has {count}"
+            + (f", {-count} to {count - 1}." if count else ".")
+        )
 
     def __getitem__(self, key: Key) -> Any:
         key = self._konfig_key(key)
@@ -205,7 +224,9 @@ class ConfigDict(Node):
         if key in (QUALNAME_KEY, CONST_KEY):
             value = _symbol_name(value)
         old = fields.get(key, _MISSING)
-        shared = is_shared(old) and not is_shared(value)
+        shared = (
+            isinstance(old, FieldReference) and is_shared(old) and not is_shared(value)
+        )
         if old is not _MISSING and old is not value:
             value = self._konfig_over(key, old, value)
         record(self, key, value, kind)
@@ -256,7 +277,20 @@ class ConfigDict(Node):
         if self._locked:
             raise ReadableKeyError(locked_field(self, stored))
         record(self, stored, self._fields[stored], "del")
-        delete_field(self, stored)
+        self._konfig_delete(stored)
+
+    def _konfig_delete(self, key: Key) -> None:
+        """Remove a field; later positional arguments move up, with their history."""
+        fields = self._fields
+        last = positional_count(self) - 1
+        is_position = is_call(self) and isinstance(key, str) and key.isdecimal()
+        if not is_position or int(key) > last:  # beyond a gap
+            del fields[key]
+            return
+        for index in range(int(key), last):
+            fields[str(index)] = fields[str(index + 1)]
+        del fields[str(last)]
+        move_up(self, int(key), last)
 
     def __delattr__(self, name: str) -> None:
         try:
@@ -615,70 +649,6 @@ def as_stored(value: Any) -> Any:
     """
     filling = Filling(ConfigDict, None, with_defaults=False, strict=False)
     return normalize(value, None, filling)
-
-
-# ------------------------------------------------------------------------------------
-# Positional arguments
-# ------------------------------------------------------------------------------------
-
-
-def argument_key(node: Node, index: int, *, append: bool = False) -> str:
-    """The key of a positional argument of a call.
-
-    Args:
-      node: The node of the call.
-      index: May be negative, as for lists.
-      append: Whether the index after the last argument is accepted too.
-
-    Returns:
-      The decimal text under which the argument is stored.
-
-    Raises:
-      IndexError: There is no such argument.
-    """
-    count = positional_count(node)
-    if -count <= index < count:
-        return str(index % count)
-    if append and index == count:
-        return str(index)
-    symbol = display_name(str(node._fields[QUALNAME_KEY]))
-    raise IndexError(
-        f"There is no positional argument {index}: the call of {symbol} has {count}"
-        + (f", {-count} to {count - 1}." if count else ".")
-    )
-
-
-def delete_field(node: Node, key: Key) -> None:
-    """Removes a field; later positional arguments move up."""
-    fields = node._fields
-    if not (is_call(node) and isinstance(key, str) and key.isdecimal()):
-        del fields[key]
-        return
-    last = positional_count(node) - 1
-    if int(key) > last:  # beyond a gap
-        del fields[key]
-        return
-    for index in range(int(key), last):
-        fields[str(index)] = fields[str(index + 1)]
-    del fields[str(last)]
-    _move_history(node, int(key), last)
-
-
-def _move_history(node: Node, removed: int, last: int) -> None:
-    """Lets the events of positional arguments move up with them.
-
-    Those of the removed one are kept under the index that there is no longer.
-    """
-    table = node.__dict__["_konfig_history"] or {}
-    places = {str(index): str(index - 1) for index in range(removed + 1, last + 1)}
-    places[str(removed)] = str(last)
-
-    def moved(key: Any) -> Any:
-        if isinstance(key, tuple):  # of an item of a list
-            return (places.get(key[0], key[0]), *key[1:])
-        return places.get(key, key)
-
-    node.__dict__["_konfig_history"] = {moved(k): v for k, v in table.items()} or None
 
 
 def merges_into(old: Any, new: Any) -> bool:

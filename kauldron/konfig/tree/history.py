@@ -164,6 +164,23 @@ def record(node: Node, key: Key, value: Any, kind: Kind = "set") -> None:
     _forget_items(table, key if isinstance(key, tuple) else (key,))
 
 
+def move_up(node: Node, removed: int, last: int) -> None:
+    """Let the events of positional arguments move up after one was removed.
+
+    Its own events are kept under the index that no longer exists.
+    """
+    table = node.__dict__["_konfig_history"] or {}
+    places = {str(index): str(index - 1) for index in range(removed + 1, last + 1)}
+    places[str(removed)] = str(last)
+
+    def moved(key: Any) -> Any:
+        if isinstance(key, tuple):  # of an item of a list
+            return (places.get(key[0], key[0]), *key[1:])
+        return places.get(key, key)
+
+    node.__dict__["_konfig_history"] = {moved(k): v for k, v in table.items()} or None
+
+
 def _forget_items(table: dict[Any, Any], place: tuple[Any, ...]) -> None:
     """A list that is replaced takes the events of its items with it."""
     size = len(place)

@@ -6,7 +6,7 @@ not know the editing rules of `ConfigDict`, which are built on top of them:
 * `node._fields`: the stored dict, references not evaluated, in insertion order.
 * `is_call(node)`, `is_const(node)`: which of the three node forms it is.
 * `node_path(node)`: where the node hangs below its root, as far as is known.
-* `Walk().children(node, None)`: what it holds, references evaluated.
+* `Walk().children(node)`: what it holds, references evaluated.
 """
 
 from __future__ import annotations
@@ -232,8 +232,9 @@ class Walk:
         # By id; with the container itself, so that its id is not used again.
         self._known: dict[int, tuple[Any, list[Child]]] = {}
         self._around: dict[int, Parts] = {}  # containers that were entered, not left
+        self._owners: dict[int, Node] = {}  # the nodes that lists are stored in
 
-    def enter(self, container: Any, at: Parts, owner: Node | None) -> list[Child]:
+    def enter(self, container: Any, at: Parts) -> list[Child]:
         """Return the children of a container; `leave` it when they are done.
 
         Raises:
@@ -245,29 +246,31 @@ class Walk:
                 f"The config contains itself: {expression(at)} is {outer}."
             )
         self._around[id(container)] = at
-        return self.children(container, owner)
+        return self.children(container)
 
     def leave(self, container: Any) -> None:
         del self._around[id(container)]
 
-    def children(self, container: Any, owner: Node | None) -> list[Child]:
+    def children(self, container: Any) -> list[Child]:
         """Return what a node, list or tuple holds; nothing for a leaf.
 
-        Args:
-          container: Any value of a config.
-          owner: The node that a list is stored in. What was appended to the list (a
-            proxy, a plain dict) is converted as if it had been assigned there.
+        What was appended to a stored list (a proxy, a plain dict) is converted as if it
+        had been assigned to the node around it.
         """
         if id(container) in self._known:
             return self._known[id(container)][1]
         if isinstance(container, Node):
-            items = list(container._fields.items())
+            owner, items = container, list(container._fields.items())
             found = [_child_of_node(container, key, raw) for key, raw in items]
         elif type(container) in (list, tuple):
+            owner = self._owners.get(id(container))
             found = [_child_of_list(owner, i, raw) for i, raw in enumerate(container)]
         else:
             return []
         self._known[id(container)] = (container, found)
+        for child in found:
+            if owner is not None and type(child.value) in (list, tuple):
+                self._owners.setdefault(id(child.value), owner)
         return found
 
 

@@ -364,7 +364,7 @@ def _check_settable(cfg: Any, parts: Parts) -> None:
 def _can_hold(parent: Any, part: Part) -> bool:
     if not isinstance(parent, Node):
         return has_child(parent, part)
-    if is_call(parent) and isinstance(part, int):
+    if isinstance(part, int) and is_call(parent):
         count = positional_count(parent)
         return -count <= part <= count
     return isinstance(part, (str, int, float, bool))
