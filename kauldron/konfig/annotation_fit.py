@@ -15,10 +15,8 @@ import pathlib
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
-
-Judge = Callable[[Any], str | None]
 
 _CONTAINERS: dict[Any, tuple[type, ...]] = {
     list: (list, tuple),  # a list arrives as a tuple, and both spell one thing

@@ -16,12 +16,12 @@ from kauldron import path_grammar
 from kauldron.errors import ReadableKeyError, did_you_mean
 from kauldron.konfig.signatures import accepted_names, known_signature
 from kauldron.konfig.tree.node import (
-    LEAF_TYPES,
     QUALNAME_KEY,
     Node,
     expression,
     is_call,
     is_const,
+    is_normal,
     key_of_parameter,
     path_part,
     positional_count,
@@ -108,25 +108,14 @@ def child(container: Any, part: Any) -> Any:
     value = container[part]
     if isinstance(value, FieldReference):
         value = value.get()
-    return value if is_normal(value) else normalized(value)
-
-
-def is_normal(value: Any) -> bool:
-    """Whether an item of a list is what the list would hold had it been assigned.
-
-    Whatever is appended to a stored list comes in as it is.
-    """
-    return type(value) in LEAF_TYPES or isinstance(value, (Node, list, tuple))
-
-
-def normalized(value: Any) -> Any:
-    """A value as a field would store it; a real object stays what it is."""
-    from kauldron.konfig.tree.configdict import ConfigDict
+    if is_normal(value):
+        return value
+    from kauldron.konfig.tree.configdict import ConfigDict  # which knows this module
 
     try:
         return ConfigDict({"value": value})._fields["value"]
     except ValueError:
-        return value
+        return value  # a real object
 
 
 def readable_child(container: Any, part: Any) -> Any:

@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import ml_collections
 from ml_collections import FieldReference
@@ -42,216 +42,6 @@ class Unconfigurable(Exception):
         self.value = value
         self.reason = reason
         self.parts: list[Key] = []
-
-
-class Session(Protocol):
-    """What the values of one constructor call, or of one write, have in common."""
-
-    strict: bool  # whether real objects are refused
-
-    def make_node(self, mapping: Mapping[Any, Any]) -> Node:
-        """The node for a plain mapping."""
-        ...
-
-
-def normalize(value: Any, owner: Node | None, session: Session) -> Any:
-    """The form in which `owner` stores `value`.
-
-    Args:
-      value: Anything.
-      owner: The node that it will be stored in; `None` if in none.
-      session: Makes the nodes for plain dicts.
-
-    Returns:
-      The value to store.
-
-    Raises:
-      Unconfigurable: It is a real object.
-    """
-    kind = type(value)
-    if kind in LEAF_TYPES:
-        return value
-    if isinstance(value, Node):
-        if owner is not None:
-            remember_parent(value, owner)
-        return value
-    if kind is list or kind is tuple:
-        return kind(_normalize_items(value, owner, session))
-    if isinstance(value, FieldReference):
-        if isinstance(value, Variable):
-            _normalize_variable(value, owner, session)
-        return value
-    if isinstance(value, (Mapping, ml_collections.ConfigDict)):
-        node = session.make_node(value)
-        if owner is not None:
-            remember_parent(node, owner)
-        return node
-    if kind is set or kind is frozenset:
-        return kind(_normalize_set_item(item, owner, session) for item in value)
-    return _normalize_other(value, owner, session)
-
-
-def _normalize_items(value: Any, owner: Node | None, session: Session) -> list[Any]:
-    items = []
-    for index, item in enumerate(value):
-        if type(item) not in LEAF_TYPES:
-            try:
-                item = normalize(item, owner, session)
-            except Unconfigurable as error:
-                error.parts.append(index)
-                raise
-        items.append(item)
-    return items
-
-
-def _normalize_set_item(item: Any, owner: Node | None, session: Session) -> Any:
-    if hasattr(type(item), "__konfig_symbol__") or (
-        isinstance(item, enum.Enum) and enum_const(item)
-    ):
-        return item  # nodes are not hashable, the symbol itself is
-    return normalize(item, owner, session)
-
-
-def _normalize_variable(value: Variable, owner: Node | None, session: Session) -> None:
-    held = value._konfig_value
-    if type(held) not in LEAF_TYPES:
-        value.set(normalize(held, owner, session), type_safe=False)
-    if owner is not None:
-        remember_parent(value, owner)
-
-
-def _normalize_other(value: Any, owner: Node | None, session: Session) -> Any:
-    """Everything that is rare."""
-    as_konfig = getattr(type(value), "__as_konfig__", None)
-    if as_konfig is not None:
-        plain = as_konfig(value)
-        return plain if plain is value else normalize(plain, owner, session)
-    for accepts, convert in _CONVERSIONS:
-        if accepts(value):
-            plain = convert(value)
-            return plain if plain is value else normalize(plain, owner, session)
-    if session.strict:
-        raise Unconfigurable(value)
-    return value
-
-
-# ------------------------------------------------------------------------------------
-# Conversions to plain values
-# ------------------------------------------------------------------------------------
-
-
-def _is_enum_member(value: Any) -> bool:
-    return isinstance(value, enum.Enum)
-
-
-def enum_const(value: enum.Enum) -> dict[str, str]:
-    """The `__const__` node of an enum member."""
-    kind = type(value)
-    name = value.name
-    if "<locals>" in kind.__qualname__:
-        raise Unconfigurable(value, "its class is local to a function")
-    if name not in kind.__members__:
-        raise Unconfigurable(value, "it is a combination of enum members")
-    return {CONST_KEY: f"{kind.__module__}:{kind.__qualname__}.{name}"}
-
-
-def _is_numpy_scalar(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, getattr(numpy, "generic", ()))
-
-
-def _python_scalar(value: Any) -> Any:
-    plain = value.item()
-    if type(plain) not in LEAF_TYPES:  # dates, structured records
-        raise Unconfigurable(value)
-    return plain
-
-
-def _is_plain_subclass(value: Any) -> bool:
-    return isinstance(value, (int, float, str, bytes, complex, os.PathLike))
-
-
-def _is_config_args(value: Any) -> bool:
-    return type(value).__name__ == "ConfigArgs" and dataclasses.is_dataclass(value)
-
-
-def _partial_node(value: functools.partial[Any]) -> dict[str, Any]:
-    arguments = (value.func, *value.args)
-    return {
-        QUALNAME_KEY: "functools:partial",
-        **{str(index): argument for index, argument in enumerate(arguments)},
-        **value.keywords,
-    }
-
-
-_CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
-    (_is_enum_member, enum_const),
-    (_is_numpy_scalar, _python_scalar),
-    (_is_plain_subclass, lambda value: value),
-    (lambda value: type(value) is functools.partial, _partial_node),
-    (_is_config_args, dataclasses.asdict),
-)
-
-
-# ------------------------------------------------------------------------------------
-# What the author is told
-# ------------------------------------------------------------------------------------
-
-
-def unconfigurable_message(error: Unconfigurable, place: str) -> str:
-    """Names the place, the object, and the likely reasons."""
-    value = error.value
-    lines = [
-        f"Cannot set {place} to {short_repr(value, 40)} of type "
-        f"{type(value).__module__}.{type(value).__qualname__}: configs hold plain "
-        "values and calls that are not executed yet, not real objects."
-    ]
-    if error.reason:
-        lines.append(f"Reason: {error.reason}.")
-    return "\n".join(lines + [f"- {hint}" for hint in _hints(value)])
-
-
-def _hints(value: Any) -> list[str]:
-    """What its author may have meant."""
-    notebook = "In a notebook, wrap the assignment in `with konfig.mock_modules():`."
-    if hasattr(value, "__array__") and not isinstance(value, type):
-        return [
-            "Write the numbers as a list, or name a function that makes the array, of a "
-            "module that is imported inside of `with konfig.imports():`.",
-            notebook,
-        ]
-    if "<" in getattr(value, "__qualname__", ""):  # a lambda, or inside of a function
-        return [
-            "Define it at the top of a module, import the module inside of "
-            "`with konfig.imports():`, and name it from there.",
-            notebook,
-        ]
-    hints = [
-        "Was its module imported outside of `with konfig.imports():`?",
-        notebook,
-    ]
-    target = value if hasattr(value, "__qualname__") else type(value)
-    module = _module_that_has(target)
-    if module is not None:
-        hints.append(
-            f"If you imported {target.__name__!r} directly, import its module "
-            f"instead: `import {module}`, then `{module}.{target.__name__}`."
-        )
-    return hints
-
-
-def _module_that_has(target: Any) -> str | None:
-    """The outermost module with the symbol: `optax` rather than `optax._src.base`."""
-    names = (getattr(target, "__module__", None) or "").split(".")
-    for count in range(1, len(names) + 1):
-        module = sys.modules.get(".".join(names[:count]))
-        if getattr(module, getattr(target, "__name__", ""), None) is target:
-            return ".".join(names[:count])
-    return None
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, Node) and not value._fields
 
 
 class Filling:
@@ -314,7 +104,12 @@ class Filling:
             start_from_defaults(node, default)
             given = self._store(node, items, {})
             for key, value in given.items():
-                if isinstance(value, Node) and _is_empty(node._fields.get(key)):
+                old = node._fields.get(key)
+                if (
+                    isinstance(value, Node)
+                    and isinstance(old, Node)
+                    and not old._fields
+                ):
                     record(node, key, value, "init")
                     node._fields[key] = value  # nothing to merge: it stays itself
             node._konfig_merge(given, "init")  # pyright: ignore
@@ -331,6 +126,195 @@ class Filling:
                     raise
             fields[key] = value
         return fields
+
+
+def normalize(value: Any, owner: Node | None, filling: Filling) -> Any:
+    """The form in which `owner` stores `value`.
+
+    Args:
+      value: Anything.
+      owner: The node that it will be stored in; `None` if in none.
+      filling: Makes the nodes for plain dicts.
+
+    Returns:
+      The value to store.
+
+    Raises:
+      Unconfigurable: It is a real object.
+    """
+    kind = type(value)
+    if kind in LEAF_TYPES:
+        return value
+    if isinstance(value, Node):
+        if owner is not None:
+            remember_parent(value, owner)
+        return value
+    if kind is list or kind is tuple:
+        return kind(_normalize_items(value, owner, filling))
+    if isinstance(value, FieldReference):
+        if isinstance(value, Variable):
+            _normalize_variable(value, owner, filling)
+        return value
+    if isinstance(value, (Mapping, ml_collections.ConfigDict)):
+        node = filling.make_node(value)
+        if owner is not None:
+            remember_parent(node, owner)
+        return node
+    if kind is set or kind is frozenset:
+        return kind(_normalize_set_item(item, owner, filling) for item in value)
+    return _normalize_other(value, owner, filling)
+
+
+def _normalize_items(value: Any, owner: Node | None, filling: Filling) -> list[Any]:
+    items = []
+    for index, item in enumerate(value):
+        if type(item) not in LEAF_TYPES:
+            try:
+                item = normalize(item, owner, filling)
+            except Unconfigurable as error:
+                error.parts.append(index)
+                raise
+        items.append(item)
+    return items
+
+
+def _normalize_set_item(item: Any, owner: Node | None, filling: Filling) -> Any:
+    if hasattr(type(item), "__konfig_symbol__") or (
+        isinstance(item, enum.Enum) and enum_const(item)
+    ):
+        return item  # nodes are not hashable, the symbol itself is
+    return normalize(item, owner, filling)
+
+
+def _normalize_variable(value: Variable, owner: Node | None, filling: Filling) -> None:
+    held = value._konfig_value
+    if type(held) not in LEAF_TYPES:
+        value.set(normalize(held, owner, filling), type_safe=False)
+    if owner is not None:
+        remember_parent(value, owner)
+
+
+def _normalize_other(value: Any, owner: Node | None, filling: Filling) -> Any:
+    """Everything that is rare."""
+    as_konfig = getattr(type(value), "__as_konfig__", None)
+    if as_konfig is not None:
+        plain = as_konfig(value)
+        return plain if plain is value else normalize(plain, owner, filling)
+    for accepts, convert in _CONVERSIONS:
+        if accepts(value):
+            plain = convert(value)
+            return plain if plain is value else normalize(plain, owner, filling)
+    if filling.strict:
+        raise Unconfigurable(value)
+    return value
+
+
+# ------------------------------------------------------------------------------------
+# Conversions to plain values
+# ------------------------------------------------------------------------------------
+
+
+def enum_const(value: enum.Enum) -> dict[str, str]:
+    """The `__const__` node of an enum member."""
+    kind = type(value)
+    name = value.name
+    if "<locals>" in kind.__qualname__:
+        raise Unconfigurable(value, "its class is local to a function")
+    if name not in kind.__members__:
+        raise Unconfigurable(value, "it is a combination of enum members")
+    return {CONST_KEY: f"{kind.__module__}:{kind.__qualname__}.{name}"}
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, "generic", ()))
+
+
+def _python_scalar(value: Any) -> Any:
+    plain = value.item()
+    if type(plain) not in LEAF_TYPES:  # dates, structured records
+        raise Unconfigurable(value)
+    return plain
+
+
+def _is_config_args(value: Any) -> bool:
+    return type(value).__name__ == "ConfigArgs" and dataclasses.is_dataclass(value)
+
+
+def _partial_node(value: functools.partial[Any]) -> dict[str, Any]:
+    arguments = (value.func, *value.args)
+    return {
+        QUALNAME_KEY: "functools:partial",
+        **{str(index): argument for index, argument in enumerate(arguments)},
+        **value.keywords,
+    }
+
+
+_PLAIN_TYPES = (int, float, str, bytes, complex, os.PathLike)  # and subclasses
+_CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+    (lambda value: isinstance(value, enum.Enum), enum_const),
+    (_is_numpy_scalar, _python_scalar),
+    (lambda value: isinstance(value, _PLAIN_TYPES), lambda value: value),
+    (lambda value: type(value) is functools.partial, _partial_node),
+    (_is_config_args, dataclasses.asdict),
+)
+
+
+# ------------------------------------------------------------------------------------
+# What the author is told
+# ------------------------------------------------------------------------------------
+
+
+def unconfigurable_message(error: Unconfigurable, place: str) -> str:
+    """Names the place, the object, and the likely reasons."""
+    value = error.value
+    lines = [
+        f"Cannot set {place} to {short_repr(value, 40)} of type "
+        f"{type(value).__module__}.{type(value).__qualname__}: configs hold plain "
+        "values and calls that are not executed yet, not real objects."
+    ]
+    if error.reason:
+        lines.append(f"Reason: {error.reason}.")
+    return "\n".join(lines + [f"- {hint}" for hint in _hints(value)])
+
+
+def _hints(value: Any) -> list[str]:
+    """What its author may have meant."""
+    notebook = "In a notebook, wrap the assignment in `with konfig.mock_modules():`."
+    if hasattr(value, "__array__") and not isinstance(value, type):
+        return [
+            "Write the numbers as a list, or name a function that makes the array, of a "
+            "module that is imported inside of `with konfig.imports():`.",
+            notebook,
+        ]
+    if "<" in getattr(value, "__qualname__", ""):  # a lambda, or inside of a function
+        return [
+            "Define it at the top of a module, import the module inside of "
+            "`with konfig.imports():`, and name it from there.",
+            notebook,
+        ]
+    hints = [
+        "Was its module imported outside of `with konfig.imports():`?",
+        notebook,
+    ]
+    target = value if hasattr(value, "__qualname__") else type(value)
+    module = _module_that_has(target)
+    if module is not None:
+        hints.append(
+            f"If you imported {target.__name__!r} directly, import its module "
+            f"instead: `import {module}`, then `{module}.{target.__name__}`."
+        )
+    return hints
+
+
+def _module_that_has(target: Any) -> str | None:
+    """The outermost module with the symbol: `optax` rather than `optax._src.base`."""
+    names = (getattr(target, "__module__", None) or "").split(".")
+    for count in range(1, len(names) + 1):
+        module = sys.modules.get(".".join(names[:count]))
+        if getattr(module, getattr(target, "__name__", ""), None) is target:
+            return ".".join(names[:count])
+    return None
 
 
 def is_mapping(value: Any) -> bool:
