@@ -35,7 +35,7 @@ _UNKNOWN = object()
 
 
 def misfit(value: Any, annotation: Any) -> str | None:
-    """Why a value does not fit an annotation.
+    """Return why a value does not fit an annotation.
 
     Args:
       value: Data as it is stored in a config. What is not plain data (nodes) fits.
@@ -72,7 +72,7 @@ def misfit(value: Any, annotation: Any) -> str | None:
 
 
 def is_opaque(value: Any) -> bool:
-    """Whether only `resolve` will tell what this value is."""
+    """Return whether only `resolve` will tell what this value is."""
     if isinstance(value, Mapping):
         return "__qualname__" in value or "__const__" in value
     known = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset)
@@ -80,7 +80,7 @@ def is_opaque(value: Any) -> bool:
 
 
 def _is_instance(value: Any, annotation: type) -> bool:
-    """Whether plain data may be passed where `annotation` stands."""
+    """Return whether plain data may be passed where `annotation` stands."""
     if annotation is type(None):
         return value is None
     if annotation is bool:

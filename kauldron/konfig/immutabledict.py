@@ -80,11 +80,11 @@ class ImmutableDict(Mapping[K, V], Generic[K, V]):
     # --------------------------------------------------------------------------------
 
     def set(self, key: K, value: V) -> ImmutableDict[K, V]:
-        """A copy with one item set."""
+        """Return a copy with one item set."""
         return ImmutableDict({**self._items, key: value})
 
     def delete(self, key: K) -> ImmutableDict[K, V]:
-        """A copy without an item.
+        """Return a copy without an item.
 
         Raises:
           KeyError: There is no such item.
@@ -94,15 +94,15 @@ class ImmutableDict(Mapping[K, V], Generic[K, V]):
         return self.discard(key)
 
     def discard(self, key: K) -> ImmutableDict[K, V]:
-        """A copy without an item, whether it exists or not."""
+        """Return a copy without an item, whether it exists or not."""
         return ImmutableDict({k: v for k, v in self._items.items() if k != key})
 
     def update(self, *args: Any, **kwargs: Any) -> ImmutableDict[K, V]:
-        """A copy updated like a `dict`."""
+        """Return a copy updated like a `dict`."""
         return ImmutableDict({**self._items, **dict(*args, **kwargs)})
 
     def copy(self) -> ImmutableDict[K, V]:
-        """The dict itself: it does not change."""
+        """Return the dict itself: it does not change."""
         return self
 
     def __or__(self, other: Any) -> ImmutableDict[K, V]:
@@ -159,7 +159,7 @@ class ImmutableDict(Mapping[K, V], Generic[K, V]):
 
 
 def freeze(obj: Any) -> Any:
-    """Dicts become `ImmutableDict`s and lists become tuples, recursively.
+    """Turn dicts into `ImmutableDict`s and lists into tuples, recursively.
 
     >>> freeze({"a": [1, {"b": 2}]})
     ImmutableDict({'a': (1, ImmutableDict({'b': 2}))})
@@ -172,7 +172,7 @@ def freeze(obj: Any) -> Any:
 
 
 def unfreeze(obj: Any) -> Any:
-    """Every `ImmutableDict` becomes a `dict`, at any depth; the rest is unchanged.
+    """Turn every `ImmutableDict` into a `dict`, at any depth.
 
     Also inside of lists, tuples, dicts and whatever else is a pytree of jax.
 
@@ -200,7 +200,7 @@ def _is_shallow(root: Any) -> Any:
 
 
 def freeze_dict_attrs(obj: Any, attrs: Iterable[str]) -> None:
-    """Replaces attributes that are dicts by `ImmutableDict`s, also of frozen objects.
+    """Replace attributes that are dicts by `ImmutableDict`s, also of frozen objects.
 
     Args:
       obj: The object; changed in place.

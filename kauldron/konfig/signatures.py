@@ -38,7 +38,7 @@ _imports_symbols = contextvars.ContextVar("imports_symbols", default=False)
 
 @contextlib.contextmanager
 def importing_symbols(enabled: bool = True) -> Iterator[None]:
-    """Inside the block, what is called may be imported to know its parameters."""
+    """Allow importing what is called, to know its parameters, inside the block."""
     token = _imports_symbols.set(enabled)
     try:
         yield
@@ -49,7 +49,7 @@ def importing_symbols(enabled: bool = True) -> Iterator[None]:
 def argument_hint(
     error: Exception, symbol: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> str:
-    """Wrong or missing arguments with suggestions; empty if the arguments fit."""
+    """Name wrong or missing arguments, with suggestions; empty if they fit."""
     if not callable(symbol):
         return f"{symbol!r} of type {type(symbol).__name__} cannot be called."
     if not isinstance(error, TypeError):
@@ -69,7 +69,7 @@ def argument_hint(
 
 
 def signature_of(symbol: Any) -> inspect.Signature | None:
-    """The signature of a callable, or `None` if it tells none."""
+    """Return the signature of a callable, or `None` if it has none."""
     try:
         return inspect.signature(symbol)
     except (TypeError, ValueError):
@@ -87,7 +87,7 @@ def _fits(
 
 
 def accepted_names(signature: inspect.Signature) -> list[str]:
-    """The names to offer as keywords: internal ones are left out."""
+    """Return the names to offer as keywords: internal ones are left out."""
     return [name for name in _keywords(signature) if not name.startswith("_")]
 
 
@@ -99,7 +99,7 @@ def _keywords(signature: inspect.Signature) -> list[str]:
 def unexpected_names(
     symbol: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[str]:
-    """The keywords that a callable does not accept."""
+    """Return the keywords that a callable does not accept."""
     signature = signature_of(symbol)
     if signature is None or any(
         p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()
@@ -110,7 +110,7 @@ def unexpected_names(
 
 
 def missing_decorator(symbol: Any, name: str) -> str:
-    """What to do if a class declares what it does not take; empty if it does not."""
+    """Return what to do if a class declares an argument but does not take it."""
     parents = symbol.__mro__ if isinstance(symbol, type) else ()
     owner = next((p for p in parents if name in inspect.get_annotations(p)), None)
     if owner is None:
@@ -124,7 +124,7 @@ def missing_decorator(symbol: Any, name: str) -> str:
 def missing_names(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[str]:
-    """The parameters without a default that are not given."""
+    """Return the parameters without a default that are not given."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [p for p in signature.parameters.values() if p.kind not in variable]
     by_position = [
@@ -145,7 +145,7 @@ class ArgumentProblem(NamedTuple):
 def check_call(
     function: Any, positional: list[Any], named: Mapping[str, Any]
 ) -> Iterator[ArgumentProblem]:
-    """What would go wrong if `function` were called with these arguments.
+    """Yield what would go wrong if `function` were called with these arguments.
 
     Args:
       function: A callable. Without a readable signature nothing is found.
@@ -249,7 +249,7 @@ def _pairs(
 
 
 def _equals_default(value: Any, default: Any) -> bool:
-    """A parameter accepts its own default, whatever its annotation says."""
+    """Return whether it is the default, which fits whatever the annotation says."""
     try:
         return type(value) is type(default) and bool(value == default)
     except Exception:  # an array, say
@@ -257,7 +257,7 @@ def _equals_default(value: Any, default: Any) -> bool:
 
 
 def _annotation(function: Any, parameter: inspect.Parameter) -> Any:
-    """The evaluated annotation; one that cannot be evaluated says nothing."""
+    """Return the evaluated annotation; one that cannot be evaluated says nothing."""
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return object
@@ -272,7 +272,7 @@ def _annotation(function: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _namespaces(function: Any, name: str) -> Iterator[dict[str, Any]]:
-    """Where the annotation of a parameter may have been written, likeliest first."""
+    """Yield where an annotation may have been written, likeliest first."""
     classes: tuple[type, ...] = (
         inspect.getmro(function) if isinstance(function, type) else ()
     )

@@ -26,7 +26,7 @@ _CONFIG_FILE_HINT = (
 
 
 def split_qualname(qualname: str) -> tuple[str, str | None]:
-    """The module part and the attribute part (`None` without a colon).
+    """Return the module part and the attribute part (`None` without a colon).
 
     Raises:
       ValueError: More than one colon, or an empty part.
@@ -44,7 +44,7 @@ def split_qualname(qualname: str) -> tuple[str, str | None]:
 
 
 def normalize_qualname(qualname: str) -> str:
-    """A form that is equal for equal names: the colon becomes a dot.
+    """Return the name with a dot for the colon: equal for equal symbols.
 
     >>> normalize_qualname("kauldron.kd:train.Trainer")
     'kauldron.kd.train.Trainer'
@@ -53,7 +53,7 @@ def normalize_qualname(qualname: str) -> str:
 
 
 def same_qualname(a: Any, b: Any) -> bool:
-    """Whether two names mean the same symbol, wherever their colon is."""
+    """Return whether two names mean the same symbol, wherever their colon is."""
     return a == b or (
         isinstance(a, str)
         and isinstance(b, str)
@@ -64,7 +64,7 @@ def same_qualname(a: Any, b: Any) -> bool:
 def import_qualname(
     qualname: str, *, guard: Callable[[Any, str], None] | None = None
 ) -> Any:
-    """Imports the symbol that a qualified name stands for.
+    """Import the symbol that a qualified name stands for.
 
     The module part is imported, then the attributes are followed. A module part that is
     not importable as a whole is tried with ever shorter prefixes, the rest moving to
@@ -101,7 +101,7 @@ def import_qualname(
 
 
 def _import_longest(names: list[str]) -> tuple[ModuleType, int]:
-    """The module of the longest importable prefix, and how many names it took."""
+    """Return the module of the longest importable prefix, and its length."""
     first_error: ModuleNotFoundError | None = None
     for count in range(len(names), 0, -1):
         module_name = ".".join(names[:count])
@@ -123,7 +123,7 @@ def _import_longest(names: list[str]) -> tuple[ModuleType, int]:
 
 
 def _is_about(error: ModuleNotFoundError, module_name: str) -> bool:
-    """Whether it is `module_name` or one of its parents that was not found."""
+    """Return whether it is `module_name` or one of its parents that was not found."""
     missing = error.name
     return missing is not None and (
         missing == module_name or module_name.startswith(missing + ".")
@@ -167,7 +167,7 @@ _aliases = {
 
 
 def register_aliases(aliases: Mapping[str, str]) -> None:
-    """Registers short names of modules. Later registrations win.
+    """Register short names of modules. Later registrations win.
 
     Args:
       aliases: From module path to the name that configs are displayed with, and that
@@ -184,7 +184,7 @@ def register_aliases(aliases: Mapping[str, str]) -> None:
 
 
 def display_name(qualname: str) -> str:
-    """How a symbol is shown: longest known prefix replaced, colon as a dot.
+    """Return how a symbol is shown: longest known prefix replaced, colon as a dot.
 
     >>> display_name("flax.linen:Dense")
     'nn.Dense'
@@ -202,7 +202,7 @@ def display_name(qualname: str) -> str:
 
 
 def expand_alias(qualname: str) -> str:
-    """The full name behind a short one; the rest moves behind the colon.
+    """Return the full name behind a short one; the rest moves behind the colon.
 
     >>> expand_alias("np.random:normal")
     'numpy:random.normal'

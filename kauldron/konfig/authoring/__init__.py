@@ -1,0 +1,1 @@
+"""How configs are written: import blocks, proxies, lazy functions, default values."""

@@ -20,7 +20,7 @@ from kauldron.konfig.tree.storing import _defaults
 
 
 def register_default_values(default_values: Any) -> None:
-    """Pre-fills the nodes of a symbol.
+    """Pre-fill the nodes of a symbol.
 
     From now on every node that is created with that symbol starts as a copy of the
     defaults, into which the given arguments are merged. Nothing is imported.
@@ -63,18 +63,18 @@ _DICTS_FROM_THE_EARLIER_RUN = ("train_losses", "train_metrics", "train_summaries
 
 
 def _call(name: str, *args: Any, **kwargs: Any) -> ConfigDict:
-    """The node of a call of `kd.<name>`."""
+    """Return the node of a call of `kd.<name>`."""
     positional = {str(index): arg for index, arg in enumerate(args)}
     return ConfigDict({"__qualname__": f"kauldron.kd:{name}", **positional, **kwargs})
 
 
 def _item_of(aux: Mapping[str, Any] | None, key: str, default: Any) -> Any:
-    """An item of `cfg.aux`, which the user may have replaced as a whole."""
+    """Return an item of `cfg.aux`, which the user may have replaced as a whole."""
     return default if aux is None else aux.get(key, default)
 
 
 def _part_of(source: ConfigDict, path: str, allow: Any, **default: Any) -> ConfigDict:
-    """The call that builds a part of the run in the folder `source`."""
+    """Return the call that builds a part of the run in the folder `source`."""
     return _call("from_workdir.get_resolved", source, path=path, **default, allow=allow)
 
 
@@ -100,7 +100,7 @@ def _trainer() -> ConfigDict:
 
 
 def _eval_only_trainer() -> ConfigDict:
-    """Evaluates the run in `aux.workdir`; its model and weights come from there."""
+    """Return a trainer that evaluates the run in `aux.workdir`, with its model."""
     cfg = _call(
         "train.Trainer.eval_only",
         workdir=placeholder(str),

@@ -40,7 +40,7 @@ _lazy_scope: contextvars.ContextVar[_LazyScope] = contextvars.ContextVar(
 def set_lazy_imported_modules(
     lazy_import: Sequence[str] = ("*",), *, except_: Sequence[str] = ()
 ) -> Iterator[None]:
-    """Chooses which modules `konfig.imports()` does not import for real.
+    """Choose which modules `konfig.imports()` does not import for real.
 
     Only the innermost scope counts. Also usable as a decorator.
 
@@ -85,7 +85,7 @@ def _covered(module_name: str, names: tuple[str, ...]) -> bool:
 
 
 def imports(*, lazy: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Inside the block, the import statements of the calling module bind proxies.
+    """Let the import statements of the calling module bind proxies, inside a block.
 
     Calls on them build `ConfigDict`s instead of being executed.
 
@@ -130,7 +130,7 @@ class _Block:
         self.table = ModuleTable()
 
     def import_(self, name: str, fromlist: Sequence[str] | None, level: int) -> Any:
-        """What an import statement in this block gets."""
+        """Return what an import statement in this block gets."""
         if level > 0:
             dots = "." * level
             raise ValueError(
@@ -152,7 +152,7 @@ class _Block:
         return self.table.proxy(name.partition(".")[0])
 
     def member(self, package: str, member: str) -> Any:
-        """What `from package import member` binds."""
+        """Return what `from package import member` binds."""
         if package in KONFIG_NAMES:
             return getattr(sys.modules["kauldron.konfig"], member)
         full_name = f"{package}.{member}"
@@ -169,7 +169,7 @@ class _FromImport:
 
 
 def _is_module(package: str, member: str) -> bool:
-    """Whether `from package import member` imports a module (and not its symbol)."""
+    """Return whether `from package import member` imports a module."""
     parent = _import_module(package)
     full_name = f"{package}.{member}"
     try:
@@ -226,7 +226,7 @@ class _ImportHook:
 
 
 def _import_function(real: Any) -> Any:
-    """An `__import__` that serves open blocks and leaves the rest to the real one."""
+    """Return an `__import__` that serves open blocks and else calls the real one."""
 
     def import_(
         name: str,
@@ -301,7 +301,7 @@ class mock_modules:
 
 
 def _scopes(frame: FrameType) -> list[tuple[bool, MutableMapping[str, Any]]]:
-    """The globals and, inside of a function, the locals: whether local, and which."""
+    """Return the globals (False) and, inside of a function, the locals (True)."""
     scopes: list[tuple[bool, MutableMapping[str, Any]]] = [(False, frame.f_globals)]
     # Reading f_locals brings the dict up to date; before Python 3.13 it is a copy.
     local_variables = frame.f_locals
@@ -320,6 +320,6 @@ def _is_mockable(variable: str, value: Any) -> bool:
 
 
 def _write_back(frame: FrameType) -> None:
-    """Makes writes to `f_locals` take effect."""
+    """Make writes to `f_locals` take effect."""
     if sys.version_info < (3, 13):
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))

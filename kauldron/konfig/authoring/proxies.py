@@ -25,13 +25,13 @@ class ModuleTable:
         self.proxies: dict[str, ConfigDictProxyObject] = {}
 
     def add(self, module_name: str) -> None:
-        """Notes an imported module and the packages around it."""
+        """Note an imported module and the packages around it."""
         while module_name:
             self.names.add(module_name)
             module_name = module_name.rpartition(".")[0]
 
     def proxy(self, module_name: str) -> Any:
-        """The one proxy of a module in this block."""
+        """Return the one proxy of a module in this block."""
         if module_name in KONFIG_NAMES:
             return sys.modules["kauldron.konfig"]
         self.add(module_name)
@@ -176,7 +176,7 @@ class ProxyUnion:
 
     @classmethod
     def make(cls, left: Any, right: Any) -> Any:
-        """The union, or `NotImplemented` if a side cannot be part of one."""
+        """Return the union, or `NotImplemented` if a side cannot be part of one."""
         sides = (left, right)
         return cls(left, right) if all(map(_can_be_a_side, sides)) else NotImplemented
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def ref_fn(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A function that is evaluated when the field holding its result is read.
+    """Return a function that is evaluated when the field holding its result is read.
 
     Args:
       fn: Takes and returns values that configs accept.
@@ -53,7 +53,7 @@ def ref_fn(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def ref_copy(cfg: T) -> T:
-    """A copy of a config whose leaves follow the source until they are overwritten.
+    """Copy a config so that its leaves follow the source until they are overwritten.
 
     Writing to the copy never changes the source. Fields that are added to the source
     later, or dicts that are replaced there as a whole, do not show in the copy.
@@ -94,7 +94,7 @@ def _followed(node: Node, done: dict[int, Node]) -> Node:
 
 
 def _followed_value(value: Any, reference: Any, done: dict[int, Node]) -> Any:
-    """What follows a stored value: copies of nodes, references to everything else."""
+    """Return copies of nodes, and references to everything else."""
     if isinstance(value, Node):
         return _followed(value, done)
     if type(value) in (list, tuple) and any(True for _ in nodes_below(value)):

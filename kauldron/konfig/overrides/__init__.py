@@ -1,0 +1,1 @@
+"""How configs are loaded and changed from the command line."""

@@ -27,13 +27,13 @@ from kauldron.konfig.overrides.values import parse_value
 
 
 def config_args_class(module: ModuleType) -> type | None:
-    """The `ConfigArgs` dataclass of a config module, if it has one."""
+    """Return the `ConfigArgs` dataclass of a config module, if it has one."""
     cls = vars(module).get("ConfigArgs")
     return cls if isinstance(cls, type) and dataclasses.is_dataclass(cls) else None
 
 
 def build_config_args(cls: type, text: str, overrides: Sequence[Override]) -> Any:
-    """An instance of `ConfigArgs`.
+    """Return an instance of `ConfigArgs`.
 
     Args:
       cls: The dataclass.
@@ -69,7 +69,7 @@ def _field_name(override: Override) -> str:
 
 
 def _checked(cls: type, hints: Mapping[str, Any], name: str, value: Any) -> Any:
-    """The value of one field, in the form that its annotation asks for."""
+    """Return the value of one field, in the form that its annotation asks for."""
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     if name not in names:
         raise ValueError(
@@ -85,7 +85,7 @@ def _checked(cls: type, hints: Mapping[str, Any], name: str, value: Any) -> Any:
 
 
 def _converted(value: Any, annotation: Any) -> Any:
-    """A value in the form its annotation asks for, where that is no loss."""
+    """Return a value in the form its annotation asks for, where nothing is lost."""
     members = typing.get_args(annotation) or (annotation,)
     origin = typing.get_origin(annotation) or annotation
     if type(value) is int and float in members and int not in members:
@@ -107,7 +107,7 @@ def _type_hints(cls: type) -> dict[str, Any]:
 
 
 def parse_arguments(text: str) -> dict[str, str]:
-    """Reads `name="x",n=3`. The values stay text, to be read by the field's type.
+    """Read `name="x",n=3`. The values stay text, to be read by the field's type.
 
     Raises:
       ValueError: The text is not of this form.
@@ -133,7 +133,7 @@ def parse_arguments(text: str) -> dict[str, str]:
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """Splits at commas outside of brackets and quotes; a last comma may be there."""
+    """Split at commas outside of brackets and quotes; a last comma may be there."""
     pieces, depth, quote, start = [], 0, "", 0
     escaped = False
     for index, character in enumerate(text):

@@ -49,7 +49,7 @@ class ConfigSource:
     overrides: tuple[Override, ...] = ()
 
     def build(self, *, import_nothing: bool = False) -> ConfigDict:
-        """Loads the file, calls its `get_config` and applies the overrides.
+        """Load the file, call its `get_config` and apply the overrides.
 
         The working directory becomes importable, as `python -m` makes it; for a file
         also its folder and the one around that, so that `configs/` may lie beside the
@@ -80,11 +80,11 @@ class ConfigSource:
         return cfg
 
     def override_values(self) -> dict[str, Any]:
-        """From path to value, in the order of the last appearance of each path."""
+        """Return the values by path, in the order of their last appearance."""
         return {o.path: o.parsed for o in last_of_each(self.overrides)}
 
     def as_flags(self) -> list[str]:
-        """Command line arguments that give the same config again."""
+        """Return command line arguments that give the same config again."""
         overrides = [o.as_flag(self.name) for o in last_of_each(self.overrides)]
         return [f"--{self.name}={self.file}", *overrides] if self.file else overrides
 
@@ -95,7 +95,7 @@ def take_overrides(
     takes_value: Callable[[str], bool] = lambda flag: False,
     stops_at_first_word: bool = False,
 ) -> tuple[list[Override], list[str]]:
-    """Separates the overrides of one config from all other arguments.
+    """Separate the overrides of one config from all other arguments.
 
     Args:
       arguments: A command line without the program.
@@ -154,7 +154,7 @@ class ModuleConfigDict:
         self.overrides: list[Override] = []
 
     def set_by_path(self, path: Path, value: Any) -> list[str]:
-        """Notes an override. Its path is looked up when the config is built."""
+        """Note an override. Its path is looked up when the config is built."""
         parts = path_grammar.parse(path) if isinstance(path, str) else tuple(path)
         text = path_grammar.format_path(parts)
         flag = f"{text}={value!r:.80}"
@@ -164,12 +164,12 @@ class ModuleConfigDict:
     __setitem__ = set_by_path
 
     def update(self, overrides: Mapping[str, Any]) -> None:
-        """Notes all overrides of a flat mapping."""
+        """Note all overrides of a flat mapping."""
         for path, value in overrides.items():
             self.set_by_path(path, value)
 
     def get_module_config(self) -> ConfigDict:
-        """Builds the config and applies the overrides, anew at each call.
+        """Build a new config and apply the overrides to it.
 
         Raises:
           AttributeError: The module has no `get_config`.
@@ -179,7 +179,7 @@ class ModuleConfigDict:
 
 
 def get_config_from_module(module: ModuleType, cli_str_arg: str = "") -> ConfigDict:
-    """The config of an imported config module, without overrides.
+    """Return the config of an imported config module, without overrides.
 
     Args:
       module: Defines `get_config`.
@@ -199,7 +199,7 @@ def build_config(
     *,
     kind: Kind = "cli",
 ) -> ConfigDict:
-    """Calls the entry point of a config module and applies overrides to the result."""
+    """Call the entry point of a config module and apply overrides to the result."""
     overrides = list(overrides)
     for_args = [o for o in overrides if o.parts[0] == ARGS_KEY]
     for_fields = [o for o in overrides if o.parts[0] != ARGS_KEY]
@@ -261,7 +261,7 @@ ENTRY_POINTS = ("get_config", "config")
 
 
 def split_argument(text: str) -> tuple[str, str]:
-    """Splits `file.py:text` or `pkg.module:text` into the file and the text.
+    """Split `file.py:text` or `pkg.module:text` into the file and the text.
 
     >>> split_argument("C:/configs/a.py:n=3")
     ('C:/configs/a.py', 'n=3')
@@ -278,12 +278,12 @@ def split_argument(text: str) -> tuple[str, str]:
 
 
 def is_saved_config(file: str) -> bool:
-    """Whether this names a saved config: a JSON file, or a folder that holds one."""
+    """Return whether this is a JSON file, or a folder that may hold a config."""
     return file.endswith(".json") or os.path.isdir(file)
 
 
 def load_saved_config(file: str) -> ConfigDict:
-    """The config of a `config.json`, or of a folder with such a file.
+    """Return the config of a `config.json`, or of a folder with such a file.
 
     Raises:
       OSError: The file cannot be read.
@@ -302,7 +302,7 @@ def load_saved_config(file: str) -> ConfigDict:
 
 
 def load_module(file: str, module_name: str) -> ModuleType:
-    """The module of a config file, freshly executed, or of a dotted name.
+    """Return the module of a config file, freshly executed, or of a dotted name.
 
     Args:
       file: A path that ends in `.py`, relative to the working directory, or a dotted
@@ -353,16 +353,16 @@ def _load_file(file: str, module_name: str) -> ModuleType:
 
 
 def folders_around(file: str) -> list[str]:
-    """Where a config finds modules: beside it, beside its folder, where we are."""
+    """Return where a config finds modules: beside it, above it, where we are."""
     folder = os.path.dirname(os.path.abspath(file))
     beside = [folder, os.path.dirname(folder)] if file.endswith(".py") else []
     return [*beside, os.getcwd()]
 
 
 def make_importable(*folders: str) -> None:
-    """Lets a config import what lies in some folders, as a script what is beside it.
+    """Let a config import modules from some folders, as a script does from its own.
 
-    It stays so: what the config names is imported when it is resolved. The folders come
+    This lasts: what the config names is imported when it is resolved. The folders come
     last, so that they hide no installed module.
     """
     _importable.update(folders)
@@ -370,7 +370,7 @@ def make_importable(*folders: str) -> None:
 
 
 def importable_folders() -> list[str]:
-    """The folders that were made importable, for whoever resolves the config later."""
+    """Return the folders that were made importable."""
     return [folder for folder in sys.path if folder in _importable]
 
 
@@ -378,7 +378,7 @@ _importable: set[str] = set()
 
 
 def recorded_folders(run_info: Any) -> list[str]:
-    """The folders that a run found its modules in, as far as they are still there.
+    """Return the folders that a run found its modules in and that still exist.
 
     Args:
       run_info: The path of its `run_info.json`, on whatever file system.
@@ -402,7 +402,7 @@ def _missing_file_message(file: str) -> str:
 
 
 def entry_point(module: ModuleType) -> Callable[..., Any]:
-    """The function of a config module that builds the config.
+    """Return the function of a config module that builds the config.
 
     Raises:
       AttributeError: The module has no `get_config` and no `config` function.
@@ -420,6 +420,6 @@ def entry_point(module: ModuleType) -> Callable[..., Any]:
 
 
 def file_of(module: ModuleType) -> str:
-    """How messages call a config module: its file."""
+    """Return the file of a config module, for messages."""
     file = getattr(module, "__file__", None)
     return short_file(file) if file else module.__name__

@@ -23,7 +23,7 @@ def DEFINE_config_file(
     use_legacy_flag: bool = False,
     required: bool = False,
 ) -> flags.FlagHolder[Any]:
-    """Defines `--name=file.py` with overrides `--name.a.b=value`.
+    """Define `--name=file.py` with overrides `--name.a.b=value`.
 
     The file is loaded and the overrides are applied when `.value` is read for the first
     time. Later reads give the same object, until the flag is set again.
@@ -62,7 +62,7 @@ def DEFINE_config_file(
 
 
 def _take_part_in_parsing(values: flags.FlagValues) -> None:
-    """Makes this set of flags hand `--name.path=value` to its config flags.
+    """Make this set of flags hand `--name.path=value` to its config flags.
 
     absl has no way to define a family of flags, so the object gets a subclass of its
     class, whose parsing takes the overrides out first.
@@ -148,7 +148,7 @@ def _flag_class() -> Any:
                 self._value = value
 
         def set_overrides(self, overrides: Sequence[Any]) -> None:
-            """Replaces the overrides; the config will be built anew."""
+            """Replace the overrides; the config will be built again."""
             self._set_source(tuple(overrides), self._source.file)
 
         def _set_source(self, overrides: tuple[Any, ...], file: str | None) -> None:
@@ -157,7 +157,7 @@ def _flag_class() -> Any:
             self._value = None
 
         def check_given(self) -> None:
-            """Raises if a required flag is missing. absl's check would read `value`."""
+            """Raise if a required flag is missing. absl's check would read `value`."""
             if self._required and self._source.file is None and self._value is None:
                 raise flags.IllegalFlagValueError(
                     f"flag --{self.name}=None: Flag --{self.name} must have a value "
@@ -175,7 +175,7 @@ def _flag_class() -> Any:
 
         @property
         def override_values(self) -> dict[str, Any]:
-            """From path to value, in the order of the last appearance of each path."""
+            """Return the values by path, in the order of their last appearance."""
             return self._source.override_values()
 
         @property

@@ -1,4 +1,4 @@
-"""Overrides: `--cfg.a.b=v` flags and `{"a.b": v}` mappings, and how they are applied."""
+"""Overrides: `--cfg.a.b=v` flags and `{"a.b": v}` mappings, and their application."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Override:
         return self.value
 
     def as_flag(self, name: str) -> str:
-        """One line that gives this override again, to the flag called `name`."""
+        """Return one line that gives this override to the flag called `name`."""
         start = f"--{name}{'' if self.path.startswith('[') else '.'}{self.path}"
         if self.is_bare:
             return start if self.value else start.replace("--", "--no", 1)
@@ -71,7 +71,7 @@ class Override:
 
 
 def match_override(argument: str, name: str) -> Override | None:
-    """The override that a command line argument is, or None.
+    """Return the override that a command line argument is, or None.
 
     Args:
       argument: Such as `--cfg.a.b=1`, `-cfg.a`, `--nocfg.a`, `--cfg["x.y"].z=1`.
@@ -110,7 +110,7 @@ def match_override(argument: str, name: str) -> Override | None:
 
 
 def last_of_each(overrides: Iterable[Override]) -> list[Override]:
-    """The last override of each path, in the order of these last ones."""
+    """Return the last override of each path, in the order of these last ones."""
     last: dict[str, Override] = {}
     for override in overrides:
         last.pop(override.path, None)
@@ -124,7 +124,7 @@ def last_of_each(overrides: Iterable[Override]) -> list[Override]:
 
 
 def apply_overrides(cfg: Node, overrides: Mapping[str, Any]) -> list[str]:
-    """Sets the fields that a flat mapping names, as a sweep does.
+    """Set the fields that a flat mapping names, as a sweep does.
 
     Args:
       cfg: The config to change. Unchanged if an error is raised.
@@ -162,7 +162,7 @@ def apply_in_order(
     kind: Kind = "cli",
     may_import: bool = True,
 ) -> list[str]:
-    """Applies overrides one after the other; of two with the same path the last.
+    """Apply overrides one after the other; of two with the same path the last.
 
     Args:
       cfg: The config to change.
@@ -193,7 +193,7 @@ def _apply(cfg: Node, override: Override) -> list[str]:
 
 
 def _value_for(cfg: Node, target: tuple[Any, ...], override: Override) -> Any:
-    """The value to assign to one place."""
+    """Return the value to assign to one place."""
     if override.is_bare:
         _check_takes_bare_flag(cfg, target, override)
         return override.value
@@ -207,7 +207,7 @@ def _value_for(cfg: Node, target: tuple[Any, ...], override: Override) -> Any:
 
 
 def _type_of(cfg: Node, target: tuple[Any, ...]) -> Any:
-    """The type that decides what a text means for a place."""
+    """Return the type that decides what a text means for a place."""
     parent = paths.get_by_path(cfg, target[:-1])
     if not paths.has_child(parent, target[-1]):
         return object
@@ -221,7 +221,7 @@ def _type_of(cfg: Node, target: tuple[Any, ...]) -> Any:
 def _warn_of_forgotten_prefix(
     cfg: Node, target: tuple[Any, ...], value: Any, override: Override
 ) -> None:
-    """Tells of a text that takes the place of a call and looks like one."""
+    """Warn of a text that replaces a call and looks like one."""
     if not isinstance(value, str) or not re.fullmatch(r"\w+(\.\w+)+(\(.*\))?", value):
         return
     parent = paths.get_by_path(cfg, target[:-1])

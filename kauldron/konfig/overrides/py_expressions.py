@@ -27,7 +27,7 @@ _OPEN, _CLOSE = "(", "\n)"
 
 
 def parse_py(expression: str) -> Any:
-    """The value that an expression describes.
+    """Return the value that an expression describes.
 
     Args:
       expression: The text, with or without the leading `py::`.
@@ -178,14 +178,14 @@ class _Reader:
     # --------------------------------------------------------------------------------
 
     def _with_dots_for_colons(self) -> str:
-        """The text to parse: colons of qualified names replaced, all in parentheses."""
+        """Return the text to parse: in parentheses, with dots in qualified names."""
         characters = list(self.text)
         for colon in self._name_colons():
             characters[colon] = "."
         return _OPEN + "".join(characters) + _CLOSE
 
     def _name_colons(self) -> list[int]:
-        """Positions of the colons that do not separate a key of a dict from its value.
+        """Return the positions of colons that do not separate a key from its value.
 
         A key is data, never a name: in a dict the first colon of each element is that
         of the dict.
@@ -228,7 +228,7 @@ class _Reader:
     # --------------------------------------------------------------------------------
 
     def _index(self, line: int, column: int) -> int:
-        """Position in the text of a place in the wrapped text."""
+        """Return the position in the text of a place in the wrapped text."""
         lines = (_OPEN + self.text).split("\n")
         index = sum(len(text) + 1 for text in lines[: line - 1]) + column - len(_OPEN)
         return min(max(index, 0), len(self.text))  # the wrapping counts as the ends
@@ -266,7 +266,7 @@ class _Bracket:
 
 
 def _is_bare(node: ast.Tuple) -> bool:
-    """Whether a tuple got its parentheses only from the wrapping."""
+    """Return whether a tuple got its parentheses only from the wrapping."""
     return node.col_offset == 0 and node.lineno == 1
 
 

@@ -25,7 +25,7 @@ _BOOLS = {"true": True, "True": True, "false": False, "False": False}
 
 
 def parse_literal(text: str) -> Any:
-    """What a text means when nothing is known about its target.
+    """Return what a text means when nothing is known about its target.
 
     Args:
       text: Anything.
@@ -55,7 +55,7 @@ def parse_literal(text: str) -> Any:
 
 
 def parse_value(text: str, target: Any) -> Any:
-    """What a text means for a field.
+    """Return what a text means for a field.
 
     Args:
       text: The text after `=`.
@@ -99,7 +99,7 @@ def _types_of(target: Any) -> list[type]:
 
 
 def format_value(value: Any) -> str:
-    """The text that `parse_value` reads as `value`, whatever the field.
+    """Return the text that `parse_value` reads as `value`, whatever the field.
 
     Strings that could be mistaken for something else come in quotes, nodes as a `py::`
     expression.
@@ -132,7 +132,7 @@ def format_value(value: Any) -> str:
 
 
 def _needs_py(value: Any) -> bool:
-    """Whether a value holds something that a Python literal cannot say."""
+    """Return whether a value holds something that a Python literal cannot say."""
     if isinstance(value, Mapping):
         if "__qualname__" in value or "__const__" in value:
             return True
@@ -191,7 +191,7 @@ def _is_name(text: Any) -> bool:
 
 
 def _is_sayable(symbol: Any) -> bool:
-    """Whether an expression can name this symbol and no other."""
+    """Return whether an expression can name this symbol and no other."""
     if not isinstance(symbol, str) or symbol.count(":") != 1:
         return False
     parts = symbol.replace(":", ".").split(".")

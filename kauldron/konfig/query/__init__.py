@@ -1,0 +1,1 @@
+"""What can be asked about configs: leaves, differences, selections, defaults."""

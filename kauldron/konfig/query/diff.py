@@ -94,7 +94,7 @@ class ConfigDiff:
         return "\n".join(lines)
 
     def as_overrides(self) -> dict[str, Any]:
-        """The overrides that turn the old config into the new one.
+        """Return the overrides that turn the old config into the new one.
 
         Returns:
           From path to value, for `apply_overrides` or, with `format_value`, for the
@@ -108,7 +108,7 @@ class ConfigDiff:
 
 
 def diff(old: Any, new: Any) -> ConfigDiff:
-    """Compares two configs.
+    """Compare two configs.
 
     References are compared by value, lists item by item. A node that calls something
     else is one change, followed by those of its arguments.
@@ -204,7 +204,7 @@ def _compare_nodes(
 
 
 def _symbol(node: Node) -> str | None:
-    """What the node calls or names; None for a dict."""
+    """Return what the node calls or names; None for a dict."""
     return node.get(QUALNAME_KEY, node.get(CONST_KEY))
 
 
@@ -232,7 +232,7 @@ def _difference(
 
 
 def _shared_groups(cfg: Node) -> list[tuple[str, ...]]:
-    """The paths of each node that has several, without those below such a node."""
+    """Return the paths of each node that has several, but of none below it."""
     places: dict[int, list[Parts]] = {}
     nodes: set[int] = set()
     _collect_places(cfg, (), places, nodes, Walk())
@@ -260,7 +260,7 @@ class _MustBeReplaced(Exception):
 
 
 def build_overrides(old: Node, new: Node) -> dict[str, Any]:
-    """From path to value: what to set in `old` so that it equals `new`.
+    """Return what to set in `old`, by path, so that it equals `new`.
 
     Raises:
       ValueError: Fields of the top level are gone or changed their type, which no
@@ -279,7 +279,7 @@ def build_overrides(old: Node, new: Node) -> dict[str, Any]:
 
 
 def same_leaf(old: Any, new: Any) -> bool:
-    """Whether two leaves are equal; a nan equals a nan."""
+    """Return whether two leaves are equal; a nan equals a nan."""
     if isinstance(old, FieldReference) or isinstance(
         new, FieldReference
     ):  # one that cannot be read

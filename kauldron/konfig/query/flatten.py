@@ -17,7 +17,7 @@ from kauldron.konfig.tree.storing import plain_key
 
 
 def flatten(cfg: Any) -> dict[str, Any]:
-    """All leaves of a config, by path, in order.
+    """Return all leaves of a config, by path, in order.
 
     The paths are accepted by `set_by_path` and, after `--cfg.`, on the command line.
     References appear with their current value. Empty dicts, lists and tuples are
@@ -44,7 +44,7 @@ def flatten(cfg: Any) -> dict[str, Any]:
 
 
 def iter_leaves(cfg: Any) -> Iterator[tuple[Parts, Any]]:
-    """The paths and values of all leaves, references evaluated.
+    """Yield the paths and values of all leaves, references evaluated.
 
     Raises:
       CycleError: The config contains itself.
@@ -65,7 +65,7 @@ def _leaves(value: Any, at: Parts, walk: Walk) -> Iterator[tuple[Parts, Any]]:
 
 
 def iter_nodes(cfg: Any) -> Iterator[tuple[Parts, Node]]:
-    """All nodes at all their places, parents first; references are not followed."""
+    """Yield all nodes at all their places, parents first, not through references."""
     yield from _nodes(cfg, (), frozenset())
 
 
@@ -82,7 +82,7 @@ def _nodes(
 
 
 def fingerprint(cfg: Any, length: int = 16, *, exclude: Iterable[str] = ()) -> str:
-    """A hash of the content of a config, stable across processes.
+    """Return a hash of the content of a config, stable across processes.
 
     The order of keys, the position of the colon in qualified names and the sharing of
     nodes make no difference; references count with their current value.
@@ -109,7 +109,7 @@ def fingerprint(cfg: Any, length: int = 16, *, exclude: Iterable[str] = ()) -> s
 
 
 def _canonical(data: Any, at: Parts, exclude: list[Parts]) -> Any:
-    """JSON data without what makes no difference."""
+    """Return JSON data without what makes no difference."""
     if isinstance(data, list):
         items = ((index, item) for index, item in enumerate(data))
         return [
@@ -134,7 +134,7 @@ def _canonical(data: Any, at: Parts, exclude: list[Parts]) -> Any:
 
 
 def _part(data: Mapping[str, Any], key: str) -> Any:
-    """A JSON key as it stands in paths."""
+    """Return a JSON key as it stands in paths."""
     if QUALNAME_KEY in data and key.isdecimal():
         return int(key)
     return plain_key(key)

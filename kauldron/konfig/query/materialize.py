@@ -23,7 +23,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def materialize_defaults(cfg: Any) -> ConfigDict:
-    """A copy of a config that spells out the defaults of everything it calls.
+    """Return a copy of a config that spells out the defaults of everything it calls.
 
     Shows what can be set: `kauldron config paths --defaults` lists such a copy. Only
     defaults that are plain data are filled in; what cannot be imported stays as it is.
@@ -50,7 +50,7 @@ def materialize_defaults(cfg: Any) -> ConfigDict:
 
 
 def _defaults(node: Node) -> Iterator[tuple[str, Any]]:
-    """The named parameters of what a node calls, and their plain defaults."""
+    """Yield the named parameters of what a node calls, and their plain defaults."""
     if not is_call(node):
         return
     try:
@@ -73,7 +73,7 @@ def _defaults(node: Node) -> Iterator[tuple[str, Any]]:
 
 
 def _default_value(symbol: Any, parameter: inspect.Parameter) -> Any:
-    """The default of a parameter; `...` if there is none, or none worth writing."""
+    """Return the default of a parameter; `...` if none is worth writing."""
     if parameter.default is parameter.empty:
         return ...
     fields = getattr(symbol, "__dataclass_fields__", {})

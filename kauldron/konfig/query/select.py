@@ -39,11 +39,11 @@ class Selection:
         return f"<Selection {self.paths()}>"
 
     def paths(self) -> list[str]:
-        """The paths of all places where the nodes hang, in the order of the config."""
+        """Return the paths of all the nodes, in the order of the config."""
         return [path_grammar.format_path(place) for place in self._order]
 
     def set(self, **fields: Any) -> None:
-        """Sets fields of every selected node.
+        """Set fields of every selected node.
 
         Args:
           **fields: From name to value. A config node given as value is shared by all.
@@ -57,7 +57,7 @@ class Selection:
             _set_fields(node, fields)
 
     def replace(self, node: Any) -> None:
-        """Puts another node, or another value, in the place of every selected one.
+        """Put another node, or another value, in the place of every selected one.
 
         Each selected node gets a copy of its own; the places of one selected node
         still share it. A node inside another selected one goes with it.
@@ -85,7 +85,7 @@ def _set_fields(node: Any, fields: dict[str, Any]) -> None:
 
 
 def select(cfg: Any, target: Any, *, subclasses: bool = False) -> Selection:
-    """Selects nodes of a config.
+    """Select nodes of a config.
 
     Args:
       cfg: A config.
@@ -142,7 +142,7 @@ def _matcher(cfg: Node, target: Any, subclasses: bool) -> _Matcher:
 
 
 def _is_symbol(target: Any) -> bool:
-    """Whether a function is meant as what nodes call, not as a predicate."""
+    """Return whether a function is meant as what nodes call, not as a predicate."""
     if not inspect.isroutine(target):
         return False
     name = getattr(target, "__qualname__", "")
@@ -170,7 +170,7 @@ def _calls(node: Node, qualname: str) -> bool:
 
 
 def _call_matcher(qualname: str, symbol: Any, subclasses: bool) -> _Matcher:
-    """Matches calls of a symbol: by name, else by what the names import to."""
+    """Match calls of a symbol: by name, else by what the names import to."""
     known: dict[str, Any] = {}
 
     def imported(name: str) -> Any:

@@ -1,0 +1,1 @@
+"""From a config to real objects: `resolve`, and what would go wrong in it."""

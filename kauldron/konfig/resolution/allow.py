@@ -20,14 +20,14 @@ class AllowList:
         self.packages = tuple(packages)
 
     def covers(self, module_name: str) -> bool:
-        """Whether a module is one of the packages or below one."""
+        """Return whether a module is one of the packages or below one."""
         return any(
             module_name == package or module_name.startswith(f"{package}.")
             for package in self.packages
         )
 
     def refusal_by_name(self, qualname: Any) -> str | None:
-        """Why a name is refused, judged without importing anything."""
+        """Return why a name is refused, judged without importing anything."""
         try:
             split_qualname(qualname)
         except ValueError as error:
@@ -42,7 +42,7 @@ class AllowList:
         return None
 
     def refusal_by_import(self, qualname: str) -> str | None:
-        """Why a symbol with an accepted name is refused, judged by what it is."""
+        """Return why a symbol is refused although its name is accepted."""
         try:
             self.import_qualname(qualname)
         except _Refused as refused:
@@ -52,12 +52,12 @@ class AllowList:
         return None
 
     def import_qualname(self, qualname: str) -> Any:
-        """Imports a symbol, leaving the allowed packages nowhere on the way."""
+        """Import a symbol without leaving the allowed packages on the way."""
         is_plain = normalize_qualname(qualname) in PLAIN_SYMBOLS
         return import_qualname(qualname, guard=None if is_plain else self._guard)
 
     def _guard(self, symbol: Any, name: str) -> None:
-        """Refuses what an allowed package has merely imported from elsewhere."""
+        """Refuse what an allowed package has merely imported from elsewhere."""
         if isinstance(symbol, ModuleType):
             home = symbol.__name__
         elif inspect.isclass(symbol) or inspect.isroutine(symbol):

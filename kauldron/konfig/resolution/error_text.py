@@ -30,7 +30,7 @@ def explained_call(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Exception:
-    """Return the error of a call with the place, the arguments and hints in its text."""
+    """Return the error of a call with its place, arguments and hints in the text."""
     try:
         hint = argument_hint(error, symbol, args, kwargs)
         names = unexpected_names(symbol, args, kwargs) or _mentioned(error, node)
@@ -40,7 +40,7 @@ def explained_call(
 
 
 def _mentioned(error: Exception, node: Node) -> list[Key]:
-    """The arguments that an error names, else all of them."""
+    """Return the arguments that an error names, else all of them."""
     names = [key for key in node._fields if key != QUALNAME_KEY]
     words = set(re.findall(r"[a-zA-Z_]\w*", str(error)))
     return [key for key in names if key in words] or names
@@ -105,7 +105,7 @@ def _cut(text: str) -> str:
 
 
 def hide_inner_frames(error: BaseException) -> None:
-    """Takes the frames of this package out of the traceback of an error."""
+    """Take the frames of this package out of the traceback of an error."""
     kept = []
     traceback = error.__traceback__
     while traceback is not None:
@@ -118,7 +118,7 @@ def hide_inner_frames(error: BaseException) -> None:
 
 
 def _append_trace(error: BaseException, created: SetEvent | None, place: str) -> None:
-    """Makes the line that created the node the first cause of an error."""
+    """Make the line that created the node the first cause of an error."""
     if created is None or created.file is None or created.line is None:
         return
     trace = CreatedHere(f"{place} was created here.")
@@ -135,7 +135,7 @@ def _append_trace(error: BaseException, created: SetEvent | None, place: str) ->
 
 
 def _traceback_at(file: str, line: int, function: str | None) -> TracebackType | None:
-    """A traceback that shows a line of a file, made by raising there."""
+    """Return a traceback that shows a line of a file, made by raising there."""
     code = compile("raise _Marker", file, "exec")
     code = code.replace(co_firstlineno=line, co_name=function or "<module>")
     try:

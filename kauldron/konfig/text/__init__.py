@@ -1,0 +1,1 @@
+"""Configs, and objects, as text: `repr`, JSON, listings, HTML, Python source."""

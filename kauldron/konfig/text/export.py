@@ -31,7 +31,7 @@ EXPORT_HOOK = "__konfig_export__"
 
 
 def export(obj: Any) -> Any:
-    """Data that can be saved as JSON and rebuilt with `konfig.resolve`.
+    """Turn an object into data for JSON, from which `konfig.resolve` rebuilds it.
 
     Args:
       obj: A dataclass, an array, a container or anything else that can be named or
@@ -56,7 +56,7 @@ def export(obj: Any) -> Any:
 
 
 def export_qualname(obj: Any) -> str:
-    """The qualified name of the type of an object, for `__konfig_export__`.
+    """Return the qualified name of the type of an object, for `__konfig_export__`.
 
     >>> import fractions
     >>> export_qualname(fractions.Fraction(1, 2))
@@ -66,7 +66,7 @@ def export_qualname(obj: Any) -> str:
 
 
 def _symbol_name(symbol: Any, place: str) -> str:
-    """`module:Outer.Inner`, if that leads to the symbol.
+    """Return `module:Outer.Inner`, if that leads to the symbol.
 
     Raises:
       ValueError: It does not.
@@ -223,7 +223,7 @@ _WARN_BYTES = 1_000_000
 
 
 def export_array(obj: Any, place: str) -> dict[str, Any] | None:
-    """The export of an array or dtype; `None` if it is none.
+    """Return the export of an array or dtype; `None` if it is neither.
 
     Args:
       obj: Any object.
@@ -268,7 +268,7 @@ def _array_call(module: str, array: Any, place: str) -> dict[str, Any]:
 
 
 def _listed(array: Any) -> Any:
-    """Nested lists of what JSON can hold."""
+    """Return nested lists of what JSON can hold."""
     if array.dtype.kind in "cS":
         return _called(array.tolist())
     if array.dtype.kind in "Mm":  # dates and durations, as texts and counts
@@ -287,7 +287,7 @@ def _called(values: Any) -> Any:
 
 
 def _dtype_name(dtype: Any) -> str:
-    """`float32`, `bfloat16`; texts, dates and records by their numpy code."""
+    """Return `float32`, `bfloat16`; for texts and dates their numpy code."""
     if dtype.names is not None:
         raise NotImplementedError(f"The record type {dtype} cannot be exported.")
     return dtype.str if dtype.kind in "USMm" else dtype.name

@@ -54,7 +54,7 @@ entries.filter(holds).forEach(e => {
 
 
 def to_html(cfg: Any) -> str:
-    """A config as a collapsible tree.
+    """Return a config as a collapsible tree.
 
     With a search box for paths and values, the place where each field was set shown on
     hover, and fields that a flag or a sweep has overridden highlighted.
@@ -102,7 +102,7 @@ def _line(entry: Entry) -> str:
 
 
 def _kind(entry: Entry) -> str:
-    """The class that colours a value."""
+    """Return the class that colours a value."""
     first = entry.text[:1]
     if entry.closing or first.isalpha():
         return "symbol"

@@ -28,19 +28,19 @@ REF_KEY = "__ref__"
 
 
 def dumps(node: Node, *, keep_refs: bool = False, **json_dumps_kwargs: Any) -> str:
-    """The JSON text of a config; see `ConfigDict.to_json`."""
+    """Return the JSON text of a config; see `ConfigDict.to_json`."""
     return json.dumps(to_plain(node, keep_refs=keep_refs), **json_dumps_kwargs)
 
 
 def to_plain(value: Any, *, keep_refs: bool = False) -> Any:
-    """The dicts, lists and values that are written as JSON."""
+    """Return the dicts, lists and values that are written as JSON."""
     writer = _Writer(value, keep_refs)
     writer.find_shared(value, ())
     return writer.plain(value, ())
 
 
 def load(text_or_path: Any) -> Any:
-    """The parsed JSON of a text or file.
+    """Return the parsed JSON of a text or file.
 
     Raises:
       ValueError: It is not the JSON of an object.
@@ -66,7 +66,7 @@ class _Writer:
         self.ids: dict[int, int] = {}
 
     def inside(self, container: Any, at: Parts) -> Iterator[tuple[Key, Parts, Any]]:
-        """Enter a node or list: the key, path and value of what it holds."""
+        """Yield the key, path and value of what a node or list holds."""
         for child in self.walk.enter(container, at):
             link = self.link(child.raw)
             if link is None and child.error is not None:
@@ -146,7 +146,7 @@ class _Link(NamedTuple):
 
 
 def restore_references(root: Node) -> None:
-    """Turns the `{"__ref__": path}` nodes of a loaded config into references."""
+    """Turn the `{"__ref__": path}` nodes of a loaded config into references."""
 
     def restored(value: Any) -> Any:
         if isinstance(value, Node):

@@ -34,7 +34,7 @@ _WIDTH = 60
 
 
 def to_text(cfg: Any, *, history: bool = True) -> str:
-    """A config, one field per line, in the order of its fields.
+    """Return a config, one field per line, in the order of its fields.
 
     Args:
       cfg: A config.
@@ -72,7 +72,7 @@ def _lines(entry: Entry, depth: int) -> Iterator[tuple[str, Entry | None]]:
 
 
 def _fits_on_one_line(entry: Entry) -> bool:
-    """Leaves, and short lists of leaves that were set together."""
+    """Return whether it is a leaf or a short list of leaves set together."""
     if not entry.children:
         return True
     is_plain = all(
@@ -127,7 +127,7 @@ class Entry:
 
 
 def outline(cfg: Node) -> Entry:
-    """The tree of a config. A node or list that occurs again is only named."""
+    """Return the tree of a config. A node or list that occurs again is only named."""
     place = _Place(parts=(), node=cfg, keys=())
     return _Outliner().entry(cfg, place, "", node_origin(cfg), None)
 
@@ -146,7 +146,7 @@ class _Place(NamedTuple):
         return _Place(parts, self.node, (*self.keys, child.key))
 
     def origin(self) -> SetEvent | None:
-        """The last write of the value, if it was written by itself."""
+        """Return the last write of the value, if it was written by itself."""
         keys = self.keys
         events = field_events(self.node, keys[0] if len(keys) == 1 else keys)
         return events[-1] if events else None
@@ -179,7 +179,7 @@ class _Outliner:
     def body(
         self, value: Any, place: _Place, origin: SetEvent | None
     ) -> tuple[str, str, tuple[Entry, ...]]:
-        """Opening text, closing text and children; a leaf has the first alone."""
+        """Return opening and closing text and children; a leaf has the first alone."""
         is_leaf = not isinstance(value, (Node, list, tuple))
         if is_leaf or (isinstance(value, Node) and is_const(value)):
             return format_value(value), "", ()
@@ -208,7 +208,7 @@ class _Outliner:
 
 
 def _written_as(raw: Any) -> str | None:
-    """The expression of a reference; None for values and for placeholders."""
+    """Return the expression of a reference; None for values and for placeholders."""
     if not isinstance(raw, Reference) or is_shared(raw):
         return None
     return raw._konfig_text()

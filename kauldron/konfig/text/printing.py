@@ -15,7 +15,7 @@ from kauldron.konfig.tree.references import Reference
 
 
 def format_value(value: Any) -> str:
-    """A config, or any value in one, as text."""
+    """Return a config, or any value in one, as text."""
     printer = _Printer()
     printer.count(value)
     return printer.text(value)
@@ -42,7 +42,7 @@ class _Printer:
     # --------------------------------------------------------------------------------
 
     def children(self, value: Any) -> list[tuple[Any, Any]]:
-        """The keys and values inside of a node or sequence."""
+        """Return the keys and values inside of a node or sequence."""
         return [(c.key, _printed(c)) for c in self.walk.children(value)]
 
     def count(self, value: Any) -> None:
@@ -120,7 +120,7 @@ def _printed(child: Child) -> Any:
 
 
 def _can_repeat(value: Any) -> bool:
-    """Whether it matters that two fields hold the very same value."""
+    """Return whether it matters that two fields hold the very same value."""
     return isinstance(value, (Node, list, tuple)) or is_shared(value)
 
 
@@ -149,7 +149,7 @@ _ONE_LINE_WIDTH = 20
 
 
 def block(opening: str, children: Sequence[str], closing: str) -> str:
-    """On one line if there is little to show, else one child per line.
+    """Lay out children on one line if there is little to show, else one per line.
 
     >>> block("f(", ["x=1", "y=2"], ")")
     'f(x=1, y=2)'

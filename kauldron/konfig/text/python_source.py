@@ -34,7 +34,7 @@ from kauldron.konfig.tree.storing import default_values_of
 
 
 def to_python(cfg: Any) -> str:
-    """The source of a config file whose `get_config()` equals a config.
+    """Return the source of a config file whose `get_config()` equals a config.
 
     What is called is imported inside `konfig.imports()` (modules that are not installed
     here: in a lazy block); a node that is used in several places becomes a variable;
@@ -89,7 +89,7 @@ class _Source:
         self.walk.leave(value)
 
     def reference(self, holder: Any, raw: Any) -> str | None:
-        """The source of a reference that can be written as a path."""
+        """Return the source of a reference that can be written as a path."""
         if not isinstance(raw, PathReference) or isinstance(holder, tuple):
             return None
         keys = raw._konfig_pure_path(self.cfg)
@@ -128,7 +128,7 @@ class _Source:
         return [self.child(value, child, at) for child in self.walk.children(value)]
 
     def shared(self, value: Any, at: Parts, text: str) -> str:
-        """The text, or the variable that holds the value if it is used elsewhere."""
+        """Return the text, or the variable of a value that is used elsewhere too."""
         if self.counts.get(id(value), 0) < 2:
             return text
         if id(value) not in self.variables:
@@ -159,7 +159,7 @@ class _Source:
         return block(opening, pairs, closing)
 
     def delete_defaults(self, node: Node, default: Node | None, at: Parts) -> None:
-        """Takes out again what the call is filled with and the config does not have."""
+        """Delete defaults that fill the call but that the config does not have."""
         if default is None or id(node) in self.variables:
             return
         fields = node._fields
@@ -250,7 +250,7 @@ class SourceImports:
         self._real: set[str] = set()
 
     def new_name(self, wanted: str) -> str:
-        """A name like `wanted` that nothing else has."""
+        """Return a name like `wanted` that nothing else has."""
         name = wanted if wanted.isidentifier() else "value"
         count = 1
         while name in self._taken:
@@ -260,12 +260,12 @@ class SourceImports:
         return name
 
     def add_real(self, module: str) -> None:
-        """Imports a module for real, under its own name."""
+        """Import a module for real, under its own name."""
         self._real.add(module)
         self._taken.add(module)
 
     def name_of(self, qualname: str) -> str | None:
-        """The expression for a symbol; None if no import statement can name it."""
+        """Return the expression for a symbol; None if no import can name it."""
         try:
             module, attributes = split_qualname(qualname)
         except ValueError:
@@ -288,7 +288,7 @@ class SourceImports:
         return self._modules[module]
 
     def text(self) -> str:
-        """The import statements, at the top of the source."""
+        """Return the import statements, at the top of the source."""
         lines = [f"import {module}" for module in sorted(self._real)]
         lines += [""] if lines else []
         lines += ["from kauldron import konfig", ""]

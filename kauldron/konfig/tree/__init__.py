@@ -1,0 +1,1 @@
+"""The tree of nodes that a config is: storage, reading, writing, references."""

@@ -79,7 +79,7 @@ class ConfigDict(Node):
     """
 
     def __init__(self, init_dict: Mapping[Any, Any] | None = None) -> None:
-        """Creates a node.
+        """Create a node.
 
         Args:
           init_dict: The fields. Plain dicts below it are copied into new nodes; nodes
@@ -97,7 +97,7 @@ class ConfigDict(Node):
 
     @classmethod
     def from_json(cls, text_or_path: Any) -> ConfigDict:
-        """Reads what `to_json` wrote, exactly as it was saved.
+        """Read what `to_json` wrote, exactly as it was saved.
 
         Shared nodes are shared again; registered default values are not filled in.
 
@@ -119,7 +119,7 @@ class ConfigDict(Node):
     # --------------------------------------------------------------------------------
 
     def _konfig_key(self, key: Key, *, append: bool = False) -> Key:
-        """The key under which a field is stored: arguments by index, decoded keys.
+        """Return the key under which a field is stored.
 
         The name of a parameter is the key of its argument, given by name or position.
         """
@@ -238,7 +238,7 @@ class ConfigDict(Node):
             self.__dict__["_fields"] = dict(call_items(fields.items()))
 
     def _konfig_over(self, key: Key, old: Any, new: Any) -> Any:
-        """What to store over `old`; raises if its type does not fit."""
+        """Return what to store over `old`; raises if its type does not fit."""
         if not self._type_safe or is_shared(new):
             return new
         try:
@@ -250,7 +250,7 @@ class ConfigDict(Node):
             raise TypeError(text) from None
 
     def _konfig_normalized(self, value: Any, *parts: Key) -> Any:
-        """A value as it is stored here, under a key or at an index of a list there."""
+        """Return a value as it is stored here, at a key or inside a list there."""
         if type(value) in LEAF_TYPES:
             return value
         try:
@@ -299,7 +299,7 @@ class ConfigDict(Node):
             raise AttributeError(str(error)) from None
 
     def update(self, *other: Any, **kwargs: Any) -> None:
-        """Merges other fields into this config, recursively.
+        """Merge other fields into this config, recursively.
 
         Dicts are merged into dicts. A node of another symbol, a value or a reference
         replaces what was there.
@@ -337,21 +337,21 @@ class ConfigDict(Node):
     # --------------------------------------------------------------------------------
 
     def get(self, key: Key, default: Any = None) -> Any:
-        """The value of a field, or `default` if there is no such field."""
+        """Return the value of a field, or `default` if there is no such field."""
         if key in self:
             return self[key]
         return default
 
     def keys(self) -> list[Key]:
-        """The keys, in the order of insertion."""
+        """Return the keys, in the order of insertion."""
         return list(self._fields)
 
     def values(self, preserve_field_references: bool = False) -> list[Any]:
-        """The values, references evaluated unless they are to be preserved."""
+        """Return the values, references evaluated unless they are to be preserved."""
         return [value for _, value in self.items(preserve_field_references)]
 
     def items(self, preserve_field_references: bool = False) -> list[tuple[Key, Any]]:
-        """The pairs, references evaluated unless they are to be preserved."""
+        """Return the pairs, references evaluated unless they are to be preserved."""
         if preserve_field_references:
             return list(self._fields.items())
         return [(key, self[key]) for key in list(self._fields)]
@@ -367,13 +367,13 @@ class ConfigDict(Node):
         return [*names, *dir(type(self))]
 
     def setdefault(self, key: Key, default: Any = None) -> Any:
-        """The value of a field, which is first set to `default` if it is missing."""
+        """Return the value of a field, after setting a missing one to `default`."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def pop(self, key: Key, default: Any = _MISSING) -> Any:
-        """Removes a field and returns its value (or `default` if it is missing)."""
+        """Remove a field and return its value (or `default` if it is missing)."""
         if key not in self and default is not _MISSING:
             return default
         value = self[key]
@@ -381,14 +381,14 @@ class ConfigDict(Node):
         return value
 
     def popitem(self) -> tuple[Key, Any]:
-        """Removes the last field and returns its key and value."""
+        """Remove the last field and return its key and value."""
         if not self._fields:
             raise ReadableKeyError("The config is empty.")
         key = next(reversed(self._fields))
         return key, self.pop(key)
 
     def clear(self) -> None:
-        """Removes all fields."""
+        """Remove all fields."""
         for key in self.keys():
             del self[key]
 
@@ -429,7 +429,7 @@ class ConfigDict(Node):
     __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _konfig_no_arithmetic
 
     def copy(self) -> Self:
-        """A new node with the same children; lists are copied."""
+        """Return a new node with the same children; lists are copied."""
         return copy.copy(self)
 
     def __copy__(self) -> Self:
@@ -445,7 +445,7 @@ class ConfigDict(Node):
         copying.restore_state(self, state)
 
     def to_json(self, *, keep_refs: bool = False, **json_dumps_kwargs: Any) -> str:
-        """The config as JSON; `ConfigDict.from_json` reads it back.
+        """Return the config as JSON; `ConfigDict.from_json` reads it back.
 
         Args:
           keep_refs: Write references by path (`{"__ref__": "a.b"}`) where possible,
@@ -476,7 +476,7 @@ class ConfigDict(Node):
     # --------------------------------------------------------------------------------
 
     def lock(self) -> Self:
-        """Forbids new fields and deletions, here and below.
+        """Forbid new fields and deletions, here and below.
 
         Returns:
           The config itself.
@@ -486,7 +486,7 @@ class ConfigDict(Node):
         return self
 
     def unlock(self) -> Self:
-        """Allows new fields again, here and below.
+        """Allow new fields again, here and below.
 
         Returns:
           The config itself.
@@ -497,7 +497,7 @@ class ConfigDict(Node):
 
     @contextlib.contextmanager
     def unlocked(self) -> Iterator[Self]:
-        """Inside the block, fields may be added here and below.
+        """Allow new fields here and below, inside the block.
 
         What is locked stays so afterwards; new nodes are locked if this one is.
         """
@@ -512,7 +512,7 @@ class ConfigDict(Node):
 
     @contextlib.contextmanager
     def ignore_type(self) -> Iterator[Self]:
-        """Inside the block, fields here and below may change their type."""
+        """Allow fields here and below to change their type, inside the block."""
         before = [(node, node.__dict__["_type_safe"]) for node in nodes_below(self)]
         for node, _ in before:
             node.__dict__["_type_safe"] = False
@@ -523,7 +523,7 @@ class ConfigDict(Node):
                 node.__dict__["_type_safe"] = type_safe
 
     def get_type(self, key: Key) -> Any:
-        """The type of a field; of a placeholder, the one it was declared with."""
+        """Return the type of a field, for a placeholder the declared one."""
         value = self[key]
         raw = self._fields[self._konfig_key(key)]
         if isinstance(raw, FieldReference) and raw.get_type() is not object:
@@ -531,7 +531,7 @@ class ConfigDict(Node):
         return type(value)
 
     def get_ref(self, key: Key) -> Any:
-        """A write-through reference: all fields that hold it share one value.
+        """Return a write-through reference: all fields that hold it share one value.
 
         Args:
           key: The field whose value is to be shared. It becomes one of the holders.
@@ -554,14 +554,14 @@ class ConfigDict(Node):
         return shared
 
     def get_oneway_ref(self, key: Key) -> Any:
-        """A read-only reference to a field, like `cfg.ref[key]`."""
+        """Return a read-only reference to a field, like `cfg.ref[key]`."""
         self[key]  # raises if there is no such field
         return PathReference(self)[key]
 
     def to_dict(
         self, visit_map: Any = None, preserve_field_references: bool = False
     ) -> dict[Key, Any]:
-        """Nested plain dicts, lists and values; shared nodes become shared dicts.
+        """Return nested plain dicts; shared nodes become shared dicts.
 
         Args:
           visit_map: Dicts already made, by `id` of their node.
@@ -592,7 +592,7 @@ class ConfigDict(Node):
         return plain(self)
 
     def copy_and_resolve_references(self, visit_map: Any = None) -> Self:
-        """A copy of the whole config, with the current values for references.
+        """Return a copy of the whole config, with the current values for references.
 
         Args:
           visit_map: Copies already made, by `id` of their node.
@@ -620,7 +620,7 @@ class ConfigDict(Node):
         return copied(self)
 
     def eq_as_configdict(self, other: Any) -> bool:
-        """Whether the contents are equal, whatever kind of config `other` is."""
+        """Return whether the contents are equal, whatever kind of config `other` is."""
         return isinstance(other, ml_collections.ConfigDict) and self == dict(
             other.items(preserve_field_references=True)
         )
@@ -635,14 +635,14 @@ _METHOD_NAMES = frozenset(
 
 
 def _symbol_name(value: Any) -> Any:
-    """The name to store when a symbol itself is given for its name."""
+    """Return the name to store when a symbol itself is given for its name."""
     if isinstance(value, Node) and CONST_KEY in value._fields:
         return value._fields[CONST_KEY]
     return value
 
 
 def as_stored(value: Any) -> Any:
-    """A value as a config would store it; real objects are left as they are.
+    """Return a value as a config would store it; real objects are left as they are.
 
     Plain dicts become nodes with exactly the given fields: registered default values
     are not filled in.
@@ -652,7 +652,7 @@ def as_stored(value: Any) -> Any:
 
 
 def merges_into(old: Any, new: Any) -> bool:
-    """Whether `new` is merged into the stored `old` instead of replacing it.
+    """Return whether `new` is merged into the stored `old` instead of replacing it.
 
     Two dicts are merged. A node is replaced by the node of another symbol: fields of
     two classes in one call would make no sense.
@@ -670,7 +670,7 @@ _warned_names: set[str] = set()
 
 
 def node_name(node: Node) -> str:
-    """`cfg.optimizer (optax.adam)`: the place of a node and what it stands for."""
+    """Return the place and the symbol of a node: `cfg.optimizer (optax.adam)`."""
     fields = node._fields
     symbol = fields.get(QUALNAME_KEY) or fields.get(CONST_KEY)
     suffix = f" ({display_name(symbol)})" if isinstance(symbol, str) else ""
@@ -678,7 +678,7 @@ def node_name(node: Node) -> str:
 
 
 def missing_field(node: Node, key: Key) -> str:
-    """There is no such field; the nearest, or else all that there are."""
+    """Say that there is no such field; name the nearest, or all that there are."""
     fields = node._fields
     names = [str(name) for name in fields]
     hint = did_you_mean(key, names)
@@ -690,7 +690,7 @@ def missing_field(node: Node, key: Key) -> str:
 
 
 def locked_field(node: Node, key: Key) -> str:
-    """The field cannot be added or deleted."""
+    """Say that the field cannot be added or deleted."""
     fields = node._fields
     verb, hint = (
         ("deleted", "") if key in fields else ("added", did_you_mean(key, fields))
@@ -702,7 +702,7 @@ def locked_field(node: Node, key: Key) -> str:
 
 
 def wrong_type(node: Node, key: Key, value: Any, reason: TypeError) -> str:
-    """The value does not fit the type of the field, and the way out."""
+    """Say that the value does not fit the type of the field, and the way out."""
     return (
         f"Cannot set {field_expression(node, key)} to {short_repr(value, 40)}: "
         f"{reason}. To change the type of a field, write it inside "
@@ -711,7 +711,7 @@ def wrong_type(node: Node, key: Key, value: Any, reason: TypeError) -> str:
 
 
 def warn_of_method_name(name: str) -> None:
-    """Once per name: the field can be written, but not read, as an attribute."""
+    """Warn once per name that the field cannot be read as an attribute."""
     if name not in _warned_names:
         _warned_names.add(name)
         warnings.warn(
@@ -722,5 +722,5 @@ def warn_of_method_name(name: str) -> None:
 
 
 def as_config(cfg: Any) -> Node:
-    """A config as it is; a plain mapping as the config it stands for."""
+    """Return a config as it is; a plain mapping as the config it stands for."""
     return cfg if isinstance(cfg, Node) else ConfigDict(cfg)

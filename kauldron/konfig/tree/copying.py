@@ -19,7 +19,7 @@ N = TypeVar("N", bound=Node)
 
 
 def _new_like(node: N) -> N:
-    """An empty node of the same class, with the same origin, history and locks."""
+    """Return an empty node with the same class, origin, history and locks."""
     new = type(node).__new__(type(node))
     Node.__init__(new)
     state = node.__dict__
@@ -36,7 +36,7 @@ def _new_like(node: N) -> N:
 
 
 def shallow_copy(node: N) -> N:
-    """A new node with the same children; its lists are copied."""
+    """Return a new node with the same children; its lists are copied."""
     new = _new_like(node)
     for key, value in node._fields.items():
         new._fields[key] = list(value) if type(value) is list else value
@@ -45,7 +45,7 @@ def shallow_copy(node: N) -> N:
 
 
 def deep_copy(node: N, memo: dict[int, Any]) -> N:
-    """An independent tree: sharing, cycles and references are reproduced in it."""
+    """Return an independent tree with the same sharing, cycles and references."""
     new = _new_like(node)
     _fill_with_copies(new, node, memo)
     return new
@@ -60,7 +60,7 @@ def _fill_with_copies(new: Node, node: Node, memo: dict[int, Any]) -> None:
 
 
 def start_from_defaults(node: Node, default: Node) -> None:
-    """Fills an empty node with a deep copy of registered default values."""
+    """Fill an empty node with a deep copy of registered default values."""
     created = node_origin(node)
     _fill_with_copies(node, default, {})
     if created is None:
@@ -78,7 +78,7 @@ def start_from_defaults(node: Node, default: Node) -> None:
 
 
 def pickled_state(node: Node) -> dict[str, Any]:
-    """What is pickled. Where fields were set stays behind."""
+    """Return what is pickled: all but where fields were set."""
     return {
         "_fields": node._fields,
         "_locked": node.is_locked,
@@ -87,7 +87,7 @@ def pickled_state(node: Node) -> dict[str, Any]:
 
 
 def restore_state(node: Node, state: Mapping[str, Any]) -> None:
-    """The inverse of `pickled_state`."""
+    """Restore what `pickled_state` gave."""
     Node.__init__(node)
     # The dict itself, not a copy: with cycles it may be filled after this call.
     node.__dict__.update(
@@ -102,7 +102,7 @@ _PENDING: Any = "konfig references whose root is not copied yet"
 
 
 def reroot_when_copied(reference: Any, root: Node, memo: dict[int, Any]) -> None:
-    """Makes the copied `reference` start from the copy of `root`, now or later."""
+    """Make the copied `reference` start from the copy of `root`, now or later."""
     if id(root) in memo:
         reference.__dict__["_konfig_base"] = memo[id(root)]
     else:
@@ -110,7 +110,7 @@ def reroot_when_copied(reference: Any, root: Node, memo: dict[int, Any]) -> None
 
 
 def root_was_copied(root: Node, copied: Node, memo: dict[int, Any]) -> None:
-    """To be called when `copied` becomes the copy of `root`."""
+    """Note that `copied` is the copy of `root`, for references that wait for it."""
     memo[id(root)] = copied
     for reference in memo.get(_PENDING, {}).pop(id(root), ()):
         reference.__dict__["_konfig_base"] = copied

@@ -12,7 +12,7 @@ from kauldron.konfig.tree.storing import is_mapping
 
 
 def equal(a: Node, b: Any) -> bool:
-    """Whether two configs mean the same. Never raises.
+    """Return whether two configs mean the same. Never raises.
 
     Key order does not matter; references count as their current value; a plain mapping
     or a proxy is compared as the config it would make.
@@ -62,7 +62,7 @@ class _Comparison:
         return self.equal(*values)
 
     def assume(self, a: Any, b: Any) -> bool:
-        """Whether a pair was met before: equal unless a difference is found elsewhere."""
+        """Return whether a pair was met before: equal unless it differs elsewhere."""
         pair = (id(a), id(b))
         if pair in self.assumed:
             return True

@@ -12,7 +12,7 @@ from kauldron.konfig.tree.node import Node, is_call, is_const
 
 
 def convert(new: Any, declared: Any) -> Any:
-    """The value to store when `new` overwrites something of type `declared`.
+    """Return the value to store when `new` overwrites something of type `declared`.
 
     Args:
       new: A value that configs accept.
@@ -42,7 +42,7 @@ def convert(new: Any, declared: Any) -> Any:
 
 
 def check_overwrite(old: Any, new: Any) -> Any:
-    """The value to store when `new` replaces the stored value `old`.
+    """Return the value to store when `new` replaces the stored value `old`.
 
     Raises:
       TypeError: As `convert`.
@@ -55,7 +55,7 @@ def check_overwrite(old: Any, new: Any) -> Any:
 
 
 def _resolves_to_unknown(value: Any) -> bool:
-    """Whether what a value resolves to is known only when it is resolved."""
+    """Return whether what a value resolves to is known only when it is resolved."""
     if isinstance(value, Node):
         return is_call(value) or is_const(value)
     return hasattr(type(value), "__konfig_union__")
@@ -68,7 +68,7 @@ def _alternatives(declared: Any) -> tuple[Any, ...]:
 
 
 def _converted(new: Any, declared: Any) -> Any:
-    """`new` as `declared`, or `None` if that is not one of the harmless changes."""
+    """Return `new` as `declared`; `None` if that would not be harmless."""
     if declared is float and isinstance(new, int):
         return float(new)
     if declared is int and isinstance(new, float) and new.is_integer():
@@ -89,7 +89,7 @@ def _converted(new: Any, declared: Any) -> Any:
 
 
 def type_name(type_: Any) -> str:
-    """A short name for messages: nodes are dicts to the author of a config."""
+    """Return a short name for messages: nodes are dicts to the author of a config."""
     if isinstance(type_, tuple):
         return " or ".join(map(type_name, type_))
     if isinstance(type_, type) and issubclass(type_, ml_collections.ConfigDict):

@@ -98,7 +98,7 @@ _INNER_FOLDERS = (
 
 
 def set_history(enabled: bool) -> None:
-    """Turns the recording of writes (and of where nodes are created) on or off.
+    """Turn the recording of writes (and of where nodes are created) on or off.
 
     Args:
       enabled: Off saves about a microsecond per write; errors of `resolve` then do not
@@ -110,7 +110,7 @@ def set_history(enabled: bool) -> None:
 
 @contextlib.contextmanager
 def recording(kind: Kind, text: str | None = None) -> Iterator[None]:
-    """Attributes the writes made by this thread inside the block.
+    """Attribute the writes made by this thread inside the block.
 
     Args:
       kind: The kind of their events.
@@ -125,7 +125,7 @@ def recording(kind: Kind, text: str | None = None) -> Iterator[None]:
 
 
 def _caller() -> tuple[str | None, int | None, str | None]:
-    """File, line and function of the innermost frame outside of this package."""
+    """Return file, line and function of the innermost frame outside konfig."""
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
@@ -136,14 +136,14 @@ def _caller() -> tuple[str | None, int | None, str | None]:
 
 
 def origin(kind: Kind = "init") -> SetEvent | None:
-    """The event of a node that is created now; `None` when recording is off."""
+    """Return the event of a node created now; `None` when recording is off."""
     if not _enabled:
         return None
     return SetEvent(_recorder.kind or kind, "", *_caller(), _recorder.text)
 
 
 def record(node: Node, key: Key, value: Any, kind: Kind = "set") -> None:
-    """Adds an event to a field. To be called before the write.
+    """Add an event to a field, before the write.
 
     Args:
       node: The node written to.
@@ -182,7 +182,7 @@ def move_up(node: Node, removed: int, last: int) -> None:
 
 
 def _forget_items(table: dict[Any, Any], place: tuple[Any, ...]) -> None:
-    """A list that is replaced takes the events of its items with it."""
+    """Drop the events of the items of a list that is replaced."""
     size = len(place)
     gone = [k for k in table if type(k) is tuple and len(k) > size]
     for key in gone:
@@ -196,7 +196,7 @@ def _forget_items(table: dict[Any, Any], place: tuple[Any, ...]) -> None:
 
 
 def field_events(node: Node, key: Key) -> tuple[SetEvent, ...]:
-    """The events of one field, oldest first; empty if nothing was recorded."""
+    """Return the events of one field, oldest first; empty if nothing was recorded."""
     table = node.__dict__["_konfig_history"]
     if table is not None and key in table:
         return table[key]
@@ -208,12 +208,12 @@ def field_events(node: Node, key: Key) -> tuple[SetEvent, ...]:
 
 
 def node_origin(node: Node) -> SetEvent | None:
-    """Where the node was created; `None` if it was not recorded."""
+    """Return where the node was created; `None` if it was not recorded."""
     return node.__dict__["_konfig_origin"]
 
 
 def short_repr(value: Any, width: int = _VALUE_WIDTH) -> str:
-    """One line for a value: never raises, evaluates nothing, never descends far."""
+    """Return one line for a value; never raise, evaluate or descend far."""
     try:
         text = _summary(value)
     except Exception as error:
@@ -241,7 +241,7 @@ def _summary(value: Any) -> str:
 
 
 def history(cfg: Node, path: str) -> tuple[SetEvent, ...]:
-    """The writes of a field, oldest first; at most the last 16.
+    """Return the writes of a field, oldest first; at most the last 16.
 
     Args:
       cfg: The config.
@@ -271,7 +271,7 @@ def history(cfg: Node, path: str) -> tuple[SetEvent, ...]:
 
 
 def _last_field(cfg: Node, parts: Parts) -> tuple[Node, Key, tuple[Any, ...]]:
-    """The node and key of the last field of a path, and the indexes inside of it."""
+    """Return node and key of the last field of a path, and the indexes inside it."""
     value: Any = cfg
     node, key, inside = cfg, None, ()
     part: Any
@@ -291,7 +291,7 @@ def _last_field(cfg: Node, parts: Parts) -> tuple[Node, Key, tuple[Any, ...]]:
 
 
 def short_file(file: str) -> str:
-    """A path relative to the working directory if it is below it, else as it is."""
+    """Return a path relative to the working directory if it is below it."""
     if not os.path.isabs(file):
         return file
     relative = os.path.relpath(file)
@@ -299,7 +299,7 @@ def short_file(file: str) -> str:
 
 
 def describe_origin(event: SetEvent) -> str:
-    """`set by --cfg.a=1` or `set at configs/a.py:12`, as short as it gets."""
+    """Return `set by --cfg.a=1` or `set at configs/a.py:12`."""
     if event.text is not None:
         return f"set by {event.text}"
     if event.file is None:

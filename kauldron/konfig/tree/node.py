@@ -64,17 +64,17 @@ class Node(ml_collections.ConfigDict):
 
 
 def is_call(node: Node) -> bool:
-    """Whether the node stands for a call of the symbol in its `__qualname__`."""
+    """Return whether the node stands for a call of the symbol in its `__qualname__`."""
     return QUALNAME_KEY in node._fields
 
 
 def is_const(node: Node) -> bool:
-    """Whether the node stands for the symbol in its `__const__`."""
+    """Return whether the node stands for the symbol in its `__const__`."""
     return CONST_KEY in node._fields
 
 
 def positional_count(node: Node) -> int:
-    """The number of consecutive positional arguments `"0"`, `"1"`, ..."""
+    """Return the number of consecutive positional arguments `"0"`, `"1"`, ..."""
     fields = node._fields
     count = 0
     while str(count) in fields:
@@ -83,14 +83,14 @@ def positional_count(node: Node) -> int:
 
 
 def path_part(node: Node, key: Key) -> Key:
-    """The key as it stands in paths: positional arguments are integers."""
+    """Return the key as it stands in paths: positional arguments are integers."""
     if isinstance(key, str) and key.isdecimal() and is_call(node):
         return int(key)
     return key
 
 
 def key_of_parameter(node: Node, name: str) -> str | None:
-    """The key of the positional argument that a call gives to a parameter.
+    """Return the key of the positional argument that a call gives to a parameter.
 
     None if there is no such argument or parameter, or if what is called is not loaded;
     inside `importing_symbols` it is imported.
@@ -112,7 +112,7 @@ def key_of_parameter(node: Node, name: str) -> str | None:
 
 
 def remember_parent(value: Any, parent: Node) -> None:
-    """Notes that `parent` holds the nodes and placeholders in `value`, also in lists."""
+    """Note that `parent` holds the nodes and placeholders in `value`, also in lists."""
     if isinstance(value, (list, tuple)):
         for item in value:
             remember_parent(item, parent)
@@ -125,7 +125,7 @@ def remember_parent(value: Any, parent: Node) -> None:
 
 
 def node_path(child: Any) -> Parts:
-    """The parts that lead from the outermost known holder to a node or placeholder.
+    """Return the path from the outermost known holder to a node or placeholder.
 
     It may hang in several places; this is the first one that it still hangs in. Empty
     for what nothing is known to hold.
@@ -157,7 +157,7 @@ def _step_from_parent(child: Any) -> tuple[Node, Parts] | None:
 
 
 def _find_inside(value: Any, wanted: Any, around: Parts = ()) -> Parts | None:
-    """The indexes that lead from a stored value to something in its lists."""
+    """Return the indexes that lead from a stored value to something in its lists."""
     if value is wanted:
         return ()
     if isinstance(value, (list, tuple)) and id(value) not in around:
@@ -172,7 +172,7 @@ def _find_inside(value: Any, wanted: Any, around: Parts = ()) -> Parts | None:
 
 
 def expression(parts: Iterable[Key], root: str = "cfg") -> str:
-    """A path as the expression that messages show.
+    """Return a path as the expression that messages show.
 
     >>> expression(("model", "layers", 2))
     'cfg.model.layers[2]'
@@ -181,7 +181,7 @@ def expression(parts: Iterable[Key], root: str = "cfg") -> str:
 
 
 def field_expression(node: Node, *parts: Key) -> str:
-    """`cfg.a.b` for the place `parts` below `node`, from the outermost known holder."""
+    """Return `cfg.a.b` for a place below `node`, from the outermost known holder."""
     if parts:
         parts = (path_part(node, parts[0]), *parts[1:])
     return expression((*node_path(node), *parts))
@@ -193,7 +193,7 @@ def field_expression(node: Node, *parts: Key) -> str:
 
 
 def nodes_below(value: Any) -> Iterator[Node]:
-    """All nodes that a value contains, itself included, each once, parents first.
+    """Yield all nodes that a value contains, itself included, each once, parents first.
 
     References are not followed.
     """
@@ -297,7 +297,7 @@ def _child_of_list(owner: Node | None, index: int, raw: Any) -> Child:
 
 
 def is_normal(value: Any) -> bool:
-    """Whether an item of a list is what the list would hold had it been assigned.
+    """Return whether an item of a list is what assigning it would have stored.
 
     Whatever is appended to a stored list comes in as it is.
     """

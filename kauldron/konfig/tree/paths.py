@@ -41,7 +41,7 @@ class ConfigIndexError(KeyError, IndexError):
 
 
 def path_parts(path: Path) -> Parts:
-    """The parts of a path given as text or as parts."""
+    """Return the parts of a path given as text or as parts."""
     return path_grammar.parse(path) if isinstance(path, str) else tuple(path)
 
 
@@ -55,14 +55,14 @@ def has_wildcard(parts: Parts) -> bool:
 
 
 def is_container(value: Any) -> bool:
-    """Whether a path can go on below this value."""
+    """Return whether a path can go on below this value."""
     if isinstance(value, Node):
         return not is_const(value)
     return isinstance(value, (list, tuple))
 
 
 def raw_children(container: Any) -> Iterator[tuple[Part, Any]]:
-    """The parts and stored values below a node, list or tuple; nothing for a leaf."""
+    """Yield the parts and stored values below a node, list or tuple."""
     if isinstance(container, Node):
         for key, value in list(container._fields.items()):
             yield path_part(container, key), value
@@ -71,7 +71,7 @@ def raw_children(container: Any) -> Iterator[tuple[Part, Any]]:
 
 
 def key_of(node: Node, part: Part) -> Any:
-    """The key under which `node` stores what a path calls `part`."""
+    """Return the key under which `node` stores what a path calls `part`."""
     if isinstance(part, int) and not isinstance(part, bool):
         if is_call(node):
             return str(part + positional_count(node) if part < 0 else part)
@@ -83,7 +83,7 @@ def key_of(node: Node, part: Part) -> Any:
 
 
 def has_child(container: Any, part: Part) -> bool:
-    """Whether a container holds something under one part of a path."""
+    """Return whether a container holds something under one part of a path."""
     if isinstance(container, Node):
         key = key_of(container, part)
         return not isinstance(key, (slice, tuple)) and key in container._fields
@@ -95,14 +95,14 @@ def has_child(container: Any, part: Part) -> bool:
 
 
 def raw_child(container: Any, part: Any) -> Any:
-    """What a container stores under a part that it has."""
+    """Return what a container stores under a part that it has."""
     if isinstance(container, Node):
         return container._fields[key_of(container, part)]
     return container[part]
 
 
 def child(container: Any, part: Any) -> Any:
-    """What a container holds under a part that it has, references evaluated."""
+    """Return what a container holds under a part that it has, references evaluated."""
     if isinstance(container, Node):
         return container[key_of(container, part)]
     value = container[part]
@@ -119,7 +119,7 @@ def child(container: Any, part: Any) -> Any:
 
 
 def readable_child(container: Any, part: Any) -> Any:
-    """As `child`, but a reference that cannot be read stays a reference."""
+    """Return the child, or its reference if that cannot be read."""
     try:
         return child(container, part)
     except Exception:  # dangling, cyclic or unset: whoever resolves it will say so
@@ -127,7 +127,7 @@ def readable_child(container: Any, part: Any) -> Any:
 
 
 def children(container: Any) -> Iterator[tuple[Part, Any]]:
-    """As `raw_children`, with every reference evaluated that can be."""
+    """Yield the parts and values below, every reference evaluated that can be."""
     for part, raw in raw_children(container):
         yield part, raw if is_normal(raw) else readable_child(container, part)
 
@@ -138,7 +138,7 @@ def children(container: Any) -> Iterator[tuple[Part, Any]]:
 
 
 def get_by_path(cfg: Any, path: Path, default: Any = _NOT_GIVEN) -> Any:
-    """The value at a path, references evaluated.
+    """Return the value at a path, references evaluated.
 
     Args:
       cfg: A config.
@@ -169,7 +169,7 @@ def get_by_path(cfg: Any, path: Path, default: Any = _NOT_GIVEN) -> Any:
 
 
 def find_paths(cfg: Any, path: Path) -> list[Parts]:
-    """The paths of all existing places that a path with wildcards stands for.
+    """Return the paths of all existing places that a path with wildcards stands for.
 
     `*` and `**` go into nodes, lists and tuples. A node that is reachable by several
     paths is found by each of them; a cycle is entered once.
@@ -207,12 +207,12 @@ def _find(
 
 
 def shown(parts: Parts) -> str:
-    """A path in quotes, for messages."""
+    """Return a path in quotes, for messages."""
     return repr(path_grammar.format_path(parts))
 
 
 def raise_not_found(parts: Parts, depth: int, container: Any) -> NoReturn:
-    """Raises: `container`, reached by the first `depth` parts, lacks the next."""
+    """Raise: `container`, reached by the first `depth` parts, lacks the next."""
     part = parts[depth]
     text = path_grammar.format_part(part).removeprefix(".")
     message = f"There is no {expression(parts)}: {expression(parts[:depth])}"
@@ -242,7 +242,7 @@ def _valid_range(length: int, last: int) -> str:
 
 
 def set_by_path(cfg: Any, path: Path, value: Any) -> list[str]:
-    """Sets the place, or all places, that a path names.
+    """Set the place, or all places, that a path names.
 
     The last name may be new, all others must exist. With wildcards only places that
     exist are set, and there must be at least one. Items of tuples can be set too: the
@@ -282,7 +282,7 @@ def set_by_path(cfg: Any, path: Path, value: Any) -> list[str]:
 
 
 def find_targets(cfg: Any, parts: Parts) -> list[Parts]:
-    """The places that an assignment to a path writes to.
+    """Return the places that an assignment to a path writes to.
 
     Raises:
       KeyError: As in `set_by_path`.
@@ -307,7 +307,7 @@ def find_targets(cfg: Any, parts: Parts) -> list[Parts]:
 
 
 def assign(cfg: Any, parts: Parts, value: Any) -> None:
-    """Sets one place, which `find_targets` has found."""
+    """Set one place, which `find_targets` has found."""
     parent = get_by_path(cfg, parts[:-1])
     last: Any = parts[-1]
     if isinstance(parent, Node):
@@ -321,7 +321,7 @@ def assign(cfg: Any, parts: Parts, value: Any) -> None:
 
 
 def _holder(cfg: Any, parts: Parts) -> tuple[Any, tuple[Any, ...]]:
-    """The innermost node above a place, and the keys that lead from it to the place."""
+    """Return the innermost node above a place, and the keys from it to there."""
     value, node, keys = cfg, cfg, ()
     part: Any
     for part in parts:
@@ -334,7 +334,7 @@ def _holder(cfg: Any, parts: Parts) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _check_settable(cfg: Any, parts: Parts) -> None:
-    """Raises unless the last part can be set below the others."""
+    """Raise unless the last part can be set below the others."""
     parent = cfg
     for depth, part in enumerate(parts[:-1]):
         if not has_child(parent, part):
@@ -342,7 +342,7 @@ def _check_settable(cfg: Any, parts: Parts) -> None:
         below = child(parent, part)
         if isinstance(below, Node) and child(parent, part) is not below:
             raise ValueError(
-                f"{expression(parts[: depth + 1])} is computed anew at each read; set "
+                f"{expression(parts[: depth + 1])} is computed again at each read; set "
                 "it as a whole, or what it is computed from."
             )
         parent = below

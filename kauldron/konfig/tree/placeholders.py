@@ -37,7 +37,7 @@ class Variable(Reference):
         self.set(value)
 
     def set(self, value: Any, type_safe: bool = True) -> None:
-        """Sets the value that all holders share.
+        """Set the value that all holders share.
 
         Raises:
           TypeError: It does not fit the type (unless `type_safe` is off).
@@ -81,14 +81,14 @@ class Variable(Reference):
 
 
 def is_shared(value: Any) -> bool:
-    """Whether writing to a field that holds `value` sets the value in all holders."""
+    """Return whether a field that holds `value` writes through to all holders."""
     return isinstance(value, Variable) or (
         isinstance(value, FieldReference) and not isinstance(value, Reference)
     )
 
 
 def is_unset_required(value: Any) -> bool:
-    """Whether a stored value is a required placeholder that nobody set."""
+    """Return whether a stored value is a required placeholder that nobody set."""
     if isinstance(value, Variable):
         return value._konfig_required != "never" and value._konfig_value is None
     # One of ml_collections' own tells only by raising.
@@ -106,7 +106,7 @@ def _raises(value: Any) -> bool:
 def placeholder(
     field_type: Any = object, *, required: bool = False, default: Any = None
 ) -> Any:
-    """A field that has a type but no value yet.
+    """Return a field that has a type but no value yet.
 
     The same placeholder in several fields links them: setting one sets all.
 
@@ -132,7 +132,7 @@ def placeholder(
 
 
 def required(field_type: Any = object) -> Any:
-    """A field that must be set before the config is resolved.
+    """Return a field that must be set before the config is resolved.
 
     It reads as `None` while the config is being edited; `konfig.resolve` raises
     `RequiredValueError`, which lists all the unset fields and the flags to set them.

@@ -37,7 +37,7 @@ _evaluation = _Evaluation()
 
 
 def is_evaluating() -> bool:
-    """Whether a field is read because another reference needs it."""
+    """Return whether a field is read because another reference needs it."""
     return bool(_evaluation.stack)
 
 
@@ -52,7 +52,7 @@ _strictness = _Strictness()
 
 @contextlib.contextmanager
 def required_values_enforced() -> Iterator[None]:
-    """Inside the block, reading an unset `required` raises."""
+    """Let reading an unset `required` raise, inside the block."""
     before, _strictness.on = _strictness.on, True
     try:
         yield
@@ -61,7 +61,7 @@ def required_values_enforced() -> Iterator[None]:
 
 
 def are_required_values_enforced() -> bool:
-    """Whether this thread is inside such a block."""
+    """Return whether this thread is inside such a block."""
     return _strictness.on
 
 
@@ -94,7 +94,7 @@ class Reference(FieldReference):
         raise NotImplementedError
 
     def _konfig_target(self) -> str:
-        """What it stands for: the place in the config, if it is a path."""
+        """Return what it stands for: the place in the config, if it is a path."""
         return self._konfig_text()
 
     # --------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Reference(FieldReference):
     # --------------------------------------------------------------------------------
 
     def get(self) -> Any:
-        """The current value."""
+        """Return the current value."""
         stack = _evaluation.stack
         if any(active is self for active in stack):
             start = next(i for i, active in enumerate(stack) if active is self)
@@ -130,23 +130,23 @@ class Reference(FieldReference):
         return False  # found when it is evaluated
 
     def identity(self) -> Any:
-        """A read-only reference to the same value."""
+        """Return a read-only reference to the same value."""
         return Operation(_identity, (self,))
 
     def attr(self, attr_name: str) -> Any:
-        """A reference to an attribute of the value."""
+        """Return a reference to an attribute of the value."""
         return Operation(getattr, (self, attr_name))
 
     def to_int(self) -> Any:
-        """A reference to `int(value)`."""
+        """Return a reference to `int(value)`."""
         return Operation(int, (self,))
 
     def to_float(self) -> Any:
-        """A reference to `float(value)`."""
+        """Return a reference to `float(value)`."""
         return Operation(float, (self,))
 
     def to_str(self) -> Any:
-        """A reference to `str(value)`."""
+        """Return a reference to `str(value)`."""
         return Operation(str, (self,))
 
     # --------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class PathReference(Reference):
         return text
 
     def _konfig_pure_path(self, root: Node) -> tuple[Any, ...] | None:
-        """The keys to follow from `root`, if this is nothing but a path from there."""
+        """Return the keys to follow from `root`, if this is a plain path from there."""
         keys = tuple(key for _, key in self._konfig_steps)
         if self._konfig_base is not root or any(
             isinstance(key, FieldReference) for key in keys
@@ -407,7 +407,7 @@ class Operation(Reference):
 
 
 def _raise_if_required(operands: list[Any]) -> None:
-    """Raises if the operands are not what they should be because a value is required."""
+    """Raise if an operand lacks a required value."""
     try:
         with required_values_enforced():
             evaluate_nested(operands)
@@ -416,7 +416,7 @@ def _raise_if_required(operands: list[Any]) -> None:
 
 
 def evaluate_nested(value: Any) -> Any:
-    """A value with the references in it, also inside of containers, evaluated."""
+    """Evaluate the references in a value, also inside of containers."""
     if isinstance(value, FieldReference):
         return value.get()
     if type(value) in (list, tuple, set, frozenset):
@@ -433,7 +433,7 @@ class Missing(LookupError):
 
 
 def take_step(value: Any, is_attribute: bool, key: Any) -> Any:
-    """The value at an attribute or item; fields of nodes come before their methods.
+    """Return an attribute or item; fields of nodes come before their methods.
 
     Raises:
       Missing: There is none.
@@ -489,7 +489,7 @@ def operation_text(
     kwargs: Mapping[str, Any],
     method: str = "_konfig_text",
 ) -> str:
-    """`cfg.ref.a + 1` for `operator.add` of those, `f(x, y=1)` for functions."""
+    """Return `cfg.ref.a + 1` for `operator.add`, `f(x, y=1)` for functions."""
     texts = [_operand_text(arg, method) for arg in args]
     if fn in _SIGNS:
         return f"({texts[0]} {_SIGNS[fn]} {texts[1]})"

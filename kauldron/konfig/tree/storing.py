@@ -69,7 +69,7 @@ class Filling:
         self.by_id: dict[Any, Node] = {}  # the nodes with an `__id__`
 
     def make_node(self, mapping: Mapping[Any, Any]) -> Node:
-        """The node for a plain mapping; one per `__id__`."""
+        """Return the node for a plain mapping; one per `__id__`."""
         if ID_KEY in mapping and mapping[ID_KEY] in self.by_id:
             return self.by_id[mapping[ID_KEY]]
         node = self.node_type.__new__(self.node_type)
@@ -78,7 +78,7 @@ class Filling:
         return node
 
     def fill(self, node: Node, mapping: Any) -> None:
-        """Stores the items of a mapping in an empty node.
+        """Store the items of a mapping in an empty node.
 
         Raises:
           Unconfigurable: It holds a real object.
@@ -115,7 +115,7 @@ class Filling:
             node._konfig_merge(given, "init")  # pyright: ignore
 
     def _store(self, node: Node, items: Any, fields: dict[Any, Any]) -> dict[Any, Any]:
-        """Puts items into `fields`, as `node` will hold them."""
+        """Put items into `fields`, as `node` will hold them."""
         for key, value in items:
             key = plain_key(key)
             if type(value) not in LEAF_TYPES:
@@ -129,7 +129,7 @@ class Filling:
 
 
 def normalize(value: Any, owner: Node | None, filling: Filling) -> Any:
-    """The form in which `owner` stores `value`.
+    """Return the form in which `owner` stores `value`.
 
     Args:
       value: Anything.
@@ -195,7 +195,7 @@ def _normalize_variable(value: Variable, owner: Node | None, filling: Filling) -
 
 
 def _normalize_other(value: Any, owner: Node | None, filling: Filling) -> Any:
-    """Everything that is rare."""
+    """Normalize values that are rarely given."""
     as_konfig = getattr(type(value), "__as_konfig__", None)
     if as_konfig is not None:
         plain = as_konfig(value)
@@ -215,7 +215,7 @@ def _normalize_other(value: Any, owner: Node | None, filling: Filling) -> Any:
 
 
 def enum_const(value: enum.Enum) -> dict[str, str]:
-    """The `__const__` node of an enum member."""
+    """Return the `__const__` node of an enum member."""
     kind = type(value)
     name = value.name
     if "<locals>" in kind.__qualname__:
@@ -266,7 +266,7 @@ _CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
 
 
 def unconfigurable_message(error: Unconfigurable, place: str) -> str:
-    """Names the place, the object, and the likely reasons."""
+    """Name the place, the object, and the likely reasons."""
     value = error.value
     lines = [
         f"Cannot set {place} to {short_repr(value, 40)} of type "
@@ -279,7 +279,7 @@ def unconfigurable_message(error: Unconfigurable, place: str) -> str:
 
 
 def _hints(value: Any) -> list[str]:
-    """What its author may have meant."""
+    """Return what its author may have meant."""
     notebook = "In a notebook, wrap the assignment in `with konfig.mock_modules():`."
     if hasattr(value, "__array__") and not isinstance(value, type):
         return [
@@ -308,7 +308,7 @@ def _hints(value: Any) -> list[str]:
 
 
 def _module_that_has(target: Any) -> str | None:
-    """The outermost module with the symbol: `optax` rather than `optax._src.base`."""
+    """Return the outermost module with a symbol: `optax`, not `optax._src.base`."""
     names = (getattr(target, "__module__", None) or "").split(".")
     for count in range(1, len(names) + 1):
         module = sys.modules.get(".".join(names[:count]))
@@ -318,12 +318,12 @@ def _module_that_has(target: Any) -> str | None:
 
 
 def is_mapping(value: Any) -> bool:
-    """Whether a value is stored as a node."""
+    """Return whether a value is stored as a node."""
     return isinstance(value, (Mapping, ml_collections.ConfigDict))
 
 
 def stored_items(mapping: Any) -> Iterator[tuple[Key, Any]]:
-    """The items of any mapping, references not evaluated."""
+    """Yield the items of any mapping, references not evaluated."""
     if isinstance(mapping, Node):
         yield from list(mapping._fields.items())
     elif isinstance(mapping, ml_collections.FrozenConfigDict):
@@ -340,7 +340,7 @@ _defaults: dict[str, Node] = {}
 
 
 def default_values_of(qualname: Any) -> Node | None:
-    """The registered defaults of a symbol. Not to be modified."""
+    """Return the registered defaults of a symbol. Not to be modified."""
     if not _defaults or not isinstance(qualname, str):
         return None
     return _defaults.get(normalize_qualname(qualname))
@@ -354,7 +354,7 @@ RAW_PREFIX = "__raw__="
 
 
 def plain_key(key: Any) -> Key:
-    """The key that is meant: JSON's text for `1` is 1, `("a", "b")` is `"a.b"`.
+    """Return the key that is meant: JSON's text for `1` is 1, `("a", "b")` is `"a.b"`.
 
     >>> plain_key("__raw__=1.5")
     1.5
@@ -377,7 +377,7 @@ def _decoded(key: str) -> Key:
 
 
 def raw_key(key: Key) -> str:
-    """The text of a key in JSON.
+    """Return the text of a key in JSON.
 
     Raises:
       TypeError: The key has no such text.
@@ -390,7 +390,7 @@ def raw_key(key: Key) -> str:
 
 
 def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
-    """The items of a call in order: its symbol, positional arguments, the others.
+    """Return the items of a call: its symbol, positional arguments, the others.
 
     Raises:
       ValueError: An argument is given both as `0` and as `"0"`, or as `-1`.
