@@ -229,7 +229,7 @@ def other_defaults():
     konfig.register_default_values(konfig.ConfigDict({**node, "a": 2}))
 
 
-HERE = "test_errors.py"
+HERE = "test_error_text.py"
 
 MISTAKES = [
     (misspelt_field, AttributeError, ["cfg.optimizer", "'learning_rate'"]),
@@ -371,7 +371,7 @@ def test_frames_of_konfig_are_hidden():
     files = [
         frame.filename for frame in traceback.extract_tb(error.value.__traceback__)
     ]
-    inner = [file for file in files if "/konfig/resol" in file]
+    inner = [file for file in files if "/kauldron/konfig/" in file]
     assert inner == []
     assert files[-1].endswith(HERE)
 

@@ -63,7 +63,7 @@ def test_text_tells_where_each_line_was_set():
     konfig.apply_overrides(cfg, {"seed": 3})
     lines = konfig.to_text(cfg).splitlines()
     assert "# set by seed=3" in lines[1]
-    assert "test_printing.py:" in lines[2]
+    assert "test_listing.py:" in lines[2]
     assert "= (cfg.ref.seed * 2)" in next(line for line in lines if "'twice'" in line)
     assert all("#" in line for line in lines if line.strip(" ,)]}"))
 
@@ -155,7 +155,7 @@ def test_page_has_a_search_box_and_nothing_from_outside():
 def test_origin_is_shown_on_hover():
     (line,) = entries(konfig.to_html(make_config()))["seed"].findall("span")
     assert "cfg.seed" in line.get("title")
-    assert "test_printing.py:" in line.get("title")
+    assert "test_listing.py:" in line.get("title")
 
 
 def test_overridden_fields_are_highlighted():

@@ -139,7 +139,7 @@ def test_problem_tells_where_the_value_was_set():
         cfg.x.width = "wide"  # this line
     (problem,) = konfig.check(cfg)
     file, line = problem.location.rsplit(":", 1)
-    assert pathlib.Path(file).name == "test_check.py"
+    assert pathlib.Path(file).name == "test_problems.py"
     assert "# this line" in pathlib.Path(file).read_text().splitlines()[int(line) - 1]
 
 
