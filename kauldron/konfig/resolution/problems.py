@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 from ml_collections import FieldReference, config_dict
@@ -92,62 +92,66 @@ def scan(root: Any, at: Parts, walk: Walk) -> list[Finding]:
     Reading an unset `required` counts as an error. What references evaluate to stays in
     `walk`.
     """
+    scanner = _Scanner(walk)
     with required_values_enforced():
-        return list(_Scanner(walk).visit(root, Place(at)))
+        scanner.visit(root, Place(at))
+    return scanner.found
 
 
 class _Scanner:
     def __init__(self, walk: Walk) -> None:
         self.walk = walk
+        self.found: list[Finding] = []
         self.seen: set[int] = set()
 
-    def visit(self, value: Any, place: Place) -> Iterator[Finding]:
+    def visit(self, value: Any, place: Place) -> None:
         kind = type(value)
-        if isinstance(value, Node) or kind in (list, tuple):
-            yield from self.visit_container(value, place)
+        if isinstance(value, Node) or kind is list or kind is tuple:
+            self.visit_container(value, place)
         elif isinstance(value, FieldReference):  # in a set, or the root
             try:
                 found = value.get()
             except Exception as error:
-                yield _unreadable(error, place)
+                self.add_unreadable(error, place)
             else:
-                yield from self.visit(found, place)
+                self.visit(found, place)
         elif hasattr(kind, "__konfig_symbol__"):
-            yield Finding("symbol", value.__konfig_symbol__(), place)
+            self.found.append(Finding("symbol", value.__konfig_symbol__(), place))
         elif hasattr(kind, "__konfig_union__"):
             for side in value.__konfig_union__():
-                yield from self.visit(side, place)
+                self.visit(side, place)
         elif kind not in LEAF_TYPES:
-            yield Finding("leaf", value, place)
+            self.found.append(Finding("leaf", value, place))
             for item in value if kind in (set, frozenset) else ():
-                yield from self.visit(item, place)
+                self.visit(item, place)
 
-    def visit_container(self, container: Any, place: Place) -> Iterator[Finding]:
+    def visit_container(self, container: Any, place: Place) -> None:
         try:
             children = self.walk.enter(container, place.at)
         except CycleError as error:
-            yield Finding("cycle", error, place)
+            self.found.append(Finding("cycle", error, place))
             return
         if id(container) not in self.seen:
             self.seen.add(id(container))
             if isinstance(container, Node) and _symbols(container):
-                yield Finding("node", container, place)
+                self.found.append(Finding("node", container, place))
             for child in children:
                 if child.error is not None:
-                    yield _unreadable(child.error, place.below(container, child))
+                    self.add_unreadable(child.error, place.below(container, child))
                 elif type(child.value) not in LEAF_TYPES:
-                    yield from self.visit(child.value, place.below(container, child))
+                    self.visit(child.value, place.below(container, child))
         self.walk.leave(container)
 
-
-def _unreadable(error: Exception, place: Place) -> Finding:
-    is_unset = isinstance(error, config_dict.RequiredValueError)
-    return Finding("unset" if is_unset else "unreadable", error, place)
+    def add_unreadable(self, error: Exception, place: Place) -> None:
+        is_unset = isinstance(error, config_dict.RequiredValueError)
+        kind = "unset" if is_unset else "unreadable"
+        self.found.append(Finding(kind, error, place))
 
 
 def _symbols(node: Node) -> list[Any]:
     """Return what a node names: one symbol, unless it is malformed."""
-    return [node._fields[k] for k in (QUALNAME_KEY, CONST_KEY) if k in node._fields]
+    fields = node._fields
+    return [fields[key] for key in (QUALNAME_KEY, CONST_KEY) if key in fields]
 
 
 # ------------------------------------------------------------------------------------
