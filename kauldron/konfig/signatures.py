@@ -145,13 +145,7 @@ class ArgumentProblem(NamedTuple):
 def check_call(
     function: Any, positional: list[Any], named: Mapping[str, Any]
 ) -> Iterator[ArgumentProblem]:
-    """Yield what would go wrong if `function` were called with these arguments.
-
-    Args:
-      function: A callable. Without a readable signature nothing is found.
-      positional: The stored positional arguments.
-      named: The stored named arguments.
-    """
+    """Yield what would go wrong if `function` were called with these arguments."""
     if not callable(function):
         yield ArgumentProblem(None, f"{_name(function)} cannot be called.")
         return

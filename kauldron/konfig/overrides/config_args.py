@@ -35,11 +35,6 @@ def config_args_class(module: ModuleType) -> type | None:
 def build_config_args(cls: type, text: str, overrides: Sequence[Override]) -> Any:
     """Return an instance of `ConfigArgs`.
 
-    Args:
-      cls: The dataclass.
-      text: What stood behind `file.py:`.
-      overrides: Those whose path starts with `__args__`.
-
     Raises:
       ValueError: The text cannot be read, a field is unknown, or a value does not fit
         the annotation of its field.

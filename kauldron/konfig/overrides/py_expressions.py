@@ -29,13 +29,6 @@ _OPEN, _CLOSE = "(", "\n)"
 def parse_py(expression: str) -> Any:
     """Return the value that an expression describes.
 
-    Args:
-      expression: The text, with or without the leading `py::`.
-
-    Returns:
-      A `ConfigDict` for a call or a name, otherwise a list, tuple, dict, set or leaf
-      that may hold such nodes.
-
     Raises:
       ValueError: The text is not an expression of this kind. The message quotes it,
         and tells the position and the reason.

@@ -53,15 +53,7 @@ def explained(
     names: Iterable[Key] = (),
     hint: str = "",
 ) -> Exception:
-    """Return the error with a text that tells where in the config it happened.
-
-    Args:
-      error: What was raised.
-      node: The node that was being built.
-      parts: The path, where it may be inside of a list of the node.
-      names: The arguments whose last writes are of interest.
-      hint: To be added at the end.
-    """
+    """Return the error with a text that tells where in the config it happened."""
     try:
         lines = [f"Resolving the config failed at {expression(parts)}:"]
         lines += [f"    {line}" for line in _cut(format_value(node)).splitlines()]

@@ -193,12 +193,7 @@ def refuse_symbols(findings: Iterable[Finding], allow: AllowList) -> None:
 def refuse_unset(
     findings: Iterable[Finding], excluded_of: Callable[[Node], frozenset[str]]
 ) -> None:
-    """Raise `RequiredValueError` if required fields are not set, naming all of them.
-
-    Args:
-      findings: Of the scan.
-      excluded_of: The arguments that a call wants unresolved. May import its symbol.
-    """
+    """Raise `RequiredValueError` if required fields are not set, naming all of them."""
     unset: dict[str, str] = {}
     for found in findings:
         if found.kind == "unset" and not found.place.is_excluded(excluded_of):

@@ -223,12 +223,7 @@ _WARN_BYTES = 1_000_000
 
 
 def export_array(obj: Any, place: str) -> dict[str, Any] | None:
-    """Return the export of an array or dtype; `None` if it is neither.
-
-    Args:
-      obj: Any object.
-      place: Its path, for messages.
-    """
+    """Return the export of an array or dtype; `None` if it is neither."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "generic"):
         return None  # then there are no arrays either

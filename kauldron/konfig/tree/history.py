@@ -110,12 +110,7 @@ def set_history(enabled: bool) -> None:
 
 @contextlib.contextmanager
 def recording(kind: Kind, text: str | None = None) -> Iterator[None]:
-    """Attribute the writes made by this thread inside the block.
-
-    Args:
-      kind: The kind of their events.
-      text: For `cli` and `sweep`: the flag as typed.
-    """
+    """Attribute the writes made by this thread inside the block."""
     before = _recorder.kind, _recorder.text
     _recorder.kind, _recorder.text = kind, text
     try:
@@ -145,11 +140,7 @@ def origin(kind: Kind = "init") -> SetEvent | None:
 def record(node: Node, key: Key, value: Any, kind: Kind = "set") -> None:
     """Add an event to a field, before the write.
 
-    Args:
-      node: The node written to.
-      key: Its key; or a tuple `(key, index, ...)` for a write into a list.
-      value: What is written.
-      kind: Unless `recording` says otherwise.
+    The key is a tuple `(key, index, ...)` for a write into a list.
     """
     if not _enabled:
         return

@@ -131,14 +131,6 @@ class Filling:
 def normalize(value: Any, owner: Node | None, filling: Filling) -> Any:
     """Return the form in which `owner` stores `value`.
 
-    Args:
-      value: Anything.
-      owner: The node that it will be stored in; `None` if in none.
-      filling: Makes the nodes for plain dicts.
-
-    Returns:
-      The value to store.
-
     Raises:
       Unconfigurable: It is a real object.
     """
