@@ -1,12 +1,17 @@
-"""Names that old configs use."""
+"""Older names and import paths, kept for configs and pickles that use them."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
-from kauldron.ckpts.partial_loader import PartialKauldronLoader as PartialLoader  # noqa: F401
+from kauldron.ckpts import loaders
+from kauldron.ckpts.loaders import PartialKauldronLoader as PartialLoader  # noqa: F401
 
 
 def workdir_from_xid(*args: Any, **kwargs: Any) -> NoReturn:
-    """There are no experiment ids here."""
+    """Refuse: there are no experiment ids here."""
     raise NotImplementedError("Experiment ids are not known: set `workdir=` instead.")
+
+
+sys.modules["kauldron.ckpts.loaders"] = loaders

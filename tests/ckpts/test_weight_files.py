@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd, konfig
-from kauldron.ckpts.safetensors_file import SafetensorsFile
+from kauldron.ckpts.weight_files import SafetensorsFile
 from tests.ckpts.states import assert_equal
 
 _NAMES = {
@@ -164,7 +164,7 @@ def _entry(**changes):
         (_entry(dtype="F128"), "unknown dtype 'F128'"),
         (_entry(data_offsets=[0]), "not valid"),
         ({"w": None}, "not valid"),
-        ([1, 2], "no mapping"),
+        ([1, 2], "not a mapping"),
     ],
 )
 def test_header_that_lies_is_refused(tmp_path, header, message):
