@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NoReturn
 
-from kauldron.ckpts import loaders
 from kauldron.ckpts.loaders import PartialKauldronLoader as PartialLoader  # noqa: F401
+from kauldron.lazy_namespace import older_modules
 
 
 def workdir_from_xid(*args: Any, **kwargs: Any) -> NoReturn:
@@ -14,4 +13,9 @@ def workdir_from_xid(*args: Any, **kwargs: Any) -> NoReturn:
     raise NotImplementedError("Experiment ids are not known: set `workdir=` instead.")
 
 
-sys.modules["kauldron.ckpts.loaders"] = loaders
+older_modules(
+    {
+        "kauldron.ckpts.mapped_loader": "kauldron.ckpts.loaders",
+        "kauldron.ckpts.partial_loader": "kauldron.ckpts.loaders",
+    }
+)

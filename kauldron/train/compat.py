@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kauldron.train import auxiliaries, state
+from kauldron.lazy_namespace import older_modules
+from kauldron.train import auxiliaries
 from kauldron.train.forward import forward_with_loss
-from kauldron.train.run import preemption, profiler
 
 if TYPE_CHECKING:
     import jax
@@ -66,16 +65,13 @@ def _warn(method: str, replacement: str) -> None:
     )
 
 
-#
-# Modules that public classes have moved from
-#
-
-for _old, _module in {
-    "checkpoint_state": state,
-    "context": state,
-    "model_with_aux": sys.modules[__name__],
-    "preemption": preemption,
-    "profiler": profiler,
-    "train_state": state,
-}.items():
-    sys.modules[f"kauldron.train.{_old}"] = _module
+older_modules(
+    {
+        "kauldron.train.checkpoint_state": "kauldron.train.state",
+        "kauldron.train.context": "kauldron.train.state",
+        "kauldron.train.model_with_aux": "kauldron.train.compat",
+        "kauldron.train.preemption": "kauldron.train.run.preemption",
+        "kauldron.train.profiler": "kauldron.train.run.profiler",
+        "kauldron.train.train_state": "kauldron.train.state",
+    }
+)

@@ -1,5 +1,6 @@
 """Where numbers, pictures and texts of a run go."""
 
+from kauldron.writers import compat as compat
 from kauldron.writers.kd_metric_writer import KDMetricWriter as KDMetricWriter
 from kauldron.writers.kd_metric_writer import read_scalars as read_scalars
 from kauldron.writers.writer import COLLECTION_NOT_SET as COLLECTION_NOT_SET

@@ -222,7 +222,7 @@ def test_msgpack_of_a_flax_model(tmp_path):
 def test_file_that_is_no_msgpack_is_refused(tmp_path):
     path = tmp_path / "w"
     path.write_bytes(b"\xc1 not msgpack")
-    with pytest.raises(ValueError, match="no msgpack file of flax"):
+    with pytest.raises(ValueError, match="not a msgpack file of flax"):
         kd.ckpts.MsgpackLoader(path=path).transform(_state({}))
 
 
