@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from kauldron import konfig, train
-from kauldron.errors import ReadableKeyError as key_error
-from kauldron.errors import error_prefix
-from kauldron.evals import stored_state
+from kauldron.errors import ReadableKeyError, error_prefix
+from kauldron.evals import checkpoint_source
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.tree.history import recording
-from kauldron.train import workdir_files
+from kauldron.train import trainer_fields
+from kauldron.train.run import workdir_files
 from kauldron.utils import constants
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def get_resolved(
     if found is _Missing.RAISE:
         if default is not _Missing.RAISE:
             return default
-        raise key_error(f"{where}there is no {path!r}. It has {', '.join(cfg)}.")
+        raise ReadableKeyError(f"{where}there is no {path!r}. It has {', '.join(cfg)}.")
     with error_prefix(f"{where}{name}: "):
         value = konfig.resolve(found, allow=allow)
     return {"loss": value} if name == "train_loss" else value
@@ -145,7 +145,7 @@ def get_element_spec(workdir: epath.PathLike) -> Any:
             f"{workdir} has no {constants.ELEMENT_SPEC_FILENAME}, which training writes "
             f"when it starts. {_describe_content(workdir)}"
         )
-    return stored_state.read_element_spec(workdir)
+    return workdir_files.read_element_spec(workdir)
 
 
 def get_trainer(
@@ -192,10 +192,10 @@ def get_state(
         model=get_resolved(workdir, "model", allow=allow),
         **{name: value for name, value in fields.items() if value is not None},
     )
-    specs = stored_state.state_specs(
-        trainer, get_element_spec(workdir), with_optimizer=optimizer
+    specs = trainer_fields.state_specs(
+        trainer, element_spec=get_element_spec(workdir), with_optimizer=optimizer
     )
-    return stored_state.load_state(specs, workdir=workdir, step=step)
+    return checkpoint_source.load_state(specs, workdir=workdir, step=step)
 
 
 def _make_importable(workdir: epath.PathLike, allow: Iterable[str] | None) -> None:

@@ -132,7 +132,7 @@ def walk_batch() -> Walk:
 def walk_dispatch() -> Walk:
     """Follow a step of the loop that neither logs nor saves."""
     walks: list[Walk] = []
-    from kauldron.train import loop
+    from kauldron.train.run import loop
 
     dispatch = loop._Run._dispatch
 

@@ -13,10 +13,8 @@ from kauldron.ckpts.structure import StructureMismatch as StructureMismatch
 from kauldron.ckpts.init_transforms import InitTransform as InitTransform
 from kauldron.ckpts.init_transforms import NoopTransform as NoopTransform
 from kauldron.ckpts.init_transforms import MultiTransform as MultiTransform
-from kauldron.ckpts.partial_loader import PartialKauldronLoader as PartialKauldronLoader
-from kauldron.ckpts.partial_loader import (
-    SimpleCheckpointLoader as SimpleCheckpointLoader,
-)
+from kauldron.ckpts.loaders import PartialKauldronLoader as PartialKauldronLoader
+from kauldron.ckpts.loaders import SimpleCheckpointLoader as SimpleCheckpointLoader
 from kauldron.ckpts.weight_files import SafetensorsLoader as SafetensorsLoader
 from kauldron.ckpts.weight_files import MsgpackLoader as MsgpackLoader
 

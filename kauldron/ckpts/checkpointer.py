@@ -5,30 +5,27 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import jax
 from etils import epath
 from jax.experimental import multihost_utils
 
-from kauldron.ckpts import (
-    best_metric,
-    following,
-    items,
-    metric_values,
-    restoring,
-    step_folders,
-    structure,
-)
+from kauldron.ckpts import items, restoring, retention, step_folders, structure
 from kauldron.ckpts.checkpointer_base import BaseCheckpointer
-from kauldron.ckpts.option_checks import check_options
 from kauldron.ckpts.saving import SaveSession
 from kauldron.ckpts.step_folders import (
     CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
 )
 from kauldron.utils import config_util, status
+
+if TYPE_CHECKING:
+    pass
+
 
 _T = TypeVar("_T")
 
@@ -127,7 +124,9 @@ class Checkpointer(BaseCheckpointer):
             return True
         folder = step_folders.step_folder(self.folder, step)
         if folder.exists():  # it may have been deleted since it was listed
-            self._saves.warn_once(f"{folder} is no complete checkpoint: ignored.")
+            self._saves.warn_once(
+                f"{folder} is not a complete checkpoint and is ignored."
+            )
         return False
 
     @property
@@ -137,13 +136,13 @@ class Checkpointer(BaseCheckpointer):
             raise ValueError("There is no best step without `best_metric_path`.")
         ranks = {step: self._rank(step) for step in self.all_steps}
         best = max(ranks, key=lambda step: (ranks[step], step), default=None)
-        return None if best is None or ranks[best] == metric_values.WORST else best
+        return None if best is None or ranks[best] == retention.WORST_RANK else best
 
     def _rank(self, step: int) -> float:
         folder = step_folders.step_folder(self.folder, step)
         metrics = step_folders.read_metrics(folder)
-        value = metric_values.find(metrics, self.best_metric_path)
-        return metric_values.rank(value, mode=self.best_mode)
+        value = retention.find_metric(metrics, self.best_metric_path)
+        return retention.rank_metric(value, mode=self.best_mode)
 
     def custom_metadata(self, step: int) -> dict[str, Any]:
         folder = step_folders.step_folder(self.folder, self.find_step(step))
@@ -151,13 +150,13 @@ class Checkpointer(BaseCheckpointer):
 
     def item_metadata(self, step: int = -1) -> Any:
         """Tree of shapes and dtypes of the default item; no data is read."""
-        from kauldron.ckpts import tree_files
+        from kauldron.ckpts import orbax_io
 
         folder = step_folders.step_folder(self.folder, self.find_step(step))
-        return tree_files.stored_tree(folder / items.DEFAULT_ITEM_NAME)
+        return orbax_io.stored_tree(folder / items.DEFAULT_ITEM_NAME)
 
     def find_step(self, step: int = -1) -> int:
-        """The step of an existing checkpoint; -1 is the newest.
+        """Return the step of an existing checkpoint; -1 is the newest.
 
         Raises:
           FileNotFoundError: There is none; the message lists the steps there are.
@@ -223,7 +222,7 @@ class Checkpointer(BaseCheckpointer):
             raise ValueError(f"step must be at least 0, got {step}.")
         if self.never_save_step_zero and step == 0:
             return False
-        values = metric_values.to_json(metrics or {})
+        values = retention.metrics_to_json(metrics or {})
         metadata = dict(custom_metadata or {})
         is_started = self._saves.save(
             state,
@@ -243,10 +242,10 @@ class Checkpointer(BaseCheckpointer):
 
     def _check_metric(self, values: Any) -> None:
         path = self.best_metric_path
-        if path is None or metric_values.find(values, path) is not None:
+        if path is None or retention.find_metric(values, path) is not None:
             return
-        message = best_metric.missing_message(path, values)
-        if best_metric.owner_of(path) in values and self.best_step is None:
+        message = retention.missing_metric_message(path, values)
+        if retention.metric_owner(path) in values and self.best_step is None:
             raise ValueError(message)
         self._saves.warn_once(message, about="metric")
 
@@ -270,7 +269,7 @@ class Checkpointer(BaseCheckpointer):
         try:
             self.wait_until_finished()
         finally:
-            vars(self).pop("_saves", None)  # the next use begins anew
+            vars(self).pop("_saves", None)  # made again at the next use
 
     #
     # Restoring
@@ -366,7 +365,7 @@ class Checkpointer(BaseCheckpointer):
     ) -> Iterator[int]:
         if self.cleanup_orphaned_snapshots:
             step_folders.remove_old_snapshots(self.folder)
-        return following.new_steps(
+        return new_steps(
             self._latest_step_now,
             min_interval_secs=min_interval_secs,
             seconds_to_sleep=seconds_to_sleep,
@@ -384,8 +383,105 @@ class Checkpointer(BaseCheckpointer):
 
     @functools.cached_property
     def _saves(self) -> SaveSession:
-        """What changes, outside of the fields: two checkpointers stay equal."""
+        """What changes; not among the fields, so that two checkpointers stay equal."""
         return SaveSession(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_saves"}
+
+
+#
+# Options that cannot be meant
+#
+
+
+_LEAST_VALUES: dict[str, Any] = {
+    "save_interval_steps": 1,
+    "max_to_keep": 0,
+    "keep_period": 1,
+    "keep_time_interval": datetime.timedelta(0),
+}
+_REQUIRED = ("save_interval_steps",)
+_CHOICES = {"best_mode": ("max", "min"), "on_save_error": ("raise", "warn")}
+
+
+def check_options(checkpointer: Checkpointer) -> None:
+    """Raise `ValueError` that names the option and what it can be."""
+    for name, least in _LEAST_VALUES.items():
+        value = getattr(checkpointer, name)
+        if value is None and name not in _REQUIRED:
+            continue
+        if not _is_at_least(value, least):
+            raise ValueError(
+                f"Checkpointer.{name} must be at least {least}, got {value!r}."
+            )
+    for name, choices in _CHOICES.items():
+        value = getattr(checkpointer, name)
+        if value not in choices:
+            raise ValueError(
+                f"Checkpointer.{name} must be {' or '.join(map(repr, choices))}, got "
+                f"{value!r}."
+            )
+    if checkpointer.best_metric_path is not None:
+        retention.metric_owner(checkpointer.best_metric_path)
+
+
+def _is_at_least(value: Any, least: Any) -> bool:
+    try:
+        return value >= least
+    except TypeError:
+        return False
+
+
+#
+# Waiting for the checkpoints of a run that goes on
+#
+
+
+def new_steps(
+    latest_step: Callable[[], int | None],
+    *,
+    min_interval_secs: float,
+    seconds_to_sleep: float,
+    timeout: float | None,
+    timeout_fn: Callable[[], bool] | None,
+) -> Iterator[int]:
+    """See `BaseCheckpointer.iter_new_checkpoints`.
+
+    Args:
+      latest_step: Looks at the folder.
+      min_interval_secs: Least time between two steps.
+      seconds_to_sleep: Time between two looks.
+      timeout: Longest wait for a new step.
+      timeout_fn: Asked after the timeout: whether to stop.
+    """
+    last = -1
+    while True:
+        step = _wait(latest_step, last, seconds_to_sleep, timeout, timeout_fn)
+        if step is None:
+            return
+        yielded = time.monotonic()
+        yield step
+        last = step
+        time.sleep(max(0.0, min_interval_secs - (time.monotonic() - yielded)))
+
+
+def _wait(
+    latest_step: Callable[[], int | None],
+    last: int,
+    seconds_to_sleep: float,
+    timeout: float | None,
+    timeout_fn: Callable[[], bool] | None,
+) -> int | None:
+    """Return the newest step after `last`; `None` when there will be no other."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        is_late = time.monotonic() >= deadline
+        is_over = is_late and (timeout_fn is None or timeout_fn())
+        step = latest_step()  # looked at after `timeout_fn` said that it is over
+        if step is not None and step > last:
+            return step
+        if is_over:
+            return None
+        rest = math.inf if is_late else max(0.0, deadline - time.monotonic())
+        time.sleep(min(seconds_to_sleep, rest))

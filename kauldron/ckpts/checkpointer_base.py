@@ -50,14 +50,14 @@ class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
 
     @abc.abstractmethod
     def should_save(self, step: int) -> bool:
-        """Whether a checkpoint is due at `step`."""
+        """Return whether a checkpoint is due at `step`."""
 
     def is_due(self, step: int) -> bool:
-        """`should_save` for any step, also a future one: without asking anybody."""
+        """Like `should_save` for any step, even a future one; no other process is asked."""
         return self.should_save(step)
 
     def is_planned(self, step: int) -> bool:
-        """`is_due`, whatever was saved so far."""
+        """Like `is_due`, whatever was saved so far."""
         return self.is_due(step)
 
     @abc.abstractmethod
@@ -137,7 +137,7 @@ class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
         return max(self.all_steps, default=None)
 
     def custom_metadata(self, step: int) -> dict[str, Any]:
-        """What was given to `save` as `custom_metadata`."""
+        """Return what was given to `save` as `custom_metadata`."""
         del step
         return {}
 

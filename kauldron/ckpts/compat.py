@@ -1,12 +1,21 @@
-"""Names that old configs use."""
+"""Older names and import paths, kept for configs and pickles that use them."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from kauldron.ckpts.partial_loader import PartialKauldronLoader as PartialLoader  # noqa: F401
+from kauldron.ckpts.loaders import PartialKauldronLoader as PartialLoader  # noqa: F401
+from kauldron.lazy_namespace import older_modules
 
 
 def workdir_from_xid(*args: Any, **kwargs: Any) -> NoReturn:
-    """There are no experiment ids here."""
+    """Refuse: there are no experiment ids here."""
     raise NotImplementedError("Experiment ids are not known: set `workdir=` instead.")
+
+
+older_modules(
+    {
+        "kauldron.ckpts.mapped_loader": "kauldron.ckpts.loaders",
+        "kauldron.ckpts.partial_loader": "kauldron.ckpts.loaders",
+    }
+)

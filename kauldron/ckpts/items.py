@@ -17,15 +17,15 @@ class CheckpointItem(abc.ABC):
 
     @abc.abstractmethod
     def __kd_ocp_handlers__(self) -> Any:
-        """The orbax handler (or several by item name)."""
+        """Return the orbax handler (or several by item name)."""
 
     @abc.abstractmethod
     def __kd_ocp_save_args__(self) -> Any:
-        """The orbax arguments to save with."""
+        """Return the orbax arguments to save with."""
 
     @abc.abstractmethod
     def __kd_ocp_restore_args__(self) -> Any:
-        """The orbax arguments to restore with."""
+        """Return the orbax arguments to restore with."""
 
     def __kd_ocp_restore_post__(self, value: Any) -> Any:
         """Make the item from what orbax restored."""
@@ -43,26 +43,26 @@ class StandardCheckpointItem(CheckpointItem):
     """
 
     def __kd_ocp_handlers__(self) -> Any:
-        from kauldron.ckpts import tree_files
+        from kauldron.ckpts import orbax_io
 
-        return tree_files.tree_handler()
+        return orbax_io.tree_handler()
 
     def __kd_ocp_save_args__(self) -> Any:
         import orbax.checkpoint as ocp
 
-        from kauldron.ckpts import tree_files
+        from kauldron.ckpts import orbax_io
 
-        return ocp.args.PyTreeSave(tree_files.as_saved(fields_of(self)))
+        return ocp.args.PyTreeSave(orbax_io.as_saved(fields_of(self)))
 
     def __kd_ocp_restore_args__(self) -> Any:
         import orbax.checkpoint as ocp
 
-        from kauldron.ckpts import tree_files
+        from kauldron.ckpts import orbax_io
 
         tree = fields_of(self)
         if tree is None:
             return ocp.args.PyTreeRestore()
-        request = tree_files.as_requests(tree)
+        request = orbax_io.as_requests(tree)
         restore_args = ocp.checkpoint_utils.construct_restore_args(request)
         return ocp.args.PyTreeRestore(item=request, restore_args=restore_args)
 
@@ -73,7 +73,7 @@ class StandardCheckpointItem(CheckpointItem):
 
 
 def fields_of(item: StandardCheckpointItem) -> dict[str, Any] | None:
-    """What is stored of an item, by field name; `None` if it can be anything."""
+    """Return what is stored of an item, by field name; `None` if it can be anything."""
     if not dataclasses.is_dataclass(item):
         return None
     return {
@@ -101,7 +101,7 @@ class TopLevelCheckpointItem(CheckpointItem):
         }
 
     def with_items(self, items: dict[str, Any]) -> Self:
-        """The tuple with restored items in the place of its own."""
+        """Return the tuple with restored items in the place of its own."""
         by_field = {
             self.DEFAULT_ITEM if name == DEFAULT_ITEM_NAME else name: item
             for name, item in items.items()
@@ -125,7 +125,7 @@ class TopLevelCheckpointItem(CheckpointItem):
 
 
 def split(item: Any) -> dict[str, Any]:
-    """The parts of an item, by their names on disk."""
+    """Return the parts of an item, by their names on disk."""
     if isinstance(item, TopLevelCheckpointItem):
         parts = item.items_by_name()
     else:
@@ -141,7 +141,7 @@ def split(item: Any) -> dict[str, Any]:
 
 
 def join(item: Any, parts: dict[str, Any]) -> Any:
-    """The item again, from its restored parts."""
+    """Return the item again, from its restored parts."""
     if isinstance(item, TopLevelCheckpointItem):
         return item.with_items(parts)
     return parts[DEFAULT_ITEM_NAME]

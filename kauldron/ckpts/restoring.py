@@ -11,10 +11,10 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from kauldron.ckpts import checksums, items, step_folders, structure
+from kauldron.ckpts import items, step_folders, structure
 from kauldron.ckpts.structure import LeafPath
+from kauldron.errors import error_prefix
 from kauldron.utils import status
-from kauldron.utils.error_context import error_prefix
 
 _T = TypeVar("_T")
 _TREE_HANDLERS = ("PyTreeCheckpointHandler", "StandardCheckpointHandler")
@@ -35,7 +35,7 @@ def restore_item(item: _T, folder: epath.Path, *, donate: bool) -> _T:
     parts = items.split(item)
     stored = _parts_on_disk(parts, folder)
     with error_prefix(f"Restoring {folder} failed: "):
-        checksums.check(folder)
+        step_folders.check_checksums(folder)
     trees = _plan(stored, folder)
     if donate:
         trees = {name: tree.without_arrays() for name, tree in trees.items()}
@@ -62,7 +62,7 @@ def check_fits(item: Any, folder: epath.Path) -> None:
 
 
 def _plan(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, _TreeToRead]:
-    """What to read of each tree in the folder; raises if it does not fit the part."""
+    """Return what to read of each tree in the folder; raise if it does not fit."""
     with error_prefix(f"Restoring {folder} failed: "):
         return {
             name: _plan_tree(part, folder / name)
@@ -72,7 +72,7 @@ def _plan(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, _TreeToRead
 
 
 def is_error_anywhere(error: Exception | None) -> bool:
-    """Whether this process, or another one of the run, failed."""
+    """Return whether this process, or another one of the run, failed."""
     if jax.process_count() == 1:
         return error is not None
     flags = multihost_utils.process_allgather(np.array(error is not None))
@@ -80,21 +80,21 @@ def is_error_anywhere(error: Exception | None) -> bool:
 
 
 def forget_arrays(item: _T) -> _T:
-    """The item with specs in the place of arrays, which may have been freed."""
-    from kauldron.ckpts import tree_files
+    """Return the item with specs in the place of arrays, which may have been freed."""
+    from kauldron.ckpts import orbax_io
 
     parts = items.split(item)
     for name, part in parts.items():
         if isinstance(part, items.StandardCheckpointItem):
             fields = items.fields_of(part)
             if fields is not None:
-                specs = tree_files.as_requests(fields)
+                specs = orbax_io.as_requests(fields)
                 parts[name] = dataclasses.replace(part, **specs)  # type: ignore
     return items.join(item, parts)
 
 
 def _parts_on_disk(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, Any]:
-    """The parts that the checkpoint has; only the default one is indispensable."""
+    """Return the parts that the checkpoint has; only the default one is required."""
     stored = step_folders.item_names(folder)
     handlers = step_folders.read_metadata(folder).get("item_handlers") or {}
     found = {
@@ -117,7 +117,7 @@ def _parts_on_disk(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, An
 
 
 def _is_of_another_kind(part: Any, name: str, written_by: str | None) -> bool:
-    """Whether something else than this part was stored under its name.
+    """Return whether something else than this part was stored under its name.
 
     Data sets that remember their position in other ways are not damaged ones.
     """
@@ -171,33 +171,31 @@ class _TreeToRead:
 
     def without_arrays(self) -> _TreeToRead:
         """Only specs stay; the memory is free for what is restored."""
-        from kauldron.ckpts import tree_files
+        from kauldron.ckpts import orbax_io
 
-        specs = {
-            path: tree_files.as_requests(leaf) for path, leaf in self.wanted.items()
-        }
+        specs = {path: orbax_io.as_requests(leaf) for path, leaf in self.wanted.items()}
         for leaf in self.wanted.values():
             if isinstance(leaf, jax.Array) and not leaf.is_deleted():
                 leaf.delete()
         return dataclasses.replace(self, wanted=specs)
 
     def read(self) -> Any:
-        from kauldron.ckpts import tree_files
+        from kauldron.ckpts import orbax_io
 
-        leaves = tree_files.read_leaves(self.folder, self.stored, self.wanted)
+        leaves = orbax_io.read_leaves(self.folder, self.stored, self.wanted)
         fields = items.fields_of(self.item)
         tree = self.stored if fields is None else fields
         return structure.with_leaves(tree, leaves)
 
 
 def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeToRead:
-    from kauldron.ckpts import tree_files
+    from kauldron.ckpts import orbax_io
 
-    stored = tree_files.stored_tree(folder)
+    stored = orbax_io.stored_tree(folder)
     stored_leaves = structure.flatten(stored)
     fields = items.fields_of(item)
     if fields is None:
-        anywhere = {p: tree_files.anywhere(leaf) for p, leaf in stored_leaves.items()}
+        anywhere = {p: orbax_io.anywhere(leaf) for p, leaf in stored_leaves.items()}
         return _TreeToRead(item, folder, stored, anywhere)
     wanted = structure.flatten(fields)
     left_alone = {(name,) for name, value in fields.items() if value is None}

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 from etils import epath
 
-from kauldron.ckpts import checksums, items, preservation, step_folders
+from kauldron.ckpts import items, retention, step_folders
+from kauldron.errors import error_prefix
 from kauldron.utils import status
-from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
     from kauldron.ckpts.checkpointer import Checkpointer
-    from kauldron.ckpts.pending_save import PendingSave
+    from kauldron.ckpts.orbax_io import PendingSave
 
 _MOST_ATTEMPTS = 3
 _NOT_PASSING = (
@@ -47,11 +47,11 @@ class SaveSession:
         self._pending: tuple[int, PendingSave] | None = None
         self._newest: int | None = None
         self._has_made_folder = False
-        self._infos: dict[int, preservation.StepInfo] = {}
+        self._infos: dict[int, retention.StepInfo] = {}
         self._warned: set[str] = set()
 
     def newest_step(self) -> int | None:
-        """The newest step, one whose save is under way included; quick to answer."""
+        """Return the newest step, including one being saved; this is quick."""
         if self._newest is None:
             known = [self._checkpointer.latest_step]
             known += [self._pending[0]] if self._pending is not None else []
@@ -81,7 +81,7 @@ class SaveSession:
         metrics: Mapping[str, Any] | None,
         custom_metadata: Mapping[str, Any],
     ) -> bool:
-        """Start a save; whether one was started."""
+        """Start a save; return whether one was started."""
         self.finish()
         root = self._checkpointer.folder
         if step not in self.unreadable and step_folders.is_complete(root, step):
@@ -165,11 +165,11 @@ class SaveSession:
         metrics: Mapping[str, Any] | None,
         custom_metadata: Mapping[str, Any],
     ) -> PendingSave:
-        from kauldron.ckpts import pending_save
+        from kauldron.ckpts import orbax_io
 
         if self._is_lead():
             self._make_room(step)
-        return pending_save.start_save(
+        return orbax_io.start_save(
             self._checkpointer,
             step_folders.step_folder(self._checkpointer.folder, step),
             parts,
@@ -179,7 +179,7 @@ class SaveSession:
         )
 
     def _make_room(self, step: int) -> None:
-        """See to it that there is a folder, and nothing in it under this name."""
+        """Make the folder, and move aside what it holds under this name."""
         root = self._checkpointer.folder
         if self._has_made_folder and not root.exists():
             raise FileNotFoundError(errno.ENOENT, f"{root} was removed")
@@ -197,17 +197,17 @@ class SaveSession:
 
     def _after_commit(self, step: int, metrics: Mapping[str, Any] | None) -> None:
         now = datetime.datetime.now(tz=datetime.UTC)
-        self._infos[step] = preservation.StepInfo(step, now, metrics)
+        self._infos[step] = retention.StepInfo(step, now, metrics)
         if not self._is_lead():
             return
         root = self._checkpointer.folder
         if self._checkpointer.checksum:
-            checksums.write(step_folders.step_folder(root, step))
+            step_folders.write_checksums(step_folders.step_folder(root, step))
         for old_step in self._steps_to_delete(root):
             _try(step_folders.delete, root, old_step)
 
     def _steps_to_delete(self, root: epath.Path) -> list[int]:
-        reads = preservation.needs_metadata(self._checkpointer)
+        reads = retention.needs_metadata(self._checkpointer)
         steps = [
             step
             for step in step_folders.complete_steps(root)
@@ -215,10 +215,10 @@ class SaveSession:
         ]
         for step in steps:
             if reads and step not in self._infos:
-                self._infos[step] = preservation.read_info(root, step)
-        return preservation.steps_to_delete(
-            preservation.policies_of(self._checkpointer),
-            [self._infos.get(step, preservation.StepInfo(step)) for step in steps],
+                self._infos[step] = retention.read_info(root, step)
+        return retention.steps_to_delete(
+            retention.policies_of(self._checkpointer),
+            [self._infos.get(step, retention.StepInfo(step)) for step in steps],
         )
 
     def _is_lead(self) -> bool:
@@ -228,7 +228,7 @@ class SaveSession:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether trying again can help."""
+    """Return whether trying again can help."""
     if isinstance(error, OSError):
         # Alone, a process of several would wait for the others.
         return jax.process_count() == 1 and error.errno not in _NOT_PASSING

@@ -44,7 +44,7 @@ def complete_steps(root: epath.Path) -> list[int]:
 
 
 def is_complete(root: epath.Path, step: int) -> bool:
-    """Whether a checkpoint was written to the end: it has an item, and says so."""
+    """Return whether a checkpoint was written to the end."""
     folder = step_folder(root, step)
     if not item_names(folder):
         return False
@@ -59,12 +59,12 @@ def item_names(folder: epath.Path) -> list[str]:
 
 
 def read_metadata(folder: epath.Path) -> dict[str, Any]:
-    """What orbax noted about a checkpoint; empty if it noted nothing."""
+    """Return what orbax noted about a checkpoint; empty if it noted nothing."""
     return _read_json(folder / "_CHECKPOINT_METADATA") or {}
 
 
 def read_metrics(folder: epath.Path) -> dict[str, Any] | None:
-    """The metrics of a checkpoint, if it has any."""
+    """Return the metrics of a checkpoint, if it has any."""
     return _read_json(folder / METRICS_ITEM_NAME / METRICS_ITEM_NAME)
 
 
@@ -114,7 +114,7 @@ def remove_leftovers(root: epath.Path) -> None:
 
 
 def remove_old_snapshots(root: epath.Path) -> None:
-    """Remove the `_SNAPSHOTS-<nanoseconds>` folders that nobody can need any more."""
+    """Remove the `_SNAPSHOTS-<nanoseconds>` folders that are no longer needed."""
     newest = time.time() - _SNAPSHOT_LIFETIME_SECONDS
     for path in _children(root):
         match = _SNAPSHOT.fullmatch(path.name)
@@ -128,3 +128,57 @@ def _rename(root: epath.Path, step: int, mark: str) -> epath.Path:
     if target.exists():
         target.rmtree(missing_ok=True)
     return folder.rename(target)
+
+
+#
+# Checksums of the files of a checkpoint
+#
+
+
+_FILENAME = "checksums.json"
+_PIECE_BYTES = 1 << 24
+
+
+def write_checksums(folder: epath.Path) -> None:
+    """Note the checksum of every file of a checkpoint, beside them."""
+    noted = {name: _crc(path) for name, path in _files(folder)}
+    temporary = folder / f".{_FILENAME}.tmp"
+    temporary.write_text(json.dumps({"crc32c": noted}))
+    temporary.rename(folder / _FILENAME)
+
+
+def check_checksums(folder: epath.Path) -> None:
+    """Raise `OSError` if a file is not what it was; no matter if none was noted."""
+    path = folder / _FILENAME
+    if not path.exists():
+        return
+    try:
+        noted = json.loads(path.read_text())["crc32c"]
+    except (ValueError, KeyError) as error:
+        raise OSError(f"{path} is damaged: {error!r}.") from error
+    found = {name: _crc(path) for name, path in _files(folder)}
+    changed = [name for name in noted if found.get(name) != noted[name]]
+    if changed:
+        raise OSError(
+            f"{folder} is damaged: these files changed after they were written: "
+            f"{', '.join(changed)}."
+        )
+
+
+def _files(folder: epath.Path, name: str = "") -> Iterator[tuple[str, epath.Path]]:
+    """Names relative to the folder, and paths."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from _files(path, f"{name}{path.name}/")
+        elif _FILENAME not in path.name:
+            yield f"{name}{path.name}", path
+
+
+def _crc(path: epath.Path) -> int:
+    import crc32c
+
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            crc = crc32c.crc32c(piece, crc)
+    return crc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from kauldron import kontext, path_grammar
+from kauldron.errors import nearest
 
 LeafPath: TypeAlias = tuple[str, ...]
 """Names from the root to a leaf. Fields, dict keys and indices are all texts, so that
@@ -25,49 +25,49 @@ class StructureMismatch(ValueError):
 
 
 def flatten(tree: Any) -> dict[LeafPath, Any]:
-    """From path to leaf."""
+    """Return the leaves by path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {_names(path): leaf for path, leaf in leaves}
 
 
 def with_leaves(tree: Any, leaves: Mapping[LeafPath, Any]) -> Any:
-    """The tree with some of its leaves, by path, in the place of its own."""
+    """Return the tree with some of its leaves, by path, in the place of its own."""
     old, treedef = jax.tree_util.tree_flatten_with_path(tree)
     new = [leaves.get(_names(path), leaf) for path, leaf in old]
     return jax.tree_util.tree_unflatten(treedef, new)
 
 
 def parse(path: str) -> LeafPath:
-    """A path in any spelling: `a[0]["b"]`, `a.0.b`; the empty one is the root."""
+    """Return a path from any spelling: `a[0]["b"]`, `a.0.b`; `""` is the root."""
     return tuple(str(part) for part in kontext.Path.from_str(path).parts)
 
 
 def show(path: LeafPath) -> str:
-    """The path as a user writes it."""
+    """Return the path as a user writes it."""
     return str(_as_kontext(path))
 
 
 def parse_glob(glob: str) -> kontext.GlobPath:
-    """A pattern in any spelling."""
+    """Return a pattern in any spelling."""
     parts = kontext.GlobPath.from_str(glob).parts
     return kontext.GlobPath(*(_as_index(part) for part in parts))
 
 
 def literal_parts(glob: str) -> list[str]:
-    """The names in a pattern, without its wildcards."""
+    """Return the names in a pattern, without its wildcards."""
     parts = kontext.GlobPath.from_str(glob).parts
     return [str(part) for part in parts if not isinstance(part, path_grammar.Wildcard)]
 
 
 def matches(path: LeafPath, glob: str) -> bool:
-    """Whether a path is one that a pattern stands for."""
+    """Return whether a path is one that a pattern stands for."""
     return kontext.path_matches(_as_kontext(path), parse_glob(glob))
 
 
 def closest(path: LeafPath, known: Iterable[LeafPath]) -> list[str]:
-    """Names that the author of `path` may have meant: known ones and their parents."""
+    """Return the names most like `path`, among known ones and their parents."""
     parents = {name[:length] for name in known for length in range(1, len(name) + 1)}
-    return difflib.get_close_matches(show(path), map(show, parents), n=3)
+    return nearest(show(path), map(show, parents), count=3)
 
 
 def by_subtree(
@@ -101,19 +101,19 @@ def by_subtree(
 
 
 def stored_shape(leaf: Any) -> tuple[int, ...]:
-    """The shape in which a leaf is stored; random keys are stored as their data."""
+    """Return the shape in which a leaf is stored: of random keys, that of the data."""
     if is_random_key(leaf):
         return jax.eval_shape(jax.random.key_data, leaf).shape
     return tuple(getattr(leaf, "shape", ()))
 
 
 def is_random_key(leaf: Any) -> bool:
-    """Whether a leaf is an array of `jax.random.key`s."""
+    """Return whether a leaf is an array of `jax.random.key`s."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def conflicts(pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]]) -> str:
-    """What the leaves that are on both sides do not agree on, for a message.
+    """Return what the leaves that are on both sides do not agree on, for a message.
 
     Other dtypes of the same kind, or of a simpler one, are no conflict: they are cast.
 
@@ -137,13 +137,13 @@ def conflicts(pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]]) -> str:
 
 
 def _loses_by_cast(old: Any, leaf: Any) -> bool:
-    """Whether values could not survive, such as those of weights as integers."""
+    """Return whether values could not survive, such as those of weights as integers."""
     old_kind, kind = _kind(old), _kind(leaf)
     return old_kind is not None and kind is not None and old_kind > kind
 
 
 def _kind(leaf: Any) -> int | None:
-    """The number of the dtype's kind, the most general last."""
+    """Return the number of the dtype's kind, the most general last."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None or is_random_key(leaf):
         return None
@@ -183,7 +183,7 @@ def check_fits(
 
 
 def listing(title: str, entries: list[str]) -> str:
-    """The entries under a title, not too many; nothing if there are none."""
+    """Return the entries under a title, not too many; nothing if there are none."""
     if not entries:
         return ""
     shown = entries[:_MOST_SHOWN]

@@ -91,14 +91,14 @@ def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> 
         evaluation of an earlier run, or the only group.
       source: Where the config came from, for messages.
     """
-    from kauldron.evals import checkpoint_following
+    from kauldron.evals import standalone
     from kauldron.train import trainer_fields
 
     names = [name.strip() for name in (eval_names or "").split(",") if name.strip()]
     with bad_input(source):
         names = names or _default_names(trainer)
         evaluators = trainer_fields.select_evaluators(trainer, names)
-        checkpoint_following.check(trainer, evaluators)
+        standalone.check(trainer, evaluators)
     with _checkpoints_that_cannot_be_had():
         trainer.continuous_eval(names)
     print_closing_table(trainer)
@@ -112,7 +112,7 @@ def _default_names(trainer: Trainer) -> list[str]:
                 "`cfg.evals`."
             )
         return list(trainer.evals)
-    from kauldron.evals.job_groups import job_groups
+    from kauldron.evals.run_strategies import job_groups
 
     groups = job_groups({name: e.run for name, e in trainer.evals.items()})
     if not groups:
@@ -154,7 +154,7 @@ def _checkpoints_that_cannot_be_had() -> Iterator[None]:
 
 
 def _print_groups(cfg: konfig.ConfigDict, args: argparse.Namespace) -> None:
-    from kauldron.evals.job_groups import job_groups
+    from kauldron.evals.run_strategies import job_groups
 
     strategies = {
         name: konfig.resolve(node.run)

@@ -86,7 +86,7 @@ def _refuse_problems(cfg: konfig.ConfigDict, trainer: Trainer) -> None:
 
 
 def _check_workdir(trainer: Trainer) -> None:
-    from kauldron.train.setup import make_writable
+    from kauldron.train.run.workdir_files import make_writable
     from kauldron.utils import status
 
     try:
@@ -103,8 +103,8 @@ def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
     Raises:
       SystemExit: The data was too short, a loss was not finite, or another job runs.
     """
-    from kauldron.train.last_step import DataEndedError
-    from kauldron.train.workdir_lock import InUseError
+    from kauldron.train.run.resume import DataEndedError
+    from kauldron.train.run.workdir_files import InUseError
 
     try:
         yield

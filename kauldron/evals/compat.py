@@ -1,4 +1,4 @@
-"""Names of before, kept for code that imports them."""
+"""Older names, kept for code that imports them."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from kauldron.evals.job_groups import job_groups
-from kauldron.train import workdir_files, workdir_lock
+from kauldron.evals.run_strategies import job_groups
+from kauldron.train.run import workdir_files
 from kauldron.utils import status
+from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -25,13 +26,13 @@ _LONGEST_LABEL = 100
 
 
 def group_folder(trainer: Trainer, names: list[str]) -> epath.Path:
-    """The folder of the process that runs these evaluators."""
+    """Return the folder of the process that runs these evaluators."""
     strategies = {name: evaluator.run for name, evaluator in trainer.evals.items()}
     return trainer.workdir / f"{FOLDER_PREFIX}{_group_label(strategies, names)}"
 
 
 def _group_label(strategies: Mapping[str, Any], names: list[str]) -> str:
-    """The job group, if these are all its members; or the names."""
+    """Return the job group, if these are all its members; or the names."""
     label = "+".join(names)
     for group, members in job_groups(strategies).items():
         if sorted(members) == sorted(names):
@@ -59,7 +60,7 @@ class EvalProgress:
                     self._done[name] = max(step, self._done[name])
 
     def last_step(self, name: str) -> int:
-        """The last step that the evaluator has finished; -1 if none."""
+        """Return the last step that the evaluator has finished; -1 if none."""
         return self._done[name]
 
     def finish(self, name: str, step: int) -> None:
@@ -67,7 +68,7 @@ class EvalProgress:
         self._done[name] = step
         if status.is_lead_host:
             done = {name: step for name, step in self._done.items() if step >= 0}
-            workdir_files.write_atomically(self._path, json.dumps(done))
+            write_atomically(self._path, json.dumps(done))
 
 
 def _read(path: epath.Path) -> dict[str, int]:
@@ -89,18 +90,18 @@ def evaluation_lock(folder: epath.Path, names: list[str]) -> Iterator[None]:
     """
     problem = f"Another process evaluates {', '.join(names)} in {folder.parent}"
     advice = "wait until it is done"
-    lock = workdir_lock.file_lock(
+    lock = workdir_files.file_lock(
         folder / LOCK_FILENAME, problem=problem, advice=advice, evaluators=names
     )
     with lock:
         for path in folder.parent.glob(f"{FOLDER_PREFIX}*/{LOCK_FILENAME}"):
             if path.parent.name == folder.name:
                 continue
-            other = workdir_lock.holder(path) or {}
+            other = workdir_files.holder(path) or {}
             shared = [name for name in names if name in other.get("evaluators", ())]
             if shared:
                 raise RuntimeError(
                     f"Another process evaluates {', '.join(shared)} in {folder.parent}: "
-                    f"{workdir_lock.describe_holder(path)}. Stop it, or {advice}."
+                    f"{workdir_files.describe_holder(path)}. Stop it, or {advice}."
                 )
         yield

@@ -11,38 +11,44 @@ import jax
 from jax.experimental import checkify
 from jax.sharding import NamedSharding
 
-from kauldron import ckpts
+from kauldron import ckpts, kontext
 from kauldron import sharding as kd_sharding
 from kauldron.data.iters import Iterator
-from kauldron.evals import evaluator_problems
-from kauldron.evals.eval_batches import (
+from kauldron.errors import error_prefix
+from kauldron.evals import batches
+from kauldron.evals.batches import (
+    BatchGroups,
+    GroupMerger,
     every_record,
-    length,
     on_devices,
     select_batches,
     unpadded,
 )
 from kauldron.evals.evaluator_base import EvaluatorBase
-from kauldron.evals.grouped_batches import BatchGroups, GroupMerger
-from kauldron.evals.inherited_metrics import split_off
 from kauldron.evals.state_merging import StateMerger
 from kauldron.konfig.immutabledict import freeze
-from kauldron.train import preemption
 from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesState
-from kauldron.train.context import Context
+from kauldron.train.compat import ModelWithAux
 from kauldron.train.forward import forward
-from kauldron.train.model_with_aux import ModelWithAux
-from kauldron.train.problems import Problem, caught
-from kauldron.train.progress import Progress
+from kauldron.train.problems import (
+    Problem,
+    batch_count,
+    caught,
+    forward_specs,
+    of_metrics,
+)
+from kauldron.train.run import preemption
+from kauldron.train.run.progress import Progress
+from kauldron.train.state import Context
 from kauldron.utils import config_util, status
-from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of
-from kauldron.utils.error_context import error_prefix
+from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of, without_mask
 
 if TYPE_CHECKING:
     import flax.linen as nn
 
     from kauldron import data
-    from kauldron.train.train_state import TrainState
+    from kauldron.train.state import TrainState
+
 
 _ONLY_IN_TRAINING = ("grads", "updates", "loss_total")
 # A subclass that overrides one of these looks at every batch.
@@ -111,11 +117,11 @@ class Evaluator(EvaluatorBase):
             with caught(found, f"evals.{self.name}"):
                 _ = self._batches  # has it an end?
         elif self._is_own_step():
-            found += evaluator_problems.of_step(self, state)
+            found += of_step(self, state)
         return found
 
     def _is_own_step(self) -> bool:
-        """Whether what an evaluation does is known: `step` on each batch."""
+        """Return whether what an evaluation does is known: `step` on each batch."""
         own = (getattr(Evaluator, name) for name in ("evaluate", "step"))
         return all(getattr(type(self), f.__name__) is f for f in own)
 
@@ -133,7 +139,7 @@ class Evaluator(EvaluatorBase):
         return merged
 
     def prepare_state(self, state: TrainState) -> TrainState:
-        """The state as `step` gets it."""
+        """Return the state as `step` gets it."""
         state = self.init_transform.transform(state)
         return state.replace(opt_state=None) if self.discard_opt else state
 
@@ -184,7 +190,7 @@ class Evaluator(EvaluatorBase):
         limit = None if self.cache else self.num_batches
         groups = self._memory.get("groups")
         if groups is None:
-            total = length(self._batches)
+            total = batch_count(self._batches)
             groups = BatchGroups.of(self, state, total=total, limit=limit)
             self._memory["groups"] = groups
         merger = GroupMerger(self, state, self._memory.get("program"))
@@ -201,7 +207,7 @@ class Evaluator(EvaluatorBase):
         return merger.result()
 
     def _looks_at_each_batch(self) -> bool:
-        """Whether each batch must be a call of `checked_step`."""
+        """Return whether each batch must be a call of `checked_step`."""
         sharding = self.base_cfg.sharding
         return bool(
             any(getattr(type(self), n) is not getattr(Evaluator, n) for n in _PER_BATCH)
@@ -217,7 +223,7 @@ class Evaluator(EvaluatorBase):
         return Progress(
             self.name,
             step=start,
-            last_step=length(self._batches),
+            last_step=batch_count(self._batches),
             activity="evaluating",
         )
 
@@ -272,7 +278,7 @@ class Evaluator(EvaluatorBase):
         return on_devices(self._batches, self.base_cfg.sharding.batch)
 
     def _tell_about_other_shapes(self, batch: Any, size: int = 1) -> None:
-        """A smaller last batch compiles the step once more: say so, once."""
+        """Log, once, that a smaller last batch compiles the step once more."""
         first_axis = 0 if size == 1 else 1
         shapes = [leaf.shape[first_axis:] for leaf in jax.tree.leaves(batch)]
         if self._memory.setdefault("shapes", shapes) == shapes:
@@ -366,7 +372,7 @@ class Evaluator(EvaluatorBase):
         )
 
     def _measurable(self, field: str) -> Mapping[str, Any]:
-        """The field without what was inherited and exists in training only."""
+        """Return the field without what was inherited and exists in training only."""
         tree = getattr(self, field)
         if not self._is_inherited(field):
             return tree
@@ -383,3 +389,95 @@ class Evaluator(EvaluatorBase):
     def _memory(self) -> dict[str, Any]:
         """What later evaluations need not find out again."""
         return {}
+
+
+#
+# Metrics of training that cannot be measured in evaluation
+#
+
+
+def split_off(
+    tree: Mapping[str, Any], absent: tuple[str, ...]
+) -> tuple[dict[str, Any], list[str]]:
+    """Separate the metrics that read what is not there.
+
+    Args:
+      tree: Metrics by name; nested mappings are allowed.
+      absent: First parts of the keys that find nothing.
+
+    Returns:
+      The tree without them, and their names.
+    """
+    kept: dict[str, Any] = {}
+    dropped: list[str] = []
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            kept[name], names = split_off(value, absent)
+            dropped += [f"{name}/{inner}" for inner in names]
+        elif any(_first_part(key) in absent for key in _keys_of(value)):
+            dropped.append(name)
+        else:
+            kept[name] = value
+    return kept, dropped
+
+
+def _keys_of(metric: Any) -> list[str]:
+    keys = jax.tree.leaves(kontext.get_keypaths(metric))
+    return [key for key in map(str, keys) if key]
+
+
+def _first_part(key: str) -> str:
+    return key.split(".")[0].split("[")[0]
+
+
+#
+# What is wrong with an evaluator, found by shapes alone
+#
+
+
+def of_step(evaluator: Evaluator, state: TrainState) -> list[Problem]:
+    """Return each loss, metric and summary that cannot be measured, or what else fails.
+
+    Args:
+      evaluator: Its `step` is evaluated, as in an evaluation.
+      state: A state, or its specs.
+    """
+    here = f"evals.{evaluator.name}"
+    if evaluator.discard_opt:
+        state = state.replace(opt_state=None)
+    found: list[Problem] = []
+    with caught(found, f"{here}.ds"):
+        batches.batch_specs(evaluator)
+    if found:
+        return found
+
+    def measure() -> None:
+        batch = batches.batch_specs(evaluator)
+        batches.abstract_states(evaluator, state, batch)
+
+    with caught(found, here):
+        evaluator.without_filler(measure)
+    return (_of_each(evaluator, state) or found) if found else []
+
+
+def _of_each(evaluator: Evaluator, state: TrainState) -> list[Problem]:
+    """Return all that cannot be measured, where the step stops at the first."""
+    batch = without_mask(batches.batch_specs(evaluator))
+    try:
+        context = forward_specs(
+            state,
+            batch,
+            model=evaluator.model,
+            rngs=evaluator.base_cfg.rng_streams.eval_rngs(0),
+            is_training=False,
+            method=evaluator.model_method,
+        )
+    except Exception:  # the model: the step has said so
+        return []
+    return [
+        problem
+        for field in ("losses", "metrics", "summaries")
+        for problem in of_metrics(
+            f"evals.{evaluator.name}.{field}", getattr(evaluator.aux, field), context
+        )
+    ]

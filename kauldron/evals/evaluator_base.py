@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from kauldron import writers
-from kauldron.evals import checkpoint_following
-from kauldron.evals.job_groups import job_groups
-from kauldron.evals.run_strategies import Once, RunStrategy
+from kauldron.errors import error_prefix
+from kauldron.evals import standalone
+from kauldron.evals.run_strategies import Once, RunStrategy, job_groups
 from kauldron.train.problems import Problem, caught
 from kauldron.utils import config_util, status
-from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState
@@ -82,7 +81,7 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
         return found
 
     def on_train_start(self, *, last_step: int | None) -> None:
-        """Say what the user should know when training starts.
+        """Log what the user should know when training starts.
 
         Args:
           last_step: The last step of training, if it is known.
@@ -130,8 +129,8 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
     def follow_checkpoints(
         self, trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]
     ) -> dict[str, Any]:
-        """The body of a process of standalone evaluators, of which this is one."""
-        return checkpoint_following.follow(trainer, evaluators)
+        """Run a process of standalone evaluators, of which this is one."""
+        return standalone.follow(trainer, evaluators)
 
 
 def _check_name(name: str) -> None:
@@ -149,7 +148,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_job_group(evaluator: EvaluatorBase, others: Mapping[str, Any]) -> None:
-    """A group must not be called like an evaluator that is not in it."""
+    """Refuse a group that has the name of an evaluator that is not in it."""
     group = getattr(evaluator.run, "job_group", None)
     if group is None or group not in others:
         return

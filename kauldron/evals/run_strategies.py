@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from kauldron.errors import did_you_mean
 from kauldron.job_params import JOB_PARAMS
 from kauldron.konfig.immutabledict import ImmutableDict, freeze
 
@@ -27,7 +27,7 @@ class RunStrategy:
     runs_in_training: ClassVar[bool] = True
 
     def should_eval_in_train(self, step: int) -> bool:
-        """Whether to evaluate in the training loop after `step` updates."""
+        """Return whether to evaluate in the training loop after `step` updates."""
         raise NotImplementedError(
             f"{type(self).__name__} does not say when it runs: define "
             "`should_eval_in_train(self, step)`."
@@ -203,9 +203,28 @@ class StandaloneLastCheckpoint(Standalone):
 
 
 def _unknown_argument(cls: str, name: str, fields: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, [*fields, *JOB_PARAMS], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, [*fields, *JOB_PARAMS])
     return (
         f"{cls} has no argument {name!r}.{hint} It has {', '.join(fields)}, and the "
         f"parameters of a job: {', '.join(JOB_PARAMS)}."
     )
+
+
+def job_groups(strategies: Mapping[str, Any]) -> dict[str, list[str]]:
+    """From the name of each process to the evaluators that run in it.
+
+    Args:
+      strategies: Run strategies by evaluator name.
+
+    Example:
+      >>> from kauldron import kd
+      >>> grouped = kd.evals.StandaloneEveryCheckpoint(job_group="both")
+      >>> alone = kd.evals.StandaloneLastCheckpoint()
+      >>> job_groups({"a": grouped, "b": grouped, "c": alone, "d": kd.evals.Once(0)})
+      {'both': ['a', 'b'], 'c': ['c']}
+    """
+    groups: dict[str, list[str]] = {}
+    for name, run in strategies.items():
+        if not run.runs_in_training:
+            groups.setdefault(run.job_group or name, []).append(name)
+    return groups

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 
 from kauldron import metrics
+from kauldron.errors import error_prefix
 from kauldron.metrics.collected import start_copy, to_host
 from kauldron.metrics.state import merges_on_device
 from kauldron.train.auxiliaries import AuxiliariesState
-from kauldron.utils.error_context import error_prefix
 
 State = metrics.State
 States = dict[str, Any]
@@ -37,7 +37,7 @@ class MergePlan:
         return device, host
 
     def join(self, states: States) -> AuxiliariesState:
-        """The states in their places again."""
+        """Return the states in their places again."""
         return self._structure.unflatten([states[name] for name in self._names])
 
 
@@ -64,7 +64,7 @@ class StateMerger:
         self._host.add(host)
 
     def result(self) -> AuxiliariesState | None:
-        """The merged states; `None` if there was no batch."""
+        """Return the merged states; `None` if there was no batch."""
         if self.plan is None or self._device is None:
             return None
         return self.plan.join({**self._device, **self._host.result()})
@@ -98,7 +98,7 @@ class HostMerger:
                 self._late[name] = (state, size)
 
     def result(self) -> States:
-        """The merged states, by name."""
+        """Return the merged states, by name."""
         self._collect_late()
         return self._merged
 
@@ -116,7 +116,7 @@ class HostMerger:
 
 
 def _adds(collected: State, state: Any) -> bool:
-    """Whether merging changes what is collected, so that the arrays must travel."""
+    """Return whether merging changes what is collected, so that arrays must travel."""
     if not isinstance(collected, metrics.AutoState):
         return True
     merged = collected.merge(state)

@@ -14,15 +14,15 @@ from etils import epath
 
 from kauldron import kontext
 from kauldron.data import utils as data_utils
-from kauldron.train.context import Context
 from kauldron.train.exporter import ModelExporter
 from kauldron.train.forward import forward_on_inputs
+from kauldron.train.state import Context
 from kauldron.utils import config_util, status
 from kauldron.utils.checkify_ignore import checkify_ignore
 from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
-    from kauldron.train.train_state import TrainState
+    from kauldron.train.state import TrainState
 
 _OWN_ARGUMENTS = ("params", "key", "collections")
 

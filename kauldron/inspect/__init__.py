@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kauldron.inspect.specs import plot_context as plot_context
     from kauldron.inspect.specs import plot_sharding as plot_sharding
     from kauldron.inspect.trainer_page import show_trainer_info as show_trainer_info
-    from kauldron.train.profiler import NoopProfiler as NoopProfiler
-    from kauldron.train.profiler import Profiler as Profiler
+    from kauldron.train.run.profiler import NoopProfiler as NoopProfiler
+    from kauldron.train.run.profiler import Profiler as Profiler
 
 # In the order a reader wants. A file must not have the name of a member: importing it
 # would hide the member.
@@ -39,8 +39,8 @@ _MEMBERS = {
     "lower_trainstep": "kauldron.inspect.model_overview",
     "get_connection_graph": "kauldron.inspect.charts",
     "plot_schedules": "kauldron.inspect.charts",
-    "Profiler": "kauldron.train.profiler",
-    "NoopProfiler": "kauldron.train.profiler",
+    "Profiler": "kauldron.train.run.profiler",
+    "NoopProfiler": "kauldron.train.run.profiler",
 }
 
 __getattr__, __dir__ = lazy_namespace(

@@ -17,7 +17,7 @@ from kauldron.data import utils as data_utils
 from kauldron.inspect.specs import array_spec_text
 from kauldron.inspect.views import Table, make_table
 from kauldron.sharding.tree import flatten_with_shardings
-from kauldron.train import trainer_specs
+from kauldron.train import trainer_fields
 from kauldron.utils.checkify_ignore import checkify_ignore
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def lower_trainstep(trainer: Trainer, **flags: Any) -> jax.stages.Lowered:
 
 def batch_specs(trainer: Trainer) -> Any:
     """Return a global batch as shapes, placed as in training."""
-    specs = trainer_specs.batch_specs(trainer)
+    specs = trainer_fields.batch_specs(trainer)
     leaves = [
         jax.ShapeDtypeStruct(leaf.value.shape, leaf.value.dtype, sharding=leaf.sharding)
         for leaf in flatten_with_shardings(specs, trainer.sharding.batch)

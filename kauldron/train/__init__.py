@@ -1,21 +1,20 @@
 """The trainer, its step, and what keys look into."""
 
 from kauldron.train import problems as problems
-from kauldron.train import trainer_specs as trainer_specs
 from kauldron.train.auxiliaries import Auxiliaries as Auxiliaries
 from kauldron.train.auxiliaries import AuxiliariesOutput as AuxiliariesOutput
 from kauldron.train.auxiliaries import AuxiliariesState as AuxiliariesState
-from kauldron.train.checkpoint_state import CheckpointState as CheckpointState
-from kauldron.train.context import Context as Context
+from kauldron.train.compat import ModelWithAux as ModelWithAux
 from kauldron.train.forward import forward as forward
 from kauldron.train.forward import forward_with_loss as forward_with_loss
-from kauldron.train.model_with_aux import ModelWithAux as ModelWithAux
-from kauldron.train.preemption import Preempted as Preempted
 from kauldron.train.rng_streams import RngStream as RngStream
 from kauldron.train.rng_streams import RngStreams as RngStreams
+from kauldron.train.run.preemption import Preempted as Preempted
 from kauldron.train.setup import Setup as Setup
 from kauldron.train.setup import TqdmInfo as TqdmInfo
-from kauldron.train.train_state import TrainState as TrainState
+from kauldron.train.state import CheckpointState as CheckpointState
+from kauldron.train.state import Context as Context
+from kauldron.train.state import TrainState as TrainState
 from kauldron.train.train_step import TrainStep as TrainStep
 from kauldron.train.trainer import Trainer as Trainer
 from kauldron.writers import KDMetricWriter as KDMetricWriter

@@ -19,7 +19,7 @@ from kauldron.metrics.metric import naming
 from kauldron.utils import config_util
 
 if TYPE_CHECKING:
-    from kauldron.train.context import Context
+    from kauldron.train.state import Context
 
 Tree = Mapping[str, Any]
 
@@ -140,7 +140,7 @@ class AuxiliariesState(flax.struct.PyTreeNode, items.StandardCheckpointItem):
             )
 
     def compute(self, *, flatten: bool = True) -> AuxiliariesOutput:
-        """The values: numpy arrays, numbers, texts.
+        """Return the values: numpy arrays, numbers, texts.
 
         Args:
           flatten: Whether to name values by path (`"metrics/acc/top1"`) instead of
@@ -226,7 +226,7 @@ def _merge_states(kind: str, mine: Tree | None, other: Tree | None) -> Tree | No
 
 
 def _merge_errors(mine: Any, other: Any) -> Any:
-    """The first error that says something; checkify errors are pytrees themselves."""
+    """Return the first error that is set."""
     if mine is None or other is None:
         return other if mine is None else mine
     return mine if mine.get() is not None else other

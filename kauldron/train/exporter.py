@@ -12,7 +12,7 @@ from kauldron.utils import config_util
 
 if TYPE_CHECKING:
     from kauldron.train.rng_streams import RngStreams
-    from kauldron.train.train_state import TrainState
+    from kauldron.train.state import TrainState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class ModelExporter(config_util.UpdateFromRootCfg, abc.ABC):
     rng_streams: RngStreams = config_util.ROOT_CFG_REF.rng_streams
 
     def get_rngs(self, is_training: bool, step: int = 0) -> dict[str, Any]:
-        """Keys by stream name for a training or an evaluation step."""
+        """Return keys by stream name for a training or an evaluation step."""
         if is_training:
             return self.rng_streams.train_rngs(step)
         return self.rng_streams.eval_rngs(step)
@@ -51,7 +51,7 @@ class ModelExporter(config_util.UpdateFromRootCfg, abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoopExporter(ModelExporter):
-    """Writes nothing; what a trainer does unless told otherwise."""
+    """Writes nothing; the default of a trainer."""
 
     def export(self, **kwargs: Any) -> None:
         del kwargs

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import flax.errors
 import jax
 import jax.numpy as jnp
 
 from kauldron import losses as kd_losses
 from kauldron.data import utils as data_utils
-from kauldron.train.model_hints import model_hints
 from kauldron.utils import status
 
 if TYPE_CHECKING:
     import flax.linen as nn
 
-    from kauldron.train.context import Context
+    from kauldron.train.state import Context
 
 
 def forward(
@@ -94,7 +96,7 @@ def forward_with_loss(
 
 
 def warn_if_constant(total: jax.Array, params: Any, name: str) -> None:
-    """Warn about a loss of which `jax.grad` has lost track.
+    """Warn about a loss that does not depend on the parameters.
 
     Called while `jax.grad` traces the loss. Then parameters are tracers of one type, and
     so is all that is computed of them and will be differentiated.
@@ -109,3 +111,36 @@ def warn_if_constant(total: jax.Array, params: Any, name: str) -> None:
             f"{name} does not depend on any parameter, so its gradients are zero and it "
             "trains nothing. Is there a `stop_gradient` around the predictions?"
         )
+
+
+#
+# Advice for errors of flax
+#
+
+
+_HINTS = {
+    "deterministic": "Use `kd.nn.Dropout`, which knows whether the model is training.",
+    "use_running_average": (
+        "Declare `is_training = kd.nn.train_property()` in the model, and call "
+        "`nn.BatchNorm(use_running_average=not self.is_training)(x)`."
+    ),
+}
+
+
+@contextlib.contextmanager
+def model_hints() -> Iterator[None]:
+    """Around calls of a model: add what to do to errors of flax."""
+    try:
+        yield
+    except flax.errors.InvalidRngError as error:
+        error.add_note(
+            "The model asks for a random stream that it is not given here. Name it in "
+            "`cfg.rng_streams = kd.train.RngStreams([kd.train.RngStream('...')])`, with "
+            "`eval=True` if evaluations need it too."
+        )
+        raise
+    except ValueError as error:
+        missing = re.search(r'Parameter "(\w+)" must be passed', str(error))
+        if missing and missing[1] in _HINTS:
+            error.add_note(_HINTS[missing[1]])
+        raise

@@ -66,7 +66,7 @@ def compute_in_parts(
 
 
 def is_tracing() -> bool:
-    """Whether a function is being traced, so that there are no values."""
+    """Return whether a function is being traced, so that there are no values."""
     return isinstance(jax.device_put(0), jax.core.Tracer)
 
 
@@ -176,7 +176,7 @@ class _Program:
 
     @property
     def is_told_by_text(self) -> bool:
-        """Whether the text shows everything: no arrays, no functions of Python."""
+        """Whether the text shows everything: it hides no arrays and no Python functions."""
         return " at 0x" not in self.text and not _has_constants(self.jaxpr)
 
 
@@ -195,7 +195,7 @@ def _compile(program: _Program) -> Callable[..., Any]:
 
 
 def _has_constants(jaxpr: Jaxpr) -> bool:
-    """Whether a function that is called inside holds arrays."""
+    """Return whether a function that is called inside holds arrays."""
     for value in (v for equation in jaxpr.eqns for v in equation.params.values()):
         for inner in value if isinstance(value, tuple | list) else (value,):
             if isinstance(inner, ClosedJaxpr):
@@ -235,7 +235,7 @@ def _is_typed_key(array: Any) -> bool:
 
 
 def _raw(value: Any) -> Any:
-    """The numbers of a key, as every process and device can take them."""
+    """Return the numbers of a key, as every process and device can take them."""
     if not isinstance(value, jax.Array):
         return value
     if _is_typed_key(value):
@@ -244,6 +244,6 @@ def _raw(value: Any) -> Any:
 
 
 def _key_type(value: Any) -> Any:
-    """What makes a key of `_raw(value)`; `None` if it is none."""
+    """Return what makes a key of `_raw(value)`; `None` if it is none."""
     is_key = isinstance(value, jax.Array) and _is_typed_key(value)
     return jax.random.key_impl(value) if is_key else None

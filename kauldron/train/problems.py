@@ -10,26 +10,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kauldron import kontext
-from kauldron.ckpts import Checkpointer, best_metric, metric_values
+from kauldron.ckpts import Checkpointer, retention
 from kauldron.data import DeviceRecords
+from kauldron.data.dataset_ops import TakeDataset
+from kauldron.errors import did_you_mean, error_prefix, message_with_notes
+from kauldron.losses import SoftmaxCrossEntropyWithIntLabels
 from kauldron.optim.mistakes import find_mistakes
-from kauldron.train import last_step, setup, trainer_fields, trainer_specs
-from kauldron.train.context import Context
+from kauldron.train import setup, trainer_fields
 from kauldron.train.forward import forward
+from kauldron.train.run.workdir_files import check_writable
+from kauldron.train.state import Context
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
-from kauldron.utils.error_context import error_prefix, message_with_notes
 
 if TYPE_CHECKING:
-    from kauldron.train.train_state import TrainState
+    from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
 
 
@@ -145,12 +149,56 @@ def _data(trainer: Trainer) -> list[Problem]:
     found: list[Problem] = []
     if trainer.train_ds is not None:
         with caught(found, "train_ds"):
-            last_step.check_has_batches(trainer)
+            _check_has_batches(trainer)
             DeviceRecords.check(trainer.train_ds)
         if not found:
             with caught(found, "num_train_steps"):
-                last_step.check_ends(trainer)
+                _check_ends(trainer)
     return found
+
+
+def _check_has_batches(trainer: Trainer) -> None:
+    """Raise `ValueError` if there is nothing to train on."""
+    if batch_count(trainer.train_ds) == 0:
+        raise ValueError(
+            "`trainer.train_ds` has no batch to train on: it is empty, or has fewer "
+            "records than one batch."
+        )
+
+
+def _check_ends(trainer: Trainer) -> None:
+    """Raise `ValueError` if nothing says when training stops."""
+    given = (trainer.num_train_steps, trainer.stop_after_steps)
+    if any(number is not None for number in given):
+        return
+    if is_endless(trainer.train_ds):
+        raise ValueError(
+            "`trainer.num_train_steps` is None and `trainer.train_ds` repeats forever: "
+            "set `cfg.num_train_steps`, `cfg.stop_after_steps`, or "
+            "`cfg.train_ds.num_epochs`."
+        )
+    if batch_count(trainer.train_ds) is None and jax.process_count() > 1:
+        raise ValueError(
+            "`trainer.num_train_steps` is None and the length of `trainer.train_ds` is "
+            "unknown: with several processes, set `cfg.num_train_steps`."
+        )
+
+
+def batch_count(dataset: Any) -> int | None:
+    """Return the number of batches, or `None` if the data set cannot tell."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def is_endless(dataset: Any) -> bool:
+    """Return whether a data set says that it repeats forever."""
+    while not hasattr(dataset, "num_epochs"):
+        if isinstance(dataset, TakeDataset) or not hasattr(dataset, "parent"):
+            return False
+        dataset = dataset.parent
+    return dataset.num_epochs is None
 
 
 def _workdir(trainer: Trainer) -> list[Problem]:
@@ -158,7 +206,7 @@ def _workdir(trainer: Trainer) -> list[Problem]:
     is_set = str(trainer.workdir or ".") != "."
     if is_set and type(trainer.setup).run is setup.Setup.run:
         with caught(found, "workdir"):
-            setup.check_writable(trainer.workdir)
+            check_writable(trainer.workdir)
     return found
 
 
@@ -178,7 +226,7 @@ def _init_transform(trainer: Trainer) -> list[Problem]:
 
 
 def _is_resumed(trainer: Trainer) -> bool:
-    """Whether the run continues from a checkpoint, and nothing is initialised."""
+    """Return whether the run continues from a checkpoint."""
     has_folder = str(trainer.workdir or ".") != "."
     return has_folder and trainer.checkpointer.latest_step is not None
 
@@ -189,7 +237,7 @@ def _evaluators_before_init(trainer: Trainer) -> Iterator[Problem]:
 
 
 def _evaluators(trainer: Trainer, *, in_training: bool) -> dict[str, Any]:
-    """The evaluators that run in the training process, or all others."""
+    """Return the evaluators that run in the training process, or all others."""
     is_eval_only = trainer.setup.eval_only
     return {
         name: evaluator
@@ -209,17 +257,16 @@ def _best_metric(trainer: Trainer) -> Iterator[Problem]:
         measured[name] = None if aux is None else _measured(aux, "")
     where = "checkpointer.best_metric_path"
     if not _leads_to_metric(measured, kontext.Path.from_str(path).parts):
-        known = metric_values.paths({n: v for n, v in measured.items() if v})
-        close = difflib.get_close_matches(path, known, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        known = retention.metric_paths({n: v for n, v in measured.items() if v})
         listed = f" There are: {', '.join(known)}." if known else ""
+        hint = did_you_mean(path, known)
         yield Problem(where, f"nothing measures {path!r}.{hint}{listed}")
-    elif (message := best_metric.never_there(checkpointer, trainer)) is not None:
+    elif (message := retention.metric_never_there(checkpointer, trainer)) is not None:
         yield Problem(where, message, is_error=False)
 
 
 def _measured(owner: Any, prefix: str) -> dict[str, Any]:
-    """What `best_metric_path` can name below an evaluator, or below `train`."""
+    """Return what `best_metric_path` can name below an evaluator, or below `train`."""
     losses = getattr(owner, f"{prefix}losses")
     total = {"total": True} if losses else {}
     return {
@@ -229,7 +276,7 @@ def _measured(owner: Any, prefix: str) -> dict[str, Any]:
 
 
 def _leads_to_metric(tree: Any, parts: Iterable[Any]) -> bool:
-    """Whether a path ends at a metric, or inside the value of one."""
+    """Return whether a path ends at a metric, or inside the value of one."""
     for part in parts:
         if not isinstance(tree, Mapping):
             return True
@@ -240,7 +287,7 @@ def _leads_to_metric(tree: Any, parts: Iterable[Any]) -> bool:
 
 
 def check_batch_sizes(trainer: Trainer) -> Iterator[Problem]:
-    """`batch_size=0` means no batches: each step would see a single record."""
+    """Find `batch_size=0`, with which each step would see a single record."""
     for path, dataset in _datasets(trainer):
         if getattr(dataset, "gives_single_records", False):
             yield Problem(
@@ -252,7 +299,7 @@ def check_batch_sizes(trainer: Trainer) -> Iterator[Problem]:
 
 
 def _datasets(trainer: Trainer) -> Iterator[tuple[str, Any]]:
-    """What may be data, in the trainer and in its evaluators, each with its path."""
+    """Yield the fields that may hold data, with their paths."""
     yield "train_ds", trainer.train_ds
     yield "eval_ds", trainer.eval_ds
     for name, evaluator in trainer.evals.items():
@@ -289,7 +336,7 @@ def _steps(trainer: Trainer, state: TrainState) -> list[Problem]:
 
 
 def _is_model_wrong(found: list[Problem]) -> bool:
-    """Whether evaluations fail for the same reason as the step."""
+    """Return whether evaluations fail for the same reason as the step."""
     return any(problem.path in ("train_ds", "model") for problem in found)
 
 
@@ -308,7 +355,7 @@ def _train_step(trainer: Trainer, state: TrainState) -> list[Problem]:
 def _explain_step(
     trainer: Trainer, state: TrainState | None, error: Exception | None
 ) -> list[Problem]:
-    """All parts of the trainer that are wrong, where the step stops at the first."""
+    """Return all wrong parts of the trainer; the step itself stops at the first."""
     found: list[Problem] = []
     if type(trainer.trainstep)._step is TrainStep._step:
         found += _explain_parts(trainer, state)
@@ -323,7 +370,7 @@ def _explain_parts(trainer: Trainer, state: TrainState | None) -> list[Problem]:
     found: list[Problem] = []
     batch = context = None
     with caught(found, "train_ds"):
-        batch = trainer_specs.batch_specs(trainer)
+        batch = trainer_fields.batch_specs(trainer)
     if found:
         return found
     with caught(found, "model"):
@@ -357,7 +404,7 @@ def _explain_parts(trainer: Trainer, state: TrainState | None) -> list[Problem]:
 
 
 def forward_specs(state: Any, batch: Any, **options: Any) -> Context:
-    """The context after a forward pass, as specs; `options` are those of `forward`."""
+    """Return the specs of the context after `forward(..., **options)`."""
 
     def run(state: Any, batch: Any) -> Context:
         context = Context.from_state_and_batch(state=state, batch=batch)
@@ -369,7 +416,7 @@ def forward_specs(state: Any, batch: Any, **options: Any) -> Context:
 def of_metrics(
     path: str, metrics: Mapping[str, Any], context: Context
 ) -> list[Problem]:
-    """Each metric, loss or summary that cannot be measured in a context of specs."""
+    """Return a problem for each metric, loss or summary that cannot be measured."""
     found: list[Problem] = []
     for name, metric in metrics.items():
         inner = f"{path}.{name}"
@@ -384,7 +431,7 @@ def of_metrics(
 def _of_evaluators(
     evaluators: Mapping[str, Any], state: TrainState, found: list[Problem]
 ) -> list[Problem]:
-    """Problems of evaluators, less those that training has already for itself."""
+    """Return problems of evaluators, without those that training has too."""
     told = {problem.path for problem in found}
     return [
         problem
@@ -395,7 +442,7 @@ def _of_evaluators(
 
 
 def check_optimizer(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
-    """Optimizers that would do something else than was meant."""
+    """Find optimizers that would not do what was meant."""
     # One for each loss: `kd.contrib.train.multi_optimizer`.
     several = getattr(trainer.optimizer, "loss_to_optimizer", None)
     if several is None:
@@ -410,7 +457,7 @@ def check_optimizer(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
 
 
 def check_init_transform(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
-    """Loaders may name parts that the model does not have."""
+    """Find parts named by a loader that the model does not have."""
     for path, message in trainer.init_transform.find_mistakes(state):
         yield Problem(f"init_transform.{path}".rstrip("."), message)
 
@@ -436,3 +483,58 @@ def _starting_state(trainer: Trainer, state: TrainState) -> list[Problem]:
         with caught(found, "init_transform"):
             trainer.init_transform.check(state)
     return found
+
+
+#
+# Labels that are not among the classes, which make a loss NaN
+#
+
+
+_MOST_BATCHES = 10
+
+
+def describe_wrong_labels(trainer: Trainer) -> str:
+    """Return a sentence about labels outside of the classes, if the data has any.
+
+    Reads the first batches again, which is why it is done only for a run that went
+    wrong.
+    """
+    losses = jax.tree_util.tree_leaves_with_path(trainer.train_losses)
+    losses = [
+        (jax.tree_util.keystr(path, simple=True, separator="/"), loss)
+        for path, loss in losses
+        if isinstance(loss, SoftmaxCrossEntropyWithIntLabels)
+    ]
+    if not losses:
+        return ""
+    batches = iter(trainer.train_ds)
+    try:
+        for batch in itertools.islice(batches, _MOST_BATCHES):
+            context = trainer.context_specs.replace(batch=batch)
+            for name, loss in losses:
+                inputs = loss.resolve_inputs(context)
+                size = inputs["logits"].shape[-1]
+                wrong = _labels_outside(size, inputs["labels"], inputs.get("mask"))
+                if wrong is not None:
+                    return (
+                        f" Labels of the loss {name!r} are wrong: {loss.labels!r} holds "
+                        f"{wrong}, but {loss.logits!r} has the classes 0 to {size - 1}."
+                    )
+    except Exception as error:  # a failing run must not fail for this reason
+        status.log_warning(f"The labels could not be looked at: {error}")
+    finally:
+        getattr(batches, "close", lambda: None)()
+    return ""
+
+
+def _labels_outside(size: int, labels: Any, mask: Any) -> int | None:
+    """Return a label that is not in `range(size)`, of those that count."""
+    arrays = np.ndarray | jax.Array
+    if not isinstance(labels, arrays) or not isinstance(mask, arrays | None):
+        return None  # the model computes them
+    labels = np.asarray(labels)
+    is_wrong = (labels < 0) | (labels >= size)
+    if mask is not None:
+        mask = np.asarray(mask)
+        is_wrong &= mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)) != 0
+    return int(labels[is_wrong][0]) if is_wrong.any() else None

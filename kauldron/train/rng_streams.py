@@ -112,15 +112,15 @@ class RngStreams(config_util.UpdateFromRootCfg):
         return jax.random.PRNGKey(self.seed)
 
     def init_rngs(self) -> dict[str, Key]:
-        """Keys for `model.init`."""
+        """Return keys for `model.init`."""
         return self._make("init", lambda stream: stream.init, 0)
 
     def train_rngs(self, step: int | jax.Array = 0) -> dict[str, Key]:
-        """Keys for the training step number `step` (which may be traced)."""
+        """Return keys for the training step number `step` (which may be traced)."""
         return self._make("train", lambda stream: stream.train, step)
 
     def eval_rngs(self, step: int | jax.Array = 0) -> dict[str, Key]:
-        """Keys for the evaluation batch number `step` (which may be traced)."""
+        """Return keys for the evaluation batch number `step` (which may be traced)."""
         return self._make("eval", lambda stream: stream.eval, step)
 
     def _make(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
 import pathlib
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-from etils import epath
 
+from kauldron.train.run.workdir_files import make_writable
 from kauldron.utils import status
 
 if TYPE_CHECKING:
@@ -88,39 +86,6 @@ class Setup:
     def log_status(self, msg: str) -> None:
         """Log what the run is doing now."""
         status.log_status(msg)
-
-
-def make_writable(workdir: epath.Path) -> None:
-    """Create the folder; find out now, not after the first hour, if nothing can be kept."""
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        if "://" not in str(workdir):
-            with tempfile.TemporaryFile(dir=workdir):
-                pass
-    except OSError as error:
-        raise _cannot_be_written(workdir, error.errno or 0) from error
-
-
-def check_writable(workdir: epath.Path) -> None:
-    """Raise `OSError` if the folder cannot be made or written; nothing is changed."""
-    if "://" in str(workdir):
-        return
-    folder = os.path.abspath(workdir)
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder)
-    if not os.path.isdir(folder):
-        raise _cannot_be_written(workdir, errno.ENOTDIR)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise _cannot_be_written(workdir, errno.EACCES)
-
-
-def _cannot_be_written(workdir: epath.Path, number: int) -> OSError:
-    return OSError(
-        number,
-        "The workdir cannot be written; set another `cfg.workdir` "
-        f"({os.strerror(number)})",
-        str(workdir),
-    )
 
 
 def _use_compilation_cache(folder: str | None) -> None:

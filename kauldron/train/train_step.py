@@ -7,34 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.experimental import checkify
-from jax.sharding import Sharding
+from jax.sharding import NamedSharding, Sharding
 
+from kauldron import kontext
 from kauldron import sharding as kd_sharding
 from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import utils as data_utils
+from kauldron.errors import error_prefix
 from kauldron.optim import step_update
-from kauldron.sharding.tree import flatten_with_shardings
+from kauldron.sharding import device_mesh
+from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
 from kauldron.train import auxiliaries
-from kauldron.train.batch_checks import check_arrays, check_divisible
-from kauldron.train.context import Context
-from kauldron.train.forward import forward_with_loss, warn_if_constant
+from kauldron.train.compat import ModelWithAux
+from kauldron.train.forward import forward_with_loss, model_hints, warn_if_constant
 from kauldron.train.init_programs import compute_in_parts, is_tracing
 from kauldron.train.jit_method import jit_method
-from kauldron.train.model_hints import model_hints
-from kauldron.train.model_with_aux import ModelWithAux
-from kauldron.train.optimizer_sharding import follow_params
-from kauldron.train.train_state import TrainState
+from kauldron.train.state import Context, TrainState
 from kauldron.utils import config_util
 from kauldron.utils.checkify_ignore import checkify_ignore
-from kauldron.utils.error_context import error_prefix
 
 if TYPE_CHECKING:
     import flax.linen as nn
 
     from kauldron import ckpts
     from kauldron.train.rng_streams import RngStreams
+
 
 _STEP_FLAGS = (
     "return_losses",
@@ -81,7 +81,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
         skip_transforms: bool = False,
         skip_optimizer: bool = False,
     ) -> TrainState:
-        """The state before the first step.
+        """Return the state before the first step.
 
         Args:
           elem_spec: Specs of one (process-local) batch.
@@ -178,11 +178,11 @@ class TrainStep(config_util.UpdateFromRootCfg):
         return kd_sharding.with_sharding_constraint(state, shardings)
 
     def _state_shardings(self, state: TrainState) -> list[Sharding]:
-        """A sharding for each array of the state: none is left for XLA to choose.
+        """Return a sharding for each array of the state; XLA chooses none.
 
         What it chose would be known only after compiling, and might change from one
         step to the next, which compiles the step again. So what the strategy does not
-        tell lives where the step number does: on all devices.
+        place is replicated, as the step number is.
         """
         shardings = self.sharding.state
         default: Any = shardings.step
@@ -335,5 +335,95 @@ class TrainStep(config_util.UpdateFromRootCfg):
 
 
 def _whole_batch_hint(args: Any) -> str:
-    """Who forgets the keys of a model wonders what it was called with."""
+    """Return a hint for a model whose keys may have been forgotten."""
     return " on the whole batch (it has no `kontext.Key` fields)" if args else ""
+
+
+#
+# Batches that cannot be trained on, found from their specs
+#
+
+
+def check_numbers(spec: Any) -> None:
+    """Refuse texts, which cannot be put on a device."""
+    check_arrays(spec)
+    for path, leaf in kontext.flatten_with_path(spec).items():
+        if np.dtype(leaf.dtype).kind in "OSU":
+            raise TypeError(
+                f"`trainer.train_ds` gives texts under {path!r}, which cannot be put on "
+                f"a device. Drop them: `kd.data.Elements(drop=[{path!r}])`."
+            )
+
+
+def check_arrays(spec: Any) -> None:
+    """Refuse lists and plain numbers."""
+    for path, leaf in kontext.flatten_with_path(spec).items():
+        if not hasattr(leaf, "dtype"):
+            raise TypeError(
+                f"`trainer.train_ds` gives a {type(leaf).__name__} under {path!r}: "
+                "batches hold arrays, such as `np.asarray(...)` makes."
+            )
+
+
+def check_divisible(spec: Any, sharding: Any) -> None:
+    """Refuse batches that the devices cannot share.
+
+    Args:
+      spec: Specs of the whole batch, over all processes.
+      sharding: The sharding tree of the batch; `None` for the default.
+    """
+    default = device_mesh.FIRST_DIM
+    for leaf in flatten_with_shardings(spec, default if sharding is None else sharding):
+        here = leaf.sharding or default
+        if not isinstance(here, NamedSharding) or None in leaf.value.shape:
+            continue
+        try:
+            here.shard_shape(tuple(leaf.value.shape))
+        except (ValueError, IndexError) as error:
+            raise ValueError(
+                f"`batch` of shape {tuple(leaf.value.shape)} at {leaf.name} cannot be "
+                f"divided among {here.mesh.size} devices by {here.spec}: its first "
+                "dimension must be a multiple of their number. Change "
+                "`cfg.train_ds.batch_size`, or `cfg.sharding.batch`."
+            ) from error
+
+
+#
+# Where the state of an optimizer lives, when only the parameters' place was given
+#
+
+
+def follow_params(
+    opt_state: Any, params: Any, shardings: ShardingTree, *, default: Any
+) -> ShardingTree:
+    """Place the moments of an optimizer state where their parameters are.
+
+    Initial moments are constants, which XLA would put on every device as a whole; and a
+    state that moves after the first step would be compiled for twice.
+
+    Args:
+      opt_state: The state. What is called and shaped like a parameter, below whatever
+        the optimizer puts around it, belongs to that parameter.
+      params: The parameters.
+      shardings: The sharding tree of the parameters.
+      default: The sharding of what belongs to no parameter, such as a count of steps.
+
+    Returns:
+      A sharding for each array.
+    """
+    of_param = {
+        (_names(leaf.path), np.shape(leaf.value)): leaf.sharding
+        for leaf in flatten_with_shardings(params, shardings)
+    }
+
+    def find(path: Any, value: Any) -> Any:
+        names, shape = _names(path), np.shape(value)
+        suffixes = (names[start:] for start in range(len(names)))
+        owners = (of_param[s, shape] for s in suffixes if (s, shape) in of_param)
+        return next(owners, default)
+
+    return jax.tree_util.tree_map_with_path(find, opt_state)
+
+
+def _names(path: Any) -> tuple[str, ...]:
+    return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)

@@ -13,10 +13,11 @@ from etils import epath
 
 from kauldron import ckpts, konfig, writers
 from kauldron import sharding as kd_sharding
-from kauldron.train import loop, trainer_fields, trainer_specs
+from kauldron.train import trainer_fields
 from kauldron.train.exporter import ModelExporter, NoopExporter
-from kauldron.train.profiler import NoopProfiler, Profiler
 from kauldron.train.rng_streams import RngStreams
+from kauldron.train.run import loop
+from kauldron.train.run.profiler import NoopProfiler, Profiler
 from kauldron.train.setup import Setup
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import config_util
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 
     from kauldron import data, evals
     from kauldron.train.auxiliaries import AuxiliariesState
-    from kauldron.train.context import Context
-    from kauldron.train.train_state import TrainState
+    from kauldron.train.state import Context, TrainState
 
 
 class Trainer(config_util.BaseConfig, konfig.WithRef):
@@ -158,7 +158,7 @@ class Trainer(config_util.BaseConfig, konfig.WithRef):
 
     @classmethod
     def eval_only(cls, **kwargs: Any) -> Trainer:
-        """A trainer that evaluates an earlier run; meant for configs.
+        """Return a trainer that evaluates an earlier run; meant for configs.
 
         Inside `konfig.imports()` this call is filled in with what is needed to find the
         earlier run's model and weights below `cfg.aux.workdir`.
@@ -183,7 +183,7 @@ class Trainer(config_util.BaseConfig, konfig.WithRef):
         skip_optimizer: bool = False,
         element_spec: Any = None,
     ) -> TrainState:
-        """The state before the first step, computed anew at each call.
+        """Return the state before the first step, computed again at each call.
 
         Args:
           skip_transforms: Whether to leave out `init_transform`.
@@ -207,9 +207,9 @@ class Trainer(config_util.BaseConfig, konfig.WithRef):
     @functools.cached_property
     def state_specs(self) -> TrainState:
         """Shapes, dtypes and shardings of the state, without computing it."""
-        return trainer_specs.state_specs(self)
+        return trainer_fields.state_specs(self)
 
     @functools.cached_property
     def context_specs(self) -> Context:
         """Shapes and dtypes of everything keys can name after a train step."""
-        return trainer_specs.context_specs(self)
+        return trainer_fields.context_specs(self)

@@ -1,74 +1,293 @@
-"""What constructing a `Trainer` does with its fields."""
+"""The fields of a `Trainer`: what they may hold, what `None` means, and their specs.
+
+Everything that is particular about a field stands in one table, `_FIELDS`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from kauldron import ckpts, writers
+import jax
+
+from kauldron import ckpts, metrics, writers
+from kauldron import sharding as kd_sharding
+from kauldron.data import utils as data_utils
 from kauldron.konfig.immutabledict import ImmutableDict, freeze
 from kauldron.sharding import ShardingStrategy
-from kauldron.train import trainer_checks
-from kauldron.train.exporter import NoopExporter
-from kauldron.train.profiler import NoopProfiler
+from kauldron.train import train_step
+from kauldron.train.exporter import ModelExporter, NoopExporter
 from kauldron.train.rng_streams import RngStreams
+from kauldron.train.run.profiler import NoopProfiler, Profiler
 from kauldron.train.setup import Setup
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import config_util
 
 if TYPE_CHECKING:
+    from kauldron.train.state import Context, TrainState
     from kauldron.train.trainer import Trainer
 
-_NO_OPS: dict[str, Callable[[], Any]] = {
-    "evals": dict,
-    "checkpointer": ckpts.NoopCheckpointer,
-    "init_transform": ckpts.NoopTransform,
-    "profiler": NoopProfiler,
-    "writer": writers.NoopWriter,
-    "exporter": NoopExporter,
-    "schedules": dict,
-    "train_losses": dict,
-    "train_metrics": dict,
-    "train_summaries": dict,
-    "aux": dict,
-    "checkify_error_categories": frozenset,
-    "setup": Setup,
-    "rng_streams": RngStreams,
-    "sharding": ShardingStrategy,
-    "trainstep": TrainStep,
-}
-# Each part may need what the parts before it inherited.
-_INHERITANCE_ORDER = (
-    "rng_streams",
-    "train_ds",
-    "eval_ds",
-    "checkpointer",
-    "init_transform",
-    "exporter",
-    "profiler",
-    "writer",
-    "trainstep",
+
+@dataclasses.dataclass(frozen=True)
+class _Field:
+    """What is particular about a field of the trainer.
+
+    Attributes:
+      check: Raises if the value could only fail later. Gets the field's name too.
+      none_means: Makes the value that `None` stands for; without it `None` is kept,
+        and not checked.
+      is_frozen: Whether the mapping is made immutable.
+    """
+
+    check: Callable[[str, Any], None]
+    none_means: Callable[[], Any] | None = None
+    is_frozen: bool = False
+
+
+def _integer(expected: str, *, can_be_negative: bool = False) -> _Field:
+    def check(name: str, value: Any) -> None:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise ValueError(
+                f"`trainer.{name}` must be an integer, got {_describe(value)}"
+            ) from None
+        if number < 0 and not can_be_negative:
+            raise ValueError(f"`trainer.{name}` must be {expected}, got {value}.")
+
+    return _Field(check)
+
+
+def _part(*types: type, none_means: Callable[[], Any]) -> _Field:
+    """Return a part of ours, known by its class."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, types):
+            raise ValueError(
+                f"`trainer.{name}` must be a {' or '.join(t.__name__ for t in types)}, "
+                f"got {_describe(value)}"
+            )
+
+    return _Field(check, none_means)
+
+
+def _part_that_has(*methods: str, expected: str) -> _Field:
+    """Return an object of another library, known by what it can do."""
+
+    def check(name: str, value: Any) -> None:
+        # Only the class is asked: the object might read its data to answer.
+        has_all = all(hasattr(type(value), method) for method in methods)
+        if isinstance(value, type) or not has_all:
+            raise ValueError(
+                f"`trainer.{name}` must be {expected}, got {_describe(value)}"
+            )
+
+    return _Field(check)
+
+
+def _mapping(
+    expected: str = "",
+    *,
+    is_member: Callable[[Any], bool] = lambda value: True,
+    is_frozen: bool = True,
+) -> _Field:
+    """Parts by name, possibly nested."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise TypeError(
+                f"`trainer.{name}` must be a mapping from names, got {_describe(value)}"
+            )
+        for path, member in _leaves(value):
+            if not is_member(member):
+                raise ValueError(
+                    f"`trainer.{name}{path}` must be {expected}, got {_describe(member)}"
+                )
+
+    return _Field(check, dict, is_frozen)
+
+
+def _check_steps_per_dispatch(name: str, value: Any) -> None:
+    if value != "auto" and (not isinstance(value, int) or value < 1):
+        raise ValueError(
+            f"`trainer.{name}` must be 'auto' or at least 1, got {value!r}."
+        )
+
+
+def _check_on_nonfinite(name: str, value: Any) -> None:
+    if value not in ("ignore", "warn", "raise"):
+        raise ValueError(
+            f"`trainer.{name}` must be 'ignore', 'warn' or 'raise', got {value!r}."
+        )
+
+
+def _check_checkify(name: str, value: Any) -> None:
+    if not isinstance(value, frozenset):
+        raise ValueError(
+            f"`trainer.{name}` must be a set of checks, such as "
+            f"`jax.experimental.checkify.float_checks`, got {_describe(value)}"
+        )
+
+
+def _is_metric(value: Any) -> bool:
+    return isinstance(value, metrics.Metric)
+
+
+_PIPELINE = _part_that_has(
+    "__iter__", "element_spec", expected="a pipeline, such as `kd.data.py.Arrays`"
 )
+
+# In this order parts inherit from the trainer: each may need what the parts before it
+# have inherited.
+_FIELDS: dict[str, _Field] = {
+    "seed": _integer("an integer", can_be_negative=True),
+    "num_train_steps": _integer("at least 0"),
+    "stop_after_steps": _integer("at least 0"),
+    "log_metrics_every": _integer("at least 1 (None or 0 for never)"),
+    "log_summaries_every": _integer("at least 1 (None or 0 for never)"),
+    "steps_per_dispatch": _Field(_check_steps_per_dispatch),
+    "on_nonfinite": _Field(_check_on_nonfinite),
+    "checkify_error_categories": _Field(_check_checkify, frozenset),
+    "train_losses": _mapping(
+        "a loss, such as `kd.losses.L2(...)`", is_member=_is_metric
+    ),
+    "train_metrics": _mapping(
+        "a metric, such as `kd.metrics.Accuracy(...)`", is_member=_is_metric
+    ),
+    "train_summaries": _mapping(
+        "a summary, such as `kd.summaries.ShowImages(...)`", is_member=_is_metric
+    ),
+    "schedules": _mapping(
+        "a function of the step, such as `optax.cosine_decay_schedule(...)`",
+        is_member=callable,
+    ),
+    "evals": _mapping(is_frozen=False),
+    "aux": _Field(lambda name, value: None, dict),
+    "model": _part_that_has(
+        "init", "apply", expected="a flax module, such as `MyModel(x='batch.image')`"
+    ),
+    "optimizer": _part_that_has(
+        "init", "update", expected="an optax transformation, such as `optax.adam(1e-3)`"
+    ),
+    "setup": _part(Setup, none_means=Setup),
+    "sharding": _part(ShardingStrategy, none_means=ShardingStrategy),
+    "rng_streams": _part(RngStreams, none_means=RngStreams),
+    "train_ds": _PIPELINE,
+    "eval_ds": _PIPELINE,
+    "checkpointer": _part(
+        ckpts.BaseCheckpointer, none_means=lambda: ckpts.NoopCheckpointer()
+    ),
+    "init_transform": _part(
+        ckpts.InitTransform, none_means=lambda: ckpts.NoopTransform()
+    ),
+    "exporter": _part(ModelExporter, none_means=NoopExporter),
+    "profiler": _part(Profiler, NoopProfiler, none_means=NoopProfiler),
+    "writer": _part(writers.WriterBase, none_means=writers.NoopWriter),
+    "trainstep": _part(TrainStep, none_means=TrainStep),
+}
 
 
 def normalize(trainer: Trainer, *, losses: Any, train_loss: Any) -> None:
-    """Bring the fields of a trainer under construction into their final form."""
+    """Check the fields of a trainer under construction; bring them to their final form."""
     _use_aliases(trainer, losses=losses, train_loss=train_loss)
-    for name, make in _NO_OPS.items():
-        if getattr(trainer, name) is None:
-            _set(trainer, name, make())
-    trainer_checks.check_mappings(trainer)
-    for name in trainer_checks.FROZEN_DICTS:
-        _set(trainer, name, freeze(getattr(trainer, name)))
-    trainer_checks.check(trainer)
+    for name, field in _FIELDS.items():
+        if getattr(trainer, name) is None and field.none_means is not None:
+            _set(trainer, name, field.none_means())
+        value = getattr(trainer, name)
+        if value is not None:
+            field.check(name, value)
+        if field.is_frozen:
+            _set(trainer, name, freeze(value))
+    _warn_of_hidden_loss(trainer)
     _inherit(trainer)
     _set(trainer, "evals", _named_evals(trainer))
     _set(trainer, "writer", writers.with_collection(trainer.writer, "train"))
 
 
+def _set(trainer: Trainer, name: str, value: Any) -> None:
+    object.__setattr__(trainer, name, value)
+
+
+def _use_aliases(trainer: Trainer, *, losses: Any, train_loss: Any) -> None:
+    given = {"losses": losses, "train_loss": train_loss}
+    used = [name for name, value in given.items() if value is not None]
+    if trainer.train_losses:
+        used.append("train_losses")
+    if len(used) > 1:
+        raise ValueError(f"Give the losses once: {' and '.join(used)} are both set.")
+    value = losses if losses is not None else train_loss
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        value = {"loss": value}
+    _set(trainer, "train_losses", value)
+
+
+def _warn_of_hidden_loss(trainer: Trainer) -> None:
+    if "total" in trainer.train_losses:
+        warnings.warn(
+            "A loss called 'total' is hidden in the logs: `losses/total` is the sum of "
+            "all losses.",
+            stacklevel=5,
+        )
+
+
+def _inherit(trainer: Trainer) -> None:
+    others = [field.name for field in dataclasses.fields(trainer)]
+    for name in dict.fromkeys((*_FIELDS, *others)):
+        value = getattr(trainer, name)
+        if isinstance(value, config_util.UpdateFromRootCfg):
+            _set(trainer, name, value.update_from_root_cfg(trainer))
+
+
+def _named_evals(trainer: Trainer) -> Mapping[str, Any]:
+    evals = {}
+    for name, evaluator in trainer.evals.items():
+        if not hasattr(evaluator, "maybe_eval"):
+            raise TypeError(
+                f"`trainer.evals[{name!r}]` must be an evaluator (a subclass of "
+                f"kd.evals.EvaluatorBase), got {type(evaluator).__name__}: {evaluator!r}"
+            )
+        run = evaluator.run
+        if isinstance(run, type) or not hasattr(run, "should_eval_in_train"):
+            raise ValueError(
+                f"`trainer.evals[{name!r}].run` must say when to run, such as "
+                f"`kd.evals.EveryNSteps(100)`, got {_describe(run)}"
+            )
+        evals[name] = evaluator.with_name(name).update_from_root_cfg(trainer)
+    if evals == dict(trainer.evals) and isinstance(trainer.evals, ImmutableDict):
+        return trainer.evals
+    return ImmutableDict(evals)
+
+
+def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        here = f"{path}[{name!r}]"
+        if isinstance(value, Mapping):
+            yield from _leaves(value, here)
+        else:
+            yield here, value
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself: call it."
+    if isinstance(value, FunctionType):
+        return f"the function {getattr(value, '__qualname__', value)}."
+    return f"{type(value).__name__}: {value!r:.200}"
+
+
+#
+# Asking a trainer
+#
+
+
 def require(trainer: Trainer, name: str) -> Any:
-    """The field, or an error that says how to set it."""
+    """Return the field, or an error that says how to set it."""
     value = getattr(trainer, name)
     if value is None:
         raise ValueError(not_set_message(name))
@@ -76,12 +295,12 @@ def require(trainer: Trainer, name: str) -> Any:
 
 
 def not_set_message(name: str) -> str:
-    """What to say about a field that is needed and is not set."""
+    """Return what to say about a field that is needed and is not set."""
     return f"`trainer.{name}` is not set; set `cfg.{name} = ...`."
 
 
 def select_evaluators(trainer: Trainer, names: str | list[str]) -> dict[str, Any]:
-    """The evaluators with these names, or in the job groups of these names."""
+    """Return the evaluators with these names, or in the job groups of these names."""
     names = [names] if isinstance(names, str) else list(names)
     groups: dict[str, list[str]] = {}
     for name, evaluator in trainer.evals.items():
@@ -104,47 +323,46 @@ def select_evaluators(trainer: Trainer, names: str | list[str]) -> dict[str, Any
 
 
 #
-# Details
+# Specs
 #
 
 
-def _set(trainer: Trainer, name: str, value: Any) -> None:
-    object.__setattr__(trainer, name, value)
+def state_specs(
+    trainer: Trainer, *, element_spec: Any = None, with_optimizer: bool = True
+) -> TrainState:
+    """Return the state as `jax.ShapeDtypeStruct`s with shardings.
+
+    Args:
+      trainer: Needs a model, and an optimizer if that is wanted.
+      element_spec: Specs of a batch, instead of those of `train_ds`.
+      with_optimizer: Whether to include the optimizer state.
+    """
+    return kd_sharding.eval_shape_with_sharding(
+        lambda: trainer.init_state(
+            skip_transforms=True,
+            skip_optimizer=not with_optimizer,
+            element_spec=element_spec,
+        )
+    )
 
 
-def _use_aliases(trainer: Trainer, *, losses: Any, train_loss: Any) -> None:
-    given = {"losses": losses, "train_loss": train_loss}
-    used = [name for name, value in given.items() if value is not None]
-    if trainer.train_losses:
-        used.append("train_losses")
-    if len(used) > 1:
-        raise ValueError(f"Give the losses once: {' and '.join(used)} are both set.")
-    value = losses if losses is not None else train_loss
-    if value is None:
-        return
-    if not isinstance(value, Mapping):
-        value = {"loss": value}
-    _set(trainer, "train_losses", value)
+def batch_specs(trainer: Trainer) -> Any:
+    """Return a global batch of `train_ds` as `jax.ShapeDtypeStruct`s."""
+    train_ds = require(trainer, "train_ds")
+    train_step.check_numbers(train_ds.element_spec)
+    return global_batch_specs(train_ds.element_spec, trainer.sharding.batch)
 
 
-def _inherit(trainer: Trainer) -> None:
-    others = [field.name for field in dataclasses.fields(trainer)]
-    for name in dict.fromkeys((*_INHERITANCE_ORDER, *others)):
-        value = getattr(trainer, name)
-        if isinstance(value, config_util.UpdateFromRootCfg):
-            _set(trainer, name, value.update_from_root_cfg(trainer))
+def global_batch_specs(element_spec: Any, sharding: Any) -> Any:
+    """Return a batch over all processes as `jax.ShapeDtypeStruct`s."""
+    spec = data_utils.get_global_elem_spec(element_spec, sharding)
+    return jax.eval_shape(lambda: data_utils.mock_batch_from_elem_spec(spec, sharding))
 
 
-def _named_evals(trainer: Trainer) -> Mapping[str, Any]:
-    evals = {}
-    for name, evaluator in trainer.evals.items():
-        if not hasattr(evaluator, "maybe_eval"):
-            raise TypeError(
-                f"`trainer.evals[{name!r}]` must be an evaluator (a subclass of "
-                f"kd.evals.EvaluatorBase), got {type(evaluator).__name__}: {evaluator!r}"
-            )
-        trainer_checks.check_run(name, evaluator.run)
-        evals[name] = evaluator.with_name(name).update_from_root_cfg(trainer)
-    if evals == dict(trainer.evals) and isinstance(trainer.evals, ImmutableDict):
-        return trainer.evals
-    return ImmutableDict(evals)
+def context_specs(trainer: Trainer) -> Context:
+    """Return the context after one train step as `jax.ShapeDtypeStruct`s."""
+    with trainer.sharding.set_global_mesh():
+        _, context = jax.eval_shape(
+            trainer.trainstep._checked_step, trainer.state_specs, batch_specs(trainer)
+        )
+    return context

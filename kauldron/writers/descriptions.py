@@ -16,12 +16,12 @@ _QUICK_TO_COPY_BYTES = 16 * 2**20  # compiling a program takes longer
 
 
 def describe_config(config: Any) -> str:
-    """The config as it would be written in Python."""
+    """Return the config as it would be written in Python."""
     return f"```python\n{config!r}\n```"
 
 
 def describe_params(params: Any) -> tuple[str, int]:
-    """A table of the parameters, and their number."""
+    """Return a table of the parameters, and their number."""
     flat = kontext.flatten_with_path(params)
     statistics = _statistics(flat)
     rows = [
@@ -41,7 +41,7 @@ def describe_params(params: Any) -> tuple[str, int]:
 
 
 def describe_specs(tree: Any) -> str:
-    """A table of the paths, shapes and dtypes of a tree."""
+    """Return a table of the paths, shapes and dtypes of a tree."""
     flat = kontext.flatten_with_path(tree)
     rows = [
         (path, _shape(leaf), str(getattr(leaf, "dtype", type(leaf).__name__)))
@@ -51,7 +51,7 @@ def describe_specs(tree: Any) -> str:
 
 
 def describe_context(context: Any) -> str:
-    """A table of what keys can name; gradients look like the parameters."""
+    """Return a table of what keys can name; gradients look like the parameters."""
     note = "Same structure as `params`."
     parts = [describe_specs(context.replace(grads=None, updates=None))]
     parts += [

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import io
+import json
+import math
+import queue
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
 
 import numpy as np
 from etils import epath
 
 from kauldron.utils import status
-from kauldron.writers.background import BackgroundQueue
+from kauldron.utils.whole_files import write_atomically
 from kauldron.writers.event_file import EventFile
-from kauldron.writers.scalars_file import ScalarsFile
 from kauldron.writers.writer import Arrays, WriterBase
 
 _FLUSH_SECONDS = 10.0
@@ -179,10 +183,160 @@ class _CollectionFiles:
 
     @contextlib.contextmanager
     def _naming_the_folder(self) -> Iterator[None]:
-        """A full disk does not say which file it had no room for."""
+        """Add the folder to errors, such as that of a full disk, that name no file."""
         try:
             yield
         except OSError as error:
             if error.filename is None:
                 error.filename = str(self._folder)
             raise
+
+
+#
+# The numbers of a collection, as lines of JSON
+#
+
+
+SCALARS_FILENAME = "scalars.jsonl"
+
+
+class ScalarsFile:
+    """One JSON object per line: `{"step": i, "time": t, "values": {...}}`."""
+
+    def __init__(self, folder: epath.Path):
+        self._path = folder / SCALARS_FILENAME
+        self._file: IO[str] | None = None
+
+    def append(self, step: int, values: Mapping[str, float]) -> None:
+        """Write one line; NaN and infinities become texts."""
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._repair()
+            self._file = self._path.open("a")
+        file: Any = self._file
+        line = {
+            "step": step,
+            "time": time.time(),
+            "values": {name: _jsonable(value) for name, value in values.items()},
+        }
+        file.write(json.dumps(line) + "\n")
+
+    def restart_at(self, step: int) -> None:
+        """Drop lines of `step` and later, which will be written again."""
+        self.close()  # what is written later must not go to the file that is replaced
+        if not self._path.exists():
+            return
+        lines = [line for line in self._whole_lines() if _step_of(line) < step]
+        write_atomically(self._path, "".join(f"{line}\n" for line in lines))
+
+    def flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _repair(self) -> None:
+        """Cut off the part of a line that a killed process left."""
+        if self._path.exists() and self._ends_within_a_line():
+            self.restart_at(2**62)
+
+    def _ends_within_a_line(self) -> bool:
+        with self._path.open("rb") as file:
+            if file.seek(0, io.SEEK_END) == 0:
+                return False
+            file.seek(-1, io.SEEK_END)
+            return file.read(1) != b"\n"
+
+    def _whole_lines(self) -> list[str]:
+        text = self._path.read_text()
+        lines = text.split("\n")[:-1]  # after the last line break: nothing, or a part
+        return [line for line in lines if line.strip()]
+
+
+def _step_of(line: str) -> float:
+    """Lines that a crash of the machine left unreadable are as good as superseded."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def read_scalars(folder: epath.PathLike) -> list[dict[str, Any]]:
+    """Return the lines of `scalars.jsonl` of a collection, without an unfinished one.
+
+    Args:
+      folder: Such as `<workdir>/train`.
+
+    Returns:
+      One `{"step": i, "time": t, "values": {...}}` per line.
+    """
+    path = epath.Path(folder) / SCALARS_FILENAME
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1] if line]
+
+
+def _jsonable(value: float) -> float | str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+#
+# Work in a thread
+#
+
+
+class BackgroundQueue:
+    """Runs calls one after the other in a thread.
+
+    The queue is bounded: a producer that is too fast waits. What a call raises is
+    raised by the next `submit`, `flush` or `close`; calls after it are dropped.
+    """
+
+    def __init__(self, name: str, *, size: int = 64):
+        self._queue: queue.Queue[tuple[Callable[..., Any], tuple[Any, ...]] | None]
+        self._queue = queue.Queue(size)
+        self._error: BaseException | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call `function(*args)` later. The arguments must not be changed meanwhile."""
+        self._raise_error()
+        self._queue.put((function, args))
+
+    def wait(self) -> None:
+        """Wait until everything that was submitted is done."""
+        self._queue.join()
+        self._raise_error()
+
+    def close(self) -> None:
+        """Finish what was submitted and end the thread; further calls do nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._queue.put(None)
+            self._thread.join()
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _work(self) -> None:
+        has_failed = False
+        while (item := self._queue.get()) is not None:
+            try:
+                if not has_failed:
+                    item[0](*item[1])
+            except BaseException as error:
+                self._error = error
+                has_failed = True
+            finally:
+                self._queue.task_done()
+        self._queue.task_done()

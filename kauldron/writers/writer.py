@@ -1,4 +1,4 @@
-"""What every writer offers."""
+"""What every writer offers, several writers as one, and one that writes nothing."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import abc
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
 from etils import epath
 
 from kauldron import kontext
+from kauldron.errors import error_prefix
 from kauldron.utils import config_util, status
-from kauldron.utils.error_context import error_prefix
 from kauldron.writers import descriptions
 from kauldron.writers.routing import Routed, route
 
@@ -38,7 +38,7 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
     collection: str = COLLECTION_NOT_SET
 
     def replace(self, **changes: Any) -> Self:
-        """A changed copy, which opens files of its own."""
+        """Return a changed copy, which opens files of its own."""
         return dataclasses.replace(self, **changes)
 
     #
@@ -138,7 +138,7 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
         self.write_context_structure(step, trainer)
 
     def resume(self, *, step: int) -> None:
-        """Values of `step` and later will be written again: drop earlier ones."""
+        """Drop the values of `step` and later: they will be written again."""
         del step
 
     #
@@ -221,7 +221,7 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
         """Bring everything to disk; raises what went wrong in the background."""
 
     def close(self) -> None:
-        """Flush and release what is open; a later write opens it anew."""
+        """Flush and release what is open; a later write opens it again."""
 
     #
     # Details
@@ -249,7 +249,7 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
 
 
 def with_collection(writer: WriterBase, collection: str) -> WriterBase:
-    """The writer for a collection; itself if it is that already."""
+    """Return the writer for a collection; itself if it is that already."""
     if writer.collection == collection:
         return writer
     return writer.replace(collection=collection)
@@ -278,7 +278,7 @@ class ScheduleAt:
 
 
 def schedule_values(schedules: Mapping[str, Any], step: int) -> dict[str, float]:
-    """Value of each schedule at `step`, computed on the host."""
+    """Return the value of each schedule at `step`, computed on the host."""
     if not schedules:
         return {}
     flat = kontext.flatten_with_path(schedules, separator="/")
@@ -300,15 +300,126 @@ def _value_at(schedule: Any, step: int) -> float:
 def _host_device() -> jax.Device | None:
     try:
         return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX was told to use an accelerator alone
+    except RuntimeError:  # JAX may use the accelerator only
         return None
 
 
 @functools.lru_cache(maxsize=128)
 def _compiled(schedule: Any) -> Any:
-    """The schedule as one program; Python-only ones are called as they are."""
+    """Return the schedule as one program; Python-only ones are called as they are."""
     try:
         jax.eval_shape(schedule, np.int32(0))
     except Exception:
         return schedule
     return jax.jit(schedule)
+
+
+#
+# Several writers, or none
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultiWriter(WriterBase):
+    """Hands everything to each of its writers.
+
+    Attributes:
+      writers: The writers; collection and workdir are set on all of them.
+    """
+
+    __root_cfg_fields_to_recurse__: ClassVar[tuple[str, ...]] = ("writers",)
+
+    writers: Sequence[WriterBase] = ()
+
+    def __post_init__(self) -> None:
+        writers = tuple(self.writers)
+        for index, writer in enumerate(writers):
+            if not isinstance(writer, WriterBase):
+                raise TypeError(
+                    f"MultiWriter.writers[{index}] must be a writer, got "
+                    f"{type(writer).__name__}: {writer!r}"
+                )
+        if self.collection != COLLECTION_NOT_SET:
+            writers = tuple(with_collection(w, self.collection) for w in writers)
+        object.__setattr__(self, "writers", writers)
+
+    def write_step_metrics(
+        self,
+        *,
+        step: int,
+        aux: Any,
+        schedules: Mapping[str, Any],
+        log_summaries: bool,
+        timer: Any = None,
+        flush: bool = True,
+    ) -> None:
+        # Computed and timed once, not once for each writer.
+        output = aux.compute(flatten=True) if hasattr(aux, "compute") else aux
+        flushed = FlushedTimer(timer.flush_metrics()) if timer is not None else None
+        for writer in self.writers:
+            writer.write_step_metrics(
+                step=step,
+                aux=output,
+                schedules=schedules,
+                log_summaries=log_summaries,
+                timer=flushed,
+                flush=flush,
+            )
+
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        for writer in self.writers:
+            writer.write_scalars(step, scalars)
+
+    def close(self) -> None:
+        with contextlib.ExitStack() as stack:  # all of them, even if one fails
+            for writer in self.writers:
+                stack.callback(writer.close)
+
+
+def _forward(name: str) -> Any:
+    def write(self: MultiWriter, *args: Any, **kwargs: Any) -> None:
+        for writer in self.writers:
+            getattr(writer, name)(*args, **kwargs)
+
+    write.__name__ = name
+    write.__doc__ = getattr(WriterBase, name).__doc__
+    return write
+
+
+for _name in (
+    "write_values",
+    "write_summaries",
+    "write_images",
+    "write_histograms",
+    "write_pointcloud",
+    "write_videos",
+    "write_audios",
+    "write_texts",
+    "write_hparams",
+    "write_start",
+    "write_config",
+    "write_param_overview",
+    "write_element_spec",
+    "write_context_structure",
+    "resume",
+    "flush",
+    "check",
+):
+    setattr(MultiWriter, _name, _forward(_name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoopWriter(WriterBase):
+    """Writes nothing; what `cfg.writer = None` means."""
+
+    def write_step_metrics(self, **kwargs: Any) -> None:
+        del kwargs
+
+    def write_start(self, **kwargs: Any) -> None:
+        del kwargs
+
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        del step, scalars
+
+    def _unsupported(self, kind: str, values: Mapping[str, Any]) -> None:
+        del kind, values

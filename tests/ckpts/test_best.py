@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd
-from kauldron.ckpts import metric_values, preservation
+from kauldron.ckpts import retention
 from tests.ckpts.states import assert_equal, make_checkpointer, make_state
 
 PATH = "my_eval.accuracy"
@@ -186,21 +186,21 @@ _VALUES = st.lists(st.none() | st.sampled_from([0.0, 0.5, 1.0, math.nan]), max_s
 @given(_VALUES, st.integers(0, 4), st.sampled_from(["max", "min"]), st.booleans())
 def test_kept_are_never_worse_than_deleted(values, n, mode, keep_without):
     infos = [
-        preservation.StepInfo(step, metrics=None if v is None else {"m": v})
+        retention.StepInfo(step, metrics=None if v is None else {"m": v})
         for step, v in enumerate(values)
     ]
-    policy = preservation.BestByPath(
+    policy = retention.BestByPath(
         metric_path="m", n=n, mode=mode, keep_without_metric=keep_without
     )
     flags = policy.should_preserve(infos)
     measured = [step for step, v in enumerate(values) if v is not None]
     kept = [step for step in measured if flags[step]]
     assert len(kept) == min(n, len(measured))
-    ranks = [metric_values.rank(v, mode=mode) for v in values]
+    ranks = [retention.rank_metric(v, mode=mode) for v in values]
     dropped = [step for step in measured if step not in kept]
     assert all((ranks[a], a) > (ranks[b], b) for a in kept for b in dropped)
     assert all(flags[s] == keep_without for s, v in enumerate(values) if v is None)
-    deleted = preservation.steps_to_delete([policy], infos)
+    deleted = retention.steps_to_delete([policy], infos)
     assert len(infos) - 1 not in deleted
     assert set(deleted) == {s for s in range(len(infos) - 1) if not flags[s]}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from kauldron.train.checkpoint_state import CheckpointState
+from kauldron.train.state import CheckpointState
 from kauldron.utils import chrono
 from tests.ckpts.states import assert_equal, make_checkpointer
 

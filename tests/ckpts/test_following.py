@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kauldron.ckpts import following, step_folders
+from kauldron.ckpts import checkpointer, step_folders
 from tests.ckpts.states import (
     assert_equal,
     files_below,
@@ -101,9 +101,9 @@ class SimulatedClock:
 
 def test_least_time_between_two_steps_and_longest_wait(monkeypatch):
     clock = SimulatedClock()
-    monkeypatch.setattr(following, "time", clock)
+    monkeypatch.setattr(checkpointer, "time", clock)
     seen = []
-    steps = following.new_steps(
+    steps = checkpointer.new_steps(
         lambda: int(clock.now),
         min_interval_secs=5,
         seconds_to_sleep=0.25,
@@ -114,7 +114,7 @@ def test_least_time_between_two_steps_and_longest_wait(monkeypatch):
         seen.append((step, clock.now))
         clock.now += 2  # the consumer works
     assert seen == [(0, 0), (5, 5), (10, 10)]
-    stopped = following.new_steps(
+    stopped = checkpointer.new_steps(
         lambda: None,
         min_interval_secs=0,
         seconds_to_sleep=4,

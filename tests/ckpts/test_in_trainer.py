@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from kauldron import kd, konfig, writers
-from kauldron.ckpts import pending_save, saving
+from kauldron.ckpts import orbax_io, saving
 from tests.ckpts.states import assert_equal
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
@@ -292,7 +292,7 @@ def test_metric_that_no_evaluation_has_stops_the_run_with_a_suggestion(tmp_path)
 def _fill_disk_for(monkeypatch, steps):
     """Saves of some steps find no room."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    start = pending_save.start_save
+    start = orbax_io.start_save
 
     def start_save(checkpointer, folder, *args, **kwargs):
         is_full = int(folder.name.removeprefix("ckpt_")) in steps
@@ -303,7 +303,7 @@ def _fill_disk_for(monkeypatch, steps):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    monkeypatch.setattr(pending_save, "start_save", start_save)
+    monkeypatch.setattr(orbax_io, "start_save", start_save)
     monkeypatch.setattr(saving.time, "sleep", lambda seconds: None)
 
 

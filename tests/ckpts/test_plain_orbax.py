@@ -11,7 +11,7 @@ from orbax.checkpoint import v1
 
 from kauldron import kd
 from kauldron.ckpts.items import TopLevelCheckpointItem
-from kauldron.train.checkpoint_state import CheckpointState
+from kauldron.train.state import CheckpointState
 from kauldron.utils import chrono
 from tests.ckpts.states import (
     assert_equal,

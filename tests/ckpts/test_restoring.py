@@ -13,7 +13,7 @@ import pytest
 
 from kauldron import kd
 from kauldron.ckpts import items
-from kauldron.train.checkpoint_state import CheckpointState
+from kauldron.train.state import CheckpointState
 from kauldron.utils import chrono, performance_timer
 from tests.ckpts.states import (
     assert_equal,

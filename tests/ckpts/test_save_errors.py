@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from kauldron import kd
-from kauldron.ckpts import pending_save, saving
+from kauldron.ckpts import orbax_io, saving
 from tests.ckpts.states import (
     make_checkpointer,
     make_state,
@@ -140,7 +140,7 @@ def test_folder_removed_with_warn_is_made_again_by_the_next_save(tmp_path, caplo
 
 def _failing(monkeypatch, error, times):
     """Let starting a save fail a number of times; returns the waits in between."""
-    start = pending_save.start_save
+    start = orbax_io.start_save
     failures, waits = iter([error] * times), []
 
     def start_save(*args, **kwargs):
@@ -148,7 +148,7 @@ def _failing(monkeypatch, error, times):
             raise failure
         return start(*args, **kwargs)
 
-    monkeypatch.setattr(pending_save, "start_save", start_save)
+    monkeypatch.setattr(orbax_io, "start_save", start_save)
     monkeypatch.setattr(saving.time, "sleep", waits.append)
     return waits
 

@@ -394,7 +394,7 @@ def test_other_folders_are_no_checkpoints(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "kauldron"):
         assert checkpointer.all_steps == [1]
         assert checkpointer.latest_step == 1
-    assert caplog.text.count("ckpt_5 is no complete checkpoint") == 1
+    assert caplog.text.count("ckpt_5 is not a complete checkpoint") == 1
 
 
 def test_what_is_in_the_way_of_a_step_is_put_aside(tmp_path):

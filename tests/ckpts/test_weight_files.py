@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd, konfig
-from kauldron.ckpts.safetensors_file import SafetensorsFile
+from kauldron.ckpts.weight_files import SafetensorsFile
 from tests.ckpts.states import assert_equal
 
 _NAMES = {
@@ -164,7 +164,7 @@ def _entry(**changes):
         (_entry(dtype="F128"), "unknown dtype 'F128'"),
         (_entry(data_offsets=[0]), "not valid"),
         ({"w": None}, "not valid"),
-        ([1, 2], "no mapping"),
+        ([1, 2], "not a mapping"),
     ],
 )
 def test_header_that_lies_is_refused(tmp_path, header, message):
@@ -222,7 +222,7 @@ def test_msgpack_of_a_flax_model(tmp_path):
 def test_file_that_is_no_msgpack_is_refused(tmp_path):
     path = tmp_path / "w"
     path.write_bytes(b"\xc1 not msgpack")
-    with pytest.raises(ValueError, match="no msgpack file of flax"):
+    with pytest.raises(ValueError, match="not a msgpack file of flax"):
         kd.ckpts.MsgpackLoader(path=path).transform(_state({}))
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from kauldron.train.workdir_lock import workdir_lock
+from kauldron.train.run.workdir_files import workdir_lock
 
 
 def states(out):

@@ -11,7 +11,7 @@ import pytest
 
 from kauldron import konfig
 from kauldron.main import main
-from kauldron.train.workdir_lock import workdir_lock
+from kauldron.train.run.workdir_files import workdir_lock
 
 TOY = ("--cfg=toy.py", "--cfg.workdir=run")
 SHORT = ("--cfg.num_train_steps=1", "--cfg.checkpointer=None")

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd, konfig
-from kauldron.ckpts import preservation
+from kauldron.ckpts import retention
 from tests.ckpts.states import make_checkpointer, make_state
 
 
 def _kept(policy, steps, metrics=None):
     infos = [
-        preservation.StepInfo(step, metrics=(metrics or {}).get(step)) for step in steps
+        retention.StepInfo(step, metrics=(metrics or {}).get(step)) for step in steps
     ]
-    deleted = preservation.steps_to_delete([policy], infos)
+    deleted = retention.steps_to_delete([policy], infos)
     return [step for step in steps if step not in deleted]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd, kontext, writers
-from kauldron.evals.ridge_regression import fit_and_score
+from kauldron.evals.few_shot_evaluator import fit_and_score
 from tests.train.toy import make_trainer
 
 NUM_CLASSES = 3

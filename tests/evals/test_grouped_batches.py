@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd, kontext, metrics
-from kauldron.evals import grouped_batches
-from kauldron.evals.grouped_batches import BatchGroups
+from kauldron.evals.batches import BatchGroups
 from tests.train.toy import make_arrays, make_ds, make_trainer
 
 ALL = {"shuffle": False, "num_epochs": 1}
@@ -139,14 +138,6 @@ def test_indices_of_batches_go_on_across_groups(tmp_path, group):
     evaluate(tmp_path, Recording, ds=make_ds(**ALL, batch_size=8))
     jax.effects_barrier()
     assert sorted(seen) == sorted([*range(8), *range(8)])
-
-
-@pytest.mark.parametrize(
-    "total, most, size", [(400, 80, 80), (401, 200, 133), (3, 9, 3)]
-)
-def test_size_leaves_few_batches_over(total, most, size):
-    assert grouped_batches._even_size(total, most) == size
-    assert total % size <= total // size
 
 
 def test_step_is_compiled_once(tmp_path):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kauldron import kd, konfig
-from kauldron.evals.job_groups import job_groups
+from kauldron.evals.run_strategies import job_groups
 
 
 def chosen(strategy, last=12):

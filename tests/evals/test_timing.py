@@ -8,12 +8,10 @@ import pytest
 from etils import epath
 
 from kauldron import kd
-from kauldron.evals import patience
-from kauldron.evals.checkpoint_keeping import KeptCheckpoints
-from kauldron.evals.checkpoint_sources import CheckpointSource
+from kauldron.evals import standalone
+from kauldron.evals.checkpoint_source import CheckpointSource, KeptCheckpoints
 from kauldron.evals.eval_progress import EvalProgress
-from kauldron.evals.evaluator_group import EvaluatorGroup
-from kauldron.evals.follower import Follower
+from kauldron.evals.standalone import EvaluatorGroup, Follower
 
 
 class Script(CheckpointSource):
@@ -87,7 +85,7 @@ def follow(folder, script, **strategies):
 
 @pytest.fixture(autouse=True)
 def waiting_takes_no_time(monkeypatch):
-    monkeypatch.setattr(patience.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(standalone.time, "sleep", lambda seconds: None)
 
 
 @hypothesis.settings(

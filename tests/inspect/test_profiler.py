@@ -6,8 +6,8 @@ import jax
 import pytest
 
 from kauldron import kd
-from kauldron.train import profiler as profiler_lib
-from kauldron.train.dispatch import Dispatcher
+from kauldron.train.run import profiler as profiler_lib
+from kauldron.train.run.dispatch import Dispatcher
 from tests.train.toy import make_trainer
 
 

@@ -10,7 +10,7 @@ from etils import epath
 from kauldron import kd
 from kauldron.train import AuxiliariesOutput, AuxiliariesState
 from kauldron.writers import WriterBase, read_scalars
-from kauldron.writers.background import BackgroundQueue
+from kauldron.writers.kd_metric_writer import BackgroundQueue
 from kauldron.writers.writer import schedule_values
 
 

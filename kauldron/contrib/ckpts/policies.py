@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ckpts.preservation import BestByPath
+from kauldron.ckpts.retention import BestByPath
 
 if TYPE_CHECKING:
     from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy

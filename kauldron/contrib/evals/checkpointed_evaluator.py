@@ -15,12 +15,13 @@ from etils import epath
 from kauldron import ckpts, kontext, writers
 from kauldron.ckpts import items
 from kauldron.data.iters import Iterator
-from kauldron.evals.batch_program import abstract_states, batch_specs
+from kauldron.evals.batches import abstract_states, batch_specs
 from kauldron.evals.evaluator import Evaluator
 from kauldron.evals.state_merging import MergePlan, StateMerger
-from kauldron.train import preemption, workdir_files
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
+from kauldron.train.run import preemption
 from kauldron.utils import status
+from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.train import TrainState
@@ -71,7 +72,7 @@ class CheckpointedEvaluator(Evaluator):
         if status.is_lead_host:
             values = merged.compute(flatten=False)
             text = json.dumps(_to_json(values), default=repr)
-            workdir_files.write_atomically(marker, text)
+            write_atomically(marker, text)
             folder.rmtree(missing_ok=True)
         return merged
 

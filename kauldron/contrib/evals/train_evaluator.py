@@ -14,8 +14,8 @@ from etils import epath
 
 from kauldron import ckpts, konfig, kontext, train, writers
 from kauldron.evals import EvaluatorBase
-from kauldron.train import preemption
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
+from kauldron.train.run import preemption
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState

@@ -15,7 +15,7 @@ from etils import epath
 from kauldron import kontext
 from kauldron.utils.whole_files import write_atomically
 from kauldron.writers import KDMetricWriter
-from kauldron.writers.background import BackgroundQueue
+from kauldron.writers.kd_metric_writer import BackgroundQueue
 from kauldron.writers.png import encode_animated_png
 from kauldron.writers.routing import route
 

@@ -14,9 +14,8 @@ import optax
 from kauldron import kontext
 from kauldron.losses import compute_losses
 from kauldron.optim import step_update
-from kauldron.train.context import Context
 from kauldron.train.forward import forward, warn_if_constant
-from kauldron.train.train_state import TrainState
+from kauldron.train.state import Context, TrainState
 from kauldron.train.train_step import TrainStep
 from kauldron.utils import status
 

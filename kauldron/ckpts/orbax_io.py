@@ -1,0 +1,275 @@
+"""What is written and read with orbax, which is imported only then."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from kauldron.ckpts import step_folders, structure
+from kauldron.ckpts.structure import LeafPath
+from kauldron.utils import status
+
+if TYPE_CHECKING:
+    from kauldron.ckpts.checkpointer import Checkpointer
+
+
+def tree_handler() -> ocp.PyTreeCheckpointHandler:
+    """Return a handler that saves trees without compiling anything.
+
+    By default, orbax lets every device that has a copy of an array save a slice of it,
+    and slicing is compiled for each shape and device: minutes for a large model on
+    eight devices. Here the first copy is saved whole.
+    """
+    handlers = ocp.type_handlers
+    arrays = handlers.ArrayHandler(
+        use_replica_parallel=False,
+        # Notes the kinds of random keys. This is the public way to it.
+        array_metadata_store=ocp.v1.options.ArrayOptions.Saving().array_metadata_store,
+    )
+    registry = handlers.create_type_handler_registry(
+        (int, handlers.ScalarHandler()),
+        (float, handlers.ScalarHandler()),
+        (np.ndarray, handlers.NumpyHandler()),
+        (jax.Array, arrays),
+    )
+    return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
+
+
+def as_saved(tree: Any) -> Any:
+    """Return the tree with arrays in the place of what can become one.
+
+    Raises:
+      ValueError: A leaf is neither an array nor a number; the message has its path.
+    """
+    leaves = structure.flatten(tree)
+    arrays = {path: _as_saved(path, leaf) for path, leaf in leaves.items()}
+    return structure.with_leaves(tree, arrays)
+
+
+def _as_saved(path: LeafPath, leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray | jax.Array):
+        return leaf
+    if hasattr(leaf, "__array__"):
+        return np.asarray(leaf)
+    if isinstance(leaf, int | float):
+        return leaf
+    raise ValueError(
+        f"{structure.show(path)} has the type {type(leaf).__name__}, and checkpoints "
+        "hold only arrays and numbers: take it out of the state."
+    )
+
+
+def stored_tree(folder: epath.Path) -> Any:
+    """Shapes and dtypes of a stored tree, as nested dicts and lists; no data is read."""
+    handler = ocp.PyTreeCheckpointHandler()
+    try:
+        return handler.metadata(folder).tree
+    finally:
+        handler.close()
+
+
+def read_leaves(
+    folder: epath.Path, tree: Any, wanted: Mapping[LeafPath, Any]
+) -> dict[LeafPath, Any]:
+    """Read some leaves of a stored tree, in one pass.
+
+    Args:
+      folder: Folder of the item.
+      tree: `stored_tree(folder)`.
+      wanted: From path in the tree to an array (or spec): where the leaf is to be, and
+        of which dtype.
+
+    Returns:
+      From path to the leaf.
+    """
+    if not wanted:
+        return {}
+    # Orbax wants the whole structure, with placeholders for what is not to be read.
+    _, treedef = jax.tree_util.tree_flatten(tree)
+    request = jax.tree_util.tree_unflatten(
+        treedef,
+        [
+            _as_request(wanted[path]) if path in wanted else ocp.PLACEHOLDER
+            for path in structure.flatten(tree)
+        ],
+    )
+    args = ocp.args.PyTreeRestore(
+        item=request, restore_args=ocp.checkpoint_utils.construct_restore_args(request)
+    )
+    handler = ocp.PyTreeCheckpointHandler()
+    try:
+        leaves = structure.flatten(handler.restore(folder, args=args))
+    finally:
+        handler.close()
+    return {path: leaves[path] for path in wanted}
+
+
+def as_requests(tree: Any) -> Any:
+    """Return the tree with specs in place of arrays: all that reading needs."""
+    return jax.tree.map(_as_request, tree)
+
+
+def anywhere(stored: Any) -> Any:
+    """Request a leaf as it is stored: numbers, or arrays on the first device."""
+    if isinstance(stored, ocp.metadata.ScalarMetadata):
+        return np.zeros((), stored.dtype).item()
+    return jax.ShapeDtypeStruct(stored.shape, stored.dtype)
+
+
+def _as_request(leaf: Any) -> Any:
+    if isinstance(leaf, np.generic):
+        return np.asarray(leaf)
+    if isinstance(leaf, np.ndarray) or not hasattr(leaf, "dtype"):
+        return leaf
+    return jax.ShapeDtypeStruct(
+        structure.stored_shape(leaf),
+        np.uint32 if structure.is_random_key(leaf) else leaf.dtype,
+        sharding=getattr(leaf, "sharding", None) or _first_device(),
+    )
+
+
+def _first_device() -> jax.sharding.Sharding:
+    return jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+
+#
+# Saves under way
+#
+
+
+_SAVE_TIMEOUT_SECONDS = 1800
+
+
+class PendingSave:
+    """A save whose files are being written.
+
+    Each has an orbax checkpointer of its own, so that nothing of a failed one is left.
+
+    Attributes:
+      folder: Where the checkpoint will be.
+    """
+
+    def __init__(
+        self,
+        folder: epath.Path,
+        saver: ocp.AsyncCheckpointer,
+        after_commit: Callable[[], None],
+    ):
+        self.folder = folder
+        self._saver = saver
+        self._after_commit = after_commit
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._finish, name="kauldron-save")
+        _unfinished.add(self)
+        self._thread.start()
+
+    def _finish(self) -> None:
+        try:
+            self._saver.close()  # waits, and raises what went wrong
+            self._after_commit()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        """Wait until the checkpoint is there; raises what went wrong."""
+        self._thread.join()
+        _unfinished.discard(self)
+        if self._error is not None:
+            raise self._error
+
+
+def start_save(
+    checkpointer: Checkpointer,
+    folder: epath.Path,
+    parts: Mapping[str, Any],
+    *,
+    metrics: Mapping[str, Any] | None,
+    custom_metadata: Mapping[str, Any],
+    after_commit: Callable[[], None],
+) -> PendingSave:
+    """Copy the parts to the host and start to write them.
+
+    Args:
+      checkpointer: Whose options to use.
+      folder: The folder to make; must not exist.
+      parts: From name on disk to item.
+      metrics: Values to store beside them.
+      custom_metadata: A JSON mapping to store beside them.
+      after_commit: Called in the background once the checkpoint is there.
+
+    Returns:
+      The save. The arrays of the parts may be given away.
+    """
+    handlers = {name: part.__kd_ocp_handlers__() for name, part in parts.items()}
+    args = {name: part.__kd_ocp_save_args__() for name, part in parts.items()}
+    if metrics is not None:
+        name = step_folders.METRICS_ITEM_NAME
+        handlers[name] = ocp.JsonCheckpointHandler(filename=name)
+        args[name] = ocp.args.JsonSave(dict(metrics))
+    saver = _make_saver(checkpointer, handlers)
+    try:
+        with jax.transfer_guard("allow"):
+            saver.save(
+                folder,
+                args=ocp.args.Composite(**args),
+                custom_metadata=dict(custom_metadata),
+            )
+    except BaseException:
+        with contextlib.suppress(Exception):
+            saver.close()
+        raise
+    return PendingSave(folder, saver, after_commit)
+
+
+def _make_saver(
+    checkpointer: Checkpointer, handlers: Mapping[str, Any]
+) -> ocp.AsyncCheckpointer:
+    # Folders are made at once: if that fails, `save` itself says so.
+    async_options = ocp.AsyncOptions(
+        timeout_secs=_SAVE_TIMEOUT_SECONDS, create_directories_asynchronously=False
+    )
+    processes = (
+        checkpointer.multiprocessing_options or ocp.options.MultiprocessingOptions()
+    )
+    files = ocp.options.FileOptions(path_permission_mode=checkpointer.file_mode)
+    handler = ocp.CompositeCheckpointHandler(
+        composite_options=ocp.CompositeOptions(
+            async_options=async_options,
+            multiprocessing_options=processes,
+            file_options=files,
+        ),
+        **handlers,
+    )
+    return ocp.AsyncCheckpointer(
+        handler,
+        async_options=async_options,
+        multiprocessing_options=processes,
+        file_options=files,
+    )
+
+
+#
+# Leaving the interpreter
+#
+
+_unfinished: set[PendingSave] = set()
+
+
+def _finish_all() -> None:
+    for save in list(_unfinished):
+        try:
+            save.wait()
+        except BaseException as error:
+            status.log_error(f"Saving {save.folder} failed: {error!r}")
+
+
+# Writing needs thread pools, which are closed before `atexit` functions are called.
+getattr(threading, "_register_atexit", atexit.register)(_finish_all)

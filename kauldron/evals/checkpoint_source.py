@@ -1,0 +1,199 @@
+"""Whose checkpoints are evaluated: those of the trainer's own run, or of an earlier one."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from etils import epath
+
+from kauldron import ckpts
+from kauldron.ckpts import step_folders
+from kauldron.train import trainer_fields
+from kauldron.train.run import workdir_files
+from kauldron.utils import constants
+
+if TYPE_CHECKING:
+    from kauldron.train import Trainer, TrainState
+
+
+class CheckpointSource(abc.ABC):
+    """A run whose checkpoints can be listed and loaded. Never writes to its folder.
+
+    Attributes:
+      workdir: Folder of the run.
+      checkpointer: Lists its checkpoints.
+    """
+
+    def __init__(self, workdir: epath.Path, checkpointer: ckpts.BaseCheckpointer):
+        self.workdir = workdir
+        self.checkpointer = checkpointer
+
+    @property
+    def checkpoint_folder(self) -> epath.Path:
+        """Where the checkpoints are."""
+        return getattr(self.checkpointer, "folder", self.workdir)
+
+    def steps(self) -> list[int]:
+        """Steps of the complete checkpoints, ascending."""
+        self.checkpointer.reload()
+        return self.checkpointer.all_steps
+
+    def is_complete(self) -> bool:
+        """Return whether training has ended."""
+        return (self.workdir / workdir_files.TRAIN_COMPLETE_FILENAME).exists()
+
+    def awaited_file(self) -> epath.Path | None:
+        """Return the file to wait for before loading; `None` if all is there."""
+        return None
+
+    @abc.abstractmethod
+    def load(self, step: int, *, workdir: epath.Path | None = None) -> TrainState:
+        """Return the state of a checkpoint.
+
+        Args:
+          step: Its step.
+          workdir: Where a copy of the checkpoint is; by default the run itself.
+        """
+
+
+class OwnRun(CheckpointSource):
+    """The run that the trainer itself describes, perhaps in another process just now."""
+
+    def __init__(self, trainer: Trainer, *, with_optimizer: bool):
+        super().__init__(trainer.workdir, trainer.checkpointer)
+        self._trainer = trainer
+        self._with_optimizer = with_optimizer
+
+    def awaited_file(self) -> epath.Path | None:
+        path = self.workdir / constants.ELEMENT_SPEC_FILENAME
+        return None if path.exists() else path
+
+    def load(self, step: int, *, workdir: epath.Path | None = None) -> TrainState:
+        if workdir is not None:
+            state = load_state(self._specs, workdir=workdir, step=step)
+        else:
+            state = self.checkpointer.restore(self._specs, step=step)
+        if int(state.step) != step:
+            raise ValueError(
+                f"It holds the state of step {int(state.step)}: was it renamed?"
+            )
+        return state
+
+    @functools.cached_property
+    def _specs(self) -> TrainState:
+        return trainer_fields.state_specs(
+            self._trainer,
+            element_spec=workdir_files.read_element_spec(self.workdir),
+            with_optimizer=self._with_optimizer,
+        )
+
+
+class EarlierRun(CheckpointSource):
+    """The run that an evaluation-only trainer takes its weights from."""
+
+    def __init__(self, trainer: Trainer):
+        workdir = getattr(trainer.init_transform, "workdir", None)
+        if workdir is None:
+            raise ValueError(
+                "To follow the checkpoints of an earlier run, `cfg.init_transform` must "
+                "have a `workdir`, as `kd.ckpts.PartialKauldronLoader` has; it is "
+                f"{type(trainer.init_transform).__name__}."
+            )
+        workdir = epath.Path(workdir)
+        reader = ckpts.Checkpointer(
+            workdir=workdir, save_interval_steps=1, create=False
+        )
+        super().__init__(workdir, reader)
+        self._trainer = trainer
+
+    def load(self, step: int, *, workdir: epath.Path | None = None) -> TrainState:
+        transform: Any = dataclasses.replace(
+            self._trainer.init_transform,  # type: ignore[type-var]
+            step=step,
+            workdir=workdir or self.workdir,
+        )
+        state = transform.transform(self._initial_state)
+        return transform.transform_after_optimizer(state)
+
+    @functools.cached_property
+    def _initial_state(self) -> TrainState:
+        return self._trainer.init_state(skip_transforms=True)
+
+
+def load_state(specs: TrainState, *, workdir: epath.PathLike, step: int) -> TrainState:
+    """Return the state of a checkpoint.
+
+    Args:
+      specs: What to read; where `opt_state` is `None`, it is left alone.
+      workdir: Folder of the run.
+      step: Which checkpoint; -1 for the newest.
+    """
+    reader = ckpts.Checkpointer(
+        workdir=epath.Path(workdir), save_interval_steps=1, create=False
+    )
+    return reader.restore(specs, step=step)
+
+
+#
+# Copies of checkpoints, safe from the clean-up of the training job
+#
+
+
+class KeptCheckpoints:
+    """Copies below `<folder>/checkpoints`, at most a few at a time.
+
+    On a local disk a copy is made of hard links and takes no space.
+    """
+
+    def __init__(self, folder: epath.Path):
+        self.workdir = folder
+        self._root = folder / step_folders.CHECKPOINT_FOLDER_NAME
+
+    def steps(self) -> list[int]:
+        """Steps of the copies, ascending."""
+        return step_folders.complete_steps(self._root)
+
+    def keep(self, source: epath.Path, step: int) -> None:
+        """Copy the checkpoint of `step` from the folder `source`.
+
+        Raises:
+          OSError: It was deleted before it was copied.
+        """
+        if step in self.steps():
+            return
+        kept = step_folders.step_folder(self._root, step)
+        partial = self._root / f"{kept.name}.partial"
+        partial.rmtree(missing_ok=True)
+        kept.rmtree(missing_ok=True)
+        _copy_folder(step_folders.step_folder(source, step), partial)
+        partial.rename(kept)
+        if step not in self.steps():
+            raise FileNotFoundError(f"Checkpoint {step} was deleted from {source}.")
+
+    def drop(self) -> None:
+        """Delete all copies."""
+        self._root.rmtree(missing_ok=True)
+
+
+def _copy_folder(source: epath.Path, target: epath.Path) -> None:
+    if "://" in str(source) or "://" in str(target):
+        target.mkdir(parents=True)
+        for path in source.iterdir():
+            below = target / path.name
+            _copy_folder(path, below) if path.is_dir() else path.copy(below)
+        return
+    shutil.copytree(source, target, copy_function=_link_or_copy)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # another file system, or one without hard links
+        shutil.copy2(source, target)

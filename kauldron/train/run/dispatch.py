@@ -1,0 +1,496 @@
+"""Many steps in one compiled call, where nothing on the host happens between them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.sharding import NamedSharding, PartitionSpec
+
+from kauldron import sharding as kd_sharding
+from kauldron.data import DeviceRecords
+from kauldron.train import trainer_fields
+from kauldron.train.auxiliaries import AuxiliariesState
+from kauldron.train.jit_method import jit_method
+from kauldron.train.train_step import TrainStep
+from kauldron.utils import status
+
+if TYPE_CHECKING:
+    from kauldron.train.run.feed import Feed
+    from kauldron.train.state import TrainState
+    from kauldron.train.trainer import Trainer
+
+
+class Dispatched(NamedTuple):
+    """What a dispatch gives, as soon as the work is on its way.
+
+    Attributes:
+      state: The state after its updates.
+      aux: What was measured; of use only if its step logs.
+      token: Ready when the updates are done. The state itself cannot be waited for: the
+        next dispatch consumes it.
+    """
+
+    state: TrainState
+    aux: AuxiliariesState
+    token: jax.Array
+
+
+class _Measured(NamedTuple):
+    """What a step returns of what it measures: the flags of `TrainStep.step`."""
+
+    return_losses: bool = False
+    return_metrics: bool = False
+    return_summaries: bool = False
+
+
+@dataclasses.dataclass(eq=False)
+class Dispatcher:
+    """Runs the steps of a feed.
+
+    There are at most two programs where every step is a call of its own: one for steps
+    that log, one for the others. Steps that log summaries too need a program with them;
+    then the others share that of steps that log metrics. Groups of steps are one more
+    program, and steps that do not fill a group run as if they logged.
+
+    Attributes:
+      trainer: The experiment.
+      host_steps: Where a dispatch must end.
+      size: Number of steps in a group; 1 when every step is a call of its own.
+      records: The records, if they live on the devices: then feeds bring rows of them.
+      calls_step: Whether `trainstep.step` itself must run every step.
+    """
+
+    trainer: Trainer
+    host_steps: HostSteps
+    size: int = 1
+    records: DeviceRecords | None = None
+    calls_step: bool = False
+    _compiled: set[Any] = dataclasses.field(default_factory=set)
+    _singly_until: int = 0
+
+    def size_at(self, step: int) -> int:
+        """Return how many steps the dispatch at `step` takes; call it in order of steps."""
+        if step < self._singly_until:
+            return 1
+        free = self.host_steps.free_run(step, self.size)
+        if free < self.size:
+            self._singly_until = step + free
+        return self.size if free == self.size else 1
+
+    def put(self, batch: Any, size: int) -> Any:
+        """Bring the batch (with `size > 1`, stacked batches) to the devices."""
+        return put_batches(batch, self.trainer.sharding.batch, size)
+
+    def put_rows(self, rows: np.ndarray) -> jax.Array:
+        """Bring the rows of one batch, or of several, to the devices."""
+        return kd_sharding.device_put(rows, kd_sharding.REPLICATED)
+
+    def run(self, state: TrainState, feed: Feed, step: int) -> Dispatched:
+        """Apply the feed's updates; a step that logs returns what was measured."""
+        columns = self.records.columns if self.records and feed.is_rows else None
+        if feed.size > 1:
+            with self._guard(feed, None):
+                return self._programs.run_group(state, feed.batch, columns)
+        measured = self._measured_at(step)
+        if not self.calls_step:
+            with self._guard(feed, measured):
+                return self._programs.run_step(
+                    state, feed.batch, columns, measured=measured
+                )
+        batch = feed.batch
+        if columns is not None:
+            batch = self._programs.gather(columns, batch)
+        state, aux = self.trainer.trainstep.step(
+            state,
+            batch,
+            **measured._asdict(),
+            checkify_error_categories=self.trainer.checkify_error_categories,
+        )
+        returned = jax.tree.leaves(aux)
+        return Dispatched(state, aux, returned[0] if returned else _copy(state.step))
+
+    def _measured_at(self, step: int) -> _Measured:
+        if self.host_steps.logs_summaries(step):
+            return _ALL
+        if self.host_steps.logs_metrics(step):  # perhaps the last step alone
+            return _METRICS if self._logs_metrics_alone else _ALL
+        return self._measured_between_logs
+
+    @functools.cached_property
+    def _measured_between_logs(self) -> _Measured:
+        """Nothing, unless that would be one more program to compile."""
+        saves_a_program = self.size > 1 or self.host_steps.summaries_every
+        shares = self._logs_metrics_alone and saves_a_program and not self.calls_step
+        return _METRICS if shares else _Measured()
+
+    @functools.cached_property
+    def _logs_metrics_alone(self) -> bool:
+        """Whether metrics are logged at other steps than summaries."""
+        every, summaries = (
+            self.trainer.log_metrics_every,
+            self.host_steps.summaries_every,
+        )
+        return bool(every) and not (summaries and every % summaries == 0)
+
+    def _guard(self, feed: Feed, measured: _Measured | None) -> Any:
+        """Forbid hidden transfers, which make the device wait, in compiled programs."""
+        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(feed.batch)]
+        program = (measured, feed.is_rows, *shapes)
+        if program in self._compiled and not _is_debugging():
+            return jax.transfer_guard("disallow")
+        self._compiled.add(program)
+        return contextlib.nullcontext()
+
+    @functools.cached_property
+    def _programs(self) -> _Programs:
+        """Programs; a second run of the same train step finds those of the first."""
+        if self.records is not None:  # they must not outlive the run
+            return _Programs(self.trainer.trainstep, self.records)
+        owner = vars(self.trainer.trainstep)
+        return owner.setdefault("_programs", _Programs(self.trainer.trainstep))
+
+
+@dataclasses.dataclass(eq=False)
+class _Programs:
+    """The programs of a train step, on batches or on rows of records."""
+
+    trainstep: TrainStep
+    records: DeviceRecords | None = None
+
+    @jit_method(static_argnames="measured", donate_argnames="state")
+    def run_step(
+        self, state: TrainState, batch: Any, columns: Any, *, measured: _Measured
+    ) -> Dispatched:
+        if columns is not None:
+            batch = self.gather(columns, batch)
+        state, aux = self.trainstep.step(state, batch, **measured._asdict())
+        return Dispatched(state, aux, jnp.copy(state.step))
+
+    @jit_method(donate_argnames="state")
+    def run_group(self, state: TrainState, batches: Any, columns: Any) -> Dispatched:
+        def body(state: TrainState, batch: Any) -> tuple[TrainState, None]:
+            return self.run_step(
+                state, batch, columns, measured=_Measured()
+            ).state, None
+
+        state, _ = jax.lax.scan(body, state, batches)
+        return Dispatched(state, AuxiliariesState(), jnp.copy(state.step))
+
+    @jit_method()
+    def gather(self, columns: Any, rows: jax.Array) -> Any:
+        """Return the batch of some rows."""
+        assert self.records is not None
+        batch = self.records.gather(columns, rows)
+        return kd_sharding.with_sharding_constraint(
+            batch, self.trainstep.sharding.batch
+        )
+
+
+_METRICS = _Measured(return_losses=True, return_metrics=True)
+_ALL = _METRICS._replace(return_summaries=True)
+
+
+@jax.jit
+def _copy(x: jax.Array) -> jax.Array:
+    return jnp.copy(x)
+
+
+def _is_debugging() -> bool:
+    return jax.config.jax_disable_jit or jax.config.jax_debug_nans
+
+
+def put_batches(batch: Any, sharding: Any, size: int) -> Any:
+    """Bring a batch, or `size` batches with one more leading axis, to the devices."""
+    if size > 1:
+        sharding = kd_sharding.FIRST_DIM if sharding is None else sharding
+        sharding = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
+    return kd_sharding.device_put(batch, sharding)
+
+
+#
+# How many steps
+#
+
+
+def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
+    """Decide how many steps a dispatch may have, and where the records live.
+
+    The decision depends on the config and the kind of device alone, never on measured
+    time: the same config gives the same numbers, run after run.
+    """
+    records = DeviceRecords.of(trainer.train_ds)
+    calls_step = _reason_to_call_step(trainer)
+    most = _most_steps(trainer, calls_step, has_records=records is not None)
+    size = best_group(host_steps.planned_runs(), most) if most > 1 else 1
+    if size > 1:
+        status.log(f"Groups of {size} steps run in one dispatch.")
+    return Dispatcher(trainer, host_steps, size, records, calls_step is not None)
+
+
+def _most_steps(trainer: Trainer, calls_step: str | None, *, has_records: bool) -> int:
+    wanted = trainer.steps_per_dispatch
+    obstacle = calls_step or _obstacle_to_grouping(trainer)
+    if obstacle is None:
+        if wanted == "auto":
+            return _estimate_steps(trainer, has_records=has_records)
+        return wanted
+    if wanted not in ("auto", 1):
+        status.log(f"steps_per_dispatch={wanted} is not used: {obstacle}.")
+    return 1
+
+
+def _reason_to_call_step(trainer: Trainer) -> str | None:
+    """Return why `trainstep.step` itself must run every step, if so."""
+    if type(trainer.trainstep).step is not TrainStep.step:
+        return f"{type(trainer.trainstep).__name__} overrides `step`"
+    if trainer.checkify_error_categories:
+        return "checkify looks at every step"
+    return None
+
+
+def _obstacle_to_grouping(trainer: Trainer) -> str | None:
+    """Return why every step must be a call of its own, if so."""
+    if _is_debugging():
+        return "jax is in a debugging mode"
+    if jax.process_count() > 1:
+        return "several processes feed the devices"
+    if not isinstance(trainer.sharding.batch, NamedSharding | None):
+        return "`sharding.batch` is not a single sharding"
+    return None
+
+
+def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
+    """Return the most steps that make a short dispatch."""
+    if jax.default_backend() == "cpu":
+        return 1  # what `step_cost` would say after tracing the step
+    batch = trainer_fields.batch_specs(trainer)
+    return most_steps(
+        trainer.trainstep.step.trace(trainer.state_specs, batch).jaxpr,
+        bytes_per_step=0 if has_records else num_bytes(batch),
+    )
+
+
+def best_group(runs: Sequence[int], most: int) -> int:
+    """Return the size of groups that needs the fewest calls.
+
+    All groups have the same size.
+
+    Args:
+      runs: Numbers of steps that follow each other; what fills no group runs singly.
+      most: The largest size.
+
+    Example:
+      >>> best_group([999, 999], 256)  # four groups of 249, three single steps, twice
+      249
+    """
+    sizes = {run // math.ceil(run / most) for run in runs} | {1}
+    sizes |= {min(most, run) for run in runs}
+
+    def calls(size: int) -> int:
+        return sum(run // size + run % size for run in runs)
+
+    return min(sizes, key=lambda size: (calls(size), -size))
+
+
+#
+# At which steps the host must look: the rest may run in one compiled call
+#
+
+
+# How many steps at each end of training are planned.
+_PLANNED_STEPS = 5_000
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSteps:
+    """The steps before, or in, which something happens on the host.
+
+    Attributes:
+      trainer: The experiment.
+      last_step: The step at which training stops, if it is known.
+    """
+
+    trainer: Trainer
+    last_step: int | None
+
+    def logs_metrics(self, step: int) -> bool:
+        """Return whether the update `step` writes metrics."""
+        every = self.trainer.log_metrics_every
+        if not every:
+            return False
+        is_last = self.last_step is not None and step == self.last_step - 1
+        return step % every == 0 or is_last
+
+    def logs_summaries(self, step: int) -> bool:
+        """Return whether the update `step` writes summaries."""
+        every = self.summaries_every
+        return bool(every) and step % every == 0
+
+    @functools.cached_property
+    def summaries_every(self) -> int | None:
+        """How often summaries are written; `None` for never, or if there are none."""
+        has_summaries = self.trainer.trainstep.aux.summaries
+        return self.trainer.log_summaries_every if has_summaries else None
+
+    def logs(self, step: int) -> bool:
+        """Return whether the update `step` writes anything."""
+        return self.logs_metrics(step) or self.logs_summaries(step)
+
+    def pauses_before(self, step: int) -> bool:
+        """Return whether anything happens between the updates `step - 1` and `step`."""
+        trainer = self.trainer
+        return (
+            step == self.last_step
+            or any(e.run.should_eval_in_train(step) for e in trainer.evals.values())
+            or trainer.checkpointer.is_due(step)
+        )
+
+    def free_run(self, step: int, limit: int) -> int:
+        """Return how many updates from `step` on the host need not see (up to `limit`).
+
+        At least 1: a step that logs stands alone.
+        """
+        if self.logs(step):
+            return 1
+        for size in range(1, limit):
+            if self.pauses_before(step + size) or self.logs(step + size):
+                return size
+        return limit
+
+    def planned_runs(self) -> list[int]:
+        """Lengths of the runs that the host need not see, at both ends of training.
+
+        What happens by chance or by the clock is not planned.
+        """
+        runs: list[int] = []
+        last = self.last_step
+        spans = [(0, _PLANNED_STEPS if last is None else min(last, _PLANNED_STEPS))]
+        if last is not None and last > _PLANNED_STEPS:
+            spans.append((max(_PLANNED_STEPS, last - _PLANNED_STEPS), last))
+        for start, stop in spans:
+            length = 0
+            for step in range(start, stop):
+                if length and (self.logs(step) or self._plans_to_pause(step)):
+                    runs.append(length)
+                    length = 0
+                length += not self.logs(step)
+            runs.append(length)
+        return [run for run in runs if run]
+
+    def _plans_to_pause(self, step: int) -> bool:
+        trainer = self.trainer
+        return any(
+            e.run.should_eval_in_train(step) for e in trainer.evals.values()
+        ) or trainer.checkpointer.is_planned(step)
+
+
+#
+# How many steps make a short dispatch, estimated before any of them runs
+#
+
+
+# A step that keeps the device busy for longer gains nothing from being grouped.
+_LONG_STEP_SECONDS = 2e-3
+# A dispatch stays this short, so that progress, Ctrl-C and SIGTERM are prompt.
+_LONGEST_DISPATCH_SECONDS = 0.5
+_STACKED_BYTES = 64 * 2**20
+_MOST_STEPS = 1024
+# Deliberately modest, so that the estimate errs on the side of short dispatches.
+_ASSUMED_FLOPS_PER_SECOND = 2e13
+_ASSUMED_BYTES_PER_SECOND = 5e11
+
+
+def most_steps(jaxpr: ClosedJaxpr, *, bytes_per_step: int) -> int:
+    """Return the most steps that make a short dispatch; 1 if a single one is long.
+
+    Depends on the program and the kind of device alone, never on measured time.
+
+    Args:
+      jaxpr: The step, as `jax.jit(step).trace(...).jaxpr` gives it.
+      bytes_per_step: Memory for what goes in and out of each step.
+    """
+    if jax.default_backend() == "cpu":
+        return 1  # loops are slower there than the calls they save
+    seconds = seconds_of(jaxpr)
+    if seconds > _LONG_STEP_SECONDS:
+        return 1
+    most = min(
+        _MOST_STEPS,
+        int(_LONGEST_DISPATCH_SECONDS / max(seconds, 1e-6)),
+        _STACKED_BYTES // max(bytes_per_step, 1),
+    )
+    return max(most, 1)
+
+
+def num_bytes(specs: Any) -> int:
+    """Size of all arrays of a tree."""
+    return sum(_size_of(leaf) for leaf in jax.tree.leaves(specs))
+
+
+def seconds_of(jaxpr: ClosedJaxpr) -> float:
+    """About how long a modest accelerator takes, if it fuses nothing."""
+    flops, touched = _count(jaxpr.jaxpr)
+    return flops / _ASSUMED_FLOPS_PER_SECOND + touched / _ASSUMED_BYTES_PER_SECOND
+
+
+def _count(jaxpr: Jaxpr) -> tuple[float, float]:
+    """Floating-point operations, and bytes that are read and written."""
+    flops = touched = 0.0
+    for equation in jaxpr.eqns:
+        inner = [_count(body) for body in _bodies(equation)]
+        if inner:
+            times = equation.params.get("length", 1)  # of a scan
+            flops += times * sum(count[0] for count in inner)
+            touched += times * sum(count[1] for count in inner)
+            continue
+        results = [variable.aval for variable in equation.outvars]
+        operands = [atom.aval for atom in equation.invars]
+        flops += _multiplications(equation) * sum(map(_num_elements, results))
+        touched += sum(map(_size_of, results)) + sum(map(_size_of, operands))
+    return flops, touched
+
+
+def _multiplications(equation: Any) -> float:
+    """Operations per element of the result."""
+    name, params = equation.primitive.name, equation.params
+    if name == "dot_general":
+        (contracted, _), _ = params["dimension_numbers"]
+        shape = equation.invars[0].aval.shape
+        return 2 * math.prod(shape[axis] for axis in contracted)
+    if name == "conv_general_dilated":
+        kernel = equation.invars[1].aval.shape
+        return 2 * math.prod(kernel) / kernel[params["dimension_numbers"].rhs_spec[0]]
+    return 1
+
+
+def _bodies(equation: Any) -> list[Jaxpr]:
+    """Return the functions that an equation calls."""
+    found = []
+    for value in equation.params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, ClosedJaxpr):
+                found.append(item.jaxpr)
+            elif isinstance(item, Jaxpr):
+                found.append(item)
+    return found
+
+
+def _num_elements(spec: Any) -> int:
+    return math.prod(getattr(spec, "shape", ()))
+
+
+def _size_of(spec: Any) -> int:
+    dtype = getattr(spec, "dtype", None)
+    if dtype is None:
+        return 0
+    is_plain = isinstance(dtype, np.dtype)
+    return _num_elements(spec) * (dtype.itemsize if is_plain else 8)  # or a key

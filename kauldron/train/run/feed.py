@@ -1,0 +1,272 @@
+"""The next batches, read and placed on the devices before the loop asks for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+import numpy as np
+
+from kauldron.utils import status
+
+if TYPE_CHECKING:
+    from kauldron.data import DeviceRecords
+
+
+_LOOK_UP_SECONDS = 0.2
+_PATIENCE_SECONDS = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _End:
+    """Nothing follows: the data ended, or reading failed."""
+
+    error: BaseException | None = None
+
+
+class Feeder:
+    """Reads, stacks and places batches in a thread, ahead of the loop.
+
+    `get_state` describes what the loop has received: what waits in the queue counts as
+    not consumed.
+    """
+
+    def __init__(
+        self,
+        iterator: Any,
+        destination: Destination,
+        *,
+        step: int,
+        depth: int = 2,
+        while_waiting: Callable[[], None] = lambda: None,
+    ):
+        """Prepare reading; it begins when the first feed is asked for.
+
+        Args:
+          iterator: The data iterator; with `get_state`, its position is tracked. Closed
+            with the feeder.
+          destination: How many batches a dispatch takes, and where they are placed.
+          step: Number of the first step.
+          depth: Another feed is prepared while fewer batches than this wait; 0 reads
+            when asked, in the caller's thread.
+          while_waiting: Called now and then while the data keeps the loop waiting; may
+            raise.
+        """
+        self._iterator = iterator
+        self._feeds = read_feeds(iterator, destination, step)
+        self._position = position_of(iterator)
+        self._while_waiting = while_waiting
+        self._depth = depth
+        self._ready: queue.SimpleQueue[Feed | _End] = queue.SimpleQueue()
+        self._num_waiting = 0  # batches in `_ready`
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._end: _End | None = None
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[Feed]:
+        return self
+
+    def __next__(self) -> Feed:
+        """Return the next feed; raises what reading it raised."""
+        item = self._end or (self._from_thread() if self._depth else self._read())
+        if isinstance(item, _End):
+            self._end = item
+            if item.error is None:
+                raise StopIteration
+            raise item.error
+        self._position = item.position
+        return item
+
+    def get_state(self) -> Any:
+        """Position of the data iterator after what the loop has received."""
+        return self._position
+
+    def close(self) -> None:
+        """Stop the thread and close the iterator; what was prepared is dropped."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE_SECONDS)
+            if self._thread.is_alive():
+                status.log_warning(
+                    "The data source does not return: its thread is left behind."
+                )
+                return
+        self._iterator.close()
+
+    def _from_thread(self) -> Feed | _End:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._fill, name="kauldron-feeder", daemon=True
+            )
+            self._thread.start()
+        while True:
+            try:
+                item = self._ready.get(timeout=_LOOK_UP_SECONDS)
+            except queue.Empty:
+                self._while_waiting()
+            else:
+                if isinstance(item, Feed):
+                    self._add_waiting(-item.size)
+                return item
+
+    #
+    # The producing side
+    #
+
+    def _fill(self) -> None:
+        while self._wait_for_a_place():
+            item = self._read()
+            if isinstance(item, Feed):
+                self._add_waiting(item.size)
+            self._ready.put(item)
+            if isinstance(item, _End):
+                return
+
+    def _wait_for_a_place(self) -> bool:
+        """Return whether to read on, once there is room for it."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_closed or self._num_waiting < self._depth
+            )
+        return not self._is_closed
+
+    def _add_waiting(self, count: int) -> None:
+        with self._changed:
+            self._num_waiting += count
+            self._changed.notify()
+
+    def _read(self) -> Feed | _End:
+        try:
+            return next(self._feeds, None) or _End()
+        except BaseException as error:  # whatever it is, the loop must hear of it
+            return _End(error)
+
+
+#
+# The batches of one dispatch
+#
+
+
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """Batches for one dispatch.
+
+    Attributes:
+      size: Number of batches.
+      batch: The batch on the devices; with `size > 1`, that many stacked on a new
+        leading axis. Of records that live there: only their rows.
+      position: State of the data iterator after these batches.
+      is_rows: Whether `batch` holds rows of records.
+    """
+
+    size: int
+    batch: Any
+    position: Any
+    is_rows: bool = False
+
+
+class Destination(Protocol):
+    """Where feeds go: how many batches a dispatch takes, and how they are placed."""
+
+    @property
+    def records(self) -> DeviceRecords | None: ...
+
+    def size_at(self, step: int) -> int: ...
+
+    def put(self, batch: Any, size: int) -> Any: ...
+
+    def put_rows(self, rows: np.ndarray) -> Any: ...
+
+
+def read_feeds(iterator: Any, destination: Destination, step: int) -> Iterator[Feed]:
+    """Return the feeds of a run, from the dispatch at `step` to the end of the data."""
+    reader = _Reader(iterator, destination)
+    while True:
+        try:
+            feeds = reader.read(destination.size_at(step))
+        except StopIteration:
+            return
+        for feed in feeds:
+            step += feed.size
+            yield feed
+
+
+def position_of(iterator: Any) -> Any:
+    """Where an iterator is; `None` if it cannot tell."""
+    get_state = getattr(iterator, "get_state", None)
+    return None if get_state is None else get_state()
+
+
+class _Reader:
+    def __init__(self, iterator: Any, destination: Destination):
+        self._iterator = iterator
+        self._to = destination
+        # Iterators of other libraries are wrapped, and do not have these.
+        inner = getattr(iterator, "iter", iterator)
+        self._next_batches: Callable[[int], Any] | None = getattr(
+            inner, "next_batches", None
+        )
+        self._next_positions: Callable[[int], np.ndarray] | None = None
+        if destination.records is not None:
+            self._next_positions = inner.next_positions
+
+    def read(self, size: int) -> list[Feed]:
+        """Up to `size` batches as one feed, or one by one where they do not stack."""
+        if self._next_positions is not None:
+            try:
+                return [self._read_rows(size)]
+            except StopIteration:  # what is left are no full batches
+                self._next_positions = None
+        if size > 1 and self._next_batches is not None:
+            return [self._read_stacked(size)]
+        return self._read_one_by_one(size)
+
+    def _read_rows(self, size: int) -> Feed:
+        assert self._next_positions is not None
+        assert self._to.records is not None
+        rows = self._to.records.rows(self._next_positions(size))
+        size = len(rows)
+        rows = self._to.put_rows(rows if size > 1 else rows[0])
+        return Feed(size, rows, position_of(self._iterator), is_rows=True)
+
+    def _read_stacked(self, size: int) -> Feed:
+        assert self._next_batches is not None
+        batches = self._next_batches(size)
+        size = len(jax.tree.leaves(batches)[0])
+        if size == 1:
+            batches = jax.tree.map(lambda leaf: leaf[0], batches)
+        return Feed(size, self._to.put(batches, size), position_of(self._iterator))
+
+    def _read_one_by_one(self, size: int) -> list[Feed]:
+        batches, positions = [], []
+        for _ in range(size):
+            try:
+                batches.append(next(self._iterator))
+            except StopIteration:
+                if not batches:
+                    raise
+                break
+            positions.append(position_of(self._iterator))
+        if len(batches) > 1 and _have_equal_shapes(batches):
+            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
+            count = len(batches)
+            return [Feed(count, self._to.put(stacked, count), positions[-1])]
+        return [
+            Feed(1, self._to.put(batch, 1), position)
+            for batch, position in zip(batches, positions)
+        ]
+
+
+def _have_equal_shapes(batches: list[Any]) -> bool:
+    shapes = [
+        [(np.shape(leaf), np.result_type(leaf)) for leaf in jax.tree.leaves(batch)]
+        for batch in batches
+    ]
+    return all(shape == shapes[0] for shape in shapes)

@@ -1,0 +1,462 @@
+"""The training loop: `trainer.train()`."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jax
+import numpy as np
+
+from kauldron.errors import error_prefix
+from kauldron.train import problems
+from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
+from kauldron.train.problems import describe_wrong_labels
+from kauldron.train.run import finish, preemption, resume
+from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
+from kauldron.train.run.feed import Feeder
+from kauldron.train.run.finish import close_at_the_end
+from kauldron.train.run.progress import Progress
+from kauldron.train.run.resume import DataEndedError, find_last_step
+from kauldron.train.run.workdir_files import workdir_lock
+from kauldron.train.state import CheckpointState
+from kauldron.utils import chrono as chrono_lib
+from kauldron.utils import status
+from kauldron.writers.writer import FlushedTimer, ScheduleAt
+
+if TYPE_CHECKING:
+    from kauldron.train.auxiliaries import AuxiliariesState
+    from kauldron.train.run.profiler import ProfilerSession
+    from kauldron.train.state import TrainState
+    from kauldron.train.trainer import Trainer
+
+
+_MOST_DISPATCHES_IN_FLIGHT = 2
+
+
+def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
+    """Train until the last step; see `Trainer.train`."""
+    if trainer.setup.eval_only:
+        raise ValueError(
+            "This trainer evaluates an earlier run and cannot train: use "
+            "`trainer.continuous_eval(names)`."
+        )
+    problems.report(problems.find(trainer))
+    last_step = find_last_step(trainer)
+    trainer.setup.run(trainer)
+    with contextlib.ExitStack() as stack:
+        if status.is_lead_host:
+            stack.enter_context(workdir_lock(trainer.workdir))
+        stop_request = stack.enter_context(
+            preemption.stop_on_signals("saving at the next step")
+        )
+        close_at_the_end(stack, trainer)
+        for evaluator in trainer.evals.values():
+            evaluator.on_train_start(last_step=last_step)
+        trainer.setup.log_status("Preparing the state")
+        begin = resume.start_or_resume(trainer, last_step)
+        if begin.is_complete:
+            begin.ds_iter.close()
+            with finish.leaving_if_asked(stop_request, begin.step):
+                return finish.finish_complete_run(trainer, begin), None
+        run = _Run(trainer, begin, last_step, stop_request)
+        state, aux, step = run.until_the_end(stack)
+        with finish.leaving_if_asked(stop_request, step):
+            return finish.finish(trainer, state, step), aux
+
+
+class _Run:
+    """The mutable side of one `train()` call."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        begin: resume.Start,
+        last_step: int | None,
+        stop_request: preemption.StopRequest,
+    ):
+        self.trainer = trainer
+        self.begin = begin
+        self.last_step = last_step
+        self.stop_request = stop_request
+        self.state = begin.state
+        self.step = begin.step
+        self.chrono = begin.chrono
+        self.aux: AuxiliariesState | None = None
+        self.is_over = False
+        self.log = DeferredLog(trainer)
+        self.in_flight: collections.deque[tuple[jax.Array, int]] = collections.deque()
+        self.progress: Progress
+        self.feeder: Feeder
+        self.profiler: ProfilerSession
+
+    def until_the_end(
+        self, stack: contextlib.ExitStack
+    ) -> tuple[TrainState, AuxiliariesState | None, int]:
+        """Run the loop; pending values are written on every way out."""
+        trainer = self.trainer
+        dispatcher = self._prepare(stack)
+        trainer.setup.log_status(f"Starting the training loop at step {self.step}")
+        self.chrono.start_loop()
+        try:
+            while not self.is_over and self._continue_at_step():
+                self._dispatch(dispatcher)
+            self._finish_steps()
+        except BaseException as error:
+            self._write_what_is_pending(error)
+            raise
+        return self.state, self.aux, self.step
+
+    def _prepare(self, stack: contextlib.ExitStack) -> Dispatcher:
+        trainer = self.trainer
+        host_steps = HostSteps(trainer, self.last_step)
+        dispatcher = make_dispatcher(trainer, host_steps)
+        # While the device is busy with a long dispatch, the next one gets ready, and
+        # all the short ones before it.
+        depth = 1 + dispatcher.size if resume.can_read_ahead(self.begin.ds_iter) else 0
+        self.feeder = Feeder(
+            self.begin.ds_iter,
+            dispatcher,
+            step=self.step,
+            depth=depth,
+            while_waiting=self._leave_if_asked,
+        )
+        stack.callback(self.feeder.close)
+        self.profiler = trainer.profiler.start(self.step)
+        stack.callback(self.profiler.close)
+        self.progress = stack.enter_context(
+            Progress(
+                trainer.setup.tqdm_info.desc, step=self.step, last_step=self.last_step
+            )
+        )
+        return dispatcher
+
+    #
+    # Between two steps
+    #
+
+    def _continue_at_step(self) -> bool:
+        """Evaluate and save what is due; return whether another update follows."""
+        if self.stop_request.is_set(self.step):
+            self._save_and_leave(evals_pending=not self._is_just_resumed())
+        evaluated: dict[str, Any] = {}
+        if not self._is_just_resumed() or self.begin.evals_pending:
+            evaluated = self._evaluate()
+        is_last = self.step == self.last_step
+        if not self._is_just_resumed() and self._should_save(is_last):
+            self._save(evaluated)
+        return not is_last
+
+    def _should_save(self, is_last: bool) -> bool:
+        checkpointer = self.trainer.checkpointer
+        if checkpointer.should_save(self.step):
+            return True
+        return (
+            is_last
+            and resume.is_real(checkpointer)
+            and self.step not in checkpointer.all_steps
+        )
+
+    def _is_just_resumed(self) -> bool:
+        return self.begin.is_resumed and self.step == self.begin.step
+
+    def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
+        """Run what is due at this step, and at the last one all that runs along.
+
+        Where the data ends without notice, what is due by its own rule has run before.
+        """
+        is_last = self.step == self.last_step
+        due = {}
+        for name, evaluator in self.trainer.evals.items():
+            is_regular = evaluator.run.should_eval_in_train(self.step)
+            is_extra = is_last and evaluator.run.includes_last_step and not is_regular
+            if is_extra or (is_regular and not at_data_end):
+                due[name] = evaluator
+        if not due:
+            return {}
+        self._finish_steps()
+        results = {}
+        with self.chrono.pause(chrono_lib.Pause.EVALS_ALONG_TRAIN):
+            for name, evaluator in due.items():
+                self.progress.doing(f"evaluating {name}")
+                try:
+                    with preemption.watched(self.stop_request):
+                        results[name] = evaluator.maybe_eval(
+                            step=self.step, state=self.state, is_last=is_last
+                        )
+                except preemption.StopRequested:
+                    self._save_and_leave(evals_pending=True)
+        return results
+
+    def _save(
+        self, evaluated: dict[str, Any] | None = None, *, evals_pending: bool = False
+    ) -> None:
+        self.progress.doing("saving")
+        self._finish_steps()  # a value that is not finite must not be saved over
+        checkpointer = self.trainer.checkpointer
+        with self.chrono.pause(chrono_lib.Pause.CHECKPOINT):
+            self._check_step_count()
+            self.trainer.writer.flush()
+            checkpointer.save(
+                CheckpointState(
+                    self.state, self.chrono, self.begin.position_item(self.feeder)
+                ),
+                step=self.step,
+                metrics=resume.best_metrics(evaluated or {}, self.log, self.step)
+                if getattr(checkpointer, "tracks_metrics", False)
+                else None,
+                custom_metadata={
+                    "evals_pending": evals_pending,
+                    "interrupted": evaluated is None,
+                },
+            )
+
+    def _leave_if_asked(self) -> None:
+        """Save and leave, also while the loop waits for data."""
+        if self.stop_request.exit_code is not None:
+            self._save_and_leave(evals_pending=False)
+
+    def _save_and_leave(self, *, evals_pending: bool) -> NoReturn:
+        """Save this step unless it is saved, and stop."""
+        checkpointer = self.trainer.checkpointer
+        checkpointer.wait_until_finished()
+        if resume.is_real(checkpointer) and checkpointer.latest_step != self.step:
+            self._save(evals_pending=evals_pending)
+            checkpointer.wait_until_finished()
+        status.log(f"Stopped at step {self.step}, as asked; a new start continues.")
+        self.stop_request.leave(self.step)
+
+    #
+    # One dispatch
+    #
+
+    def _dispatch(self, dispatcher: Dispatcher) -> None:
+        step = self.step
+        self.progress.resume()
+        try:
+            feed = next(self.feeder)
+        except StopIteration:
+            self._on_data_end()
+            return
+        with (
+            jax.profiler.StepTraceAnnotation("train", step_num=step),
+            error_prefix(lambda: f"Step {step} failed: "),
+            _hints(),
+        ):
+            self.state, self.aux, token = dispatcher.run(self.state, feed, step)
+        self.step += feed.size
+        self.in_flight.append((token, feed.size))
+        self._throw_check_errors(step, self.aux)
+        if self.log.is_pending:
+            self._finish_steps(but=1)
+        else:
+            self._wait_for_steps(but=_MOST_DISPATCHES_IN_FLIGHT)
+        if dispatcher.host_steps.logs(step):
+            self.log.push(
+                step,
+                self.aux,
+                log_metrics=dispatcher.host_steps.logs_metrics(step),
+                log_summaries=dispatcher.host_steps.logs_summaries(step),
+            )
+        values = self.log.last_values
+        self.progress.update(
+            self.step,
+            values[1].loss_values if values else None,
+            speed=self.chrono.steps_per_sec,
+        )
+        if self.profiler.is_due(self.step):
+            self._wait_for_steps()
+            self.profiler.after_step(self.step)
+
+    def _finish_steps(self, *, but: int = 0) -> None:
+        """Wait for all dispatches but the newest; write what the last logged step measured.
+
+        What follows, such as an evaluation, is then not charged for their time, nor are
+        they for its.
+        """
+        self._wait_for_steps(but=but)
+        if self.log.is_pending:
+            perf_stats = self.chrono.flush_metrics()
+            with self.chrono.measure(chrono_lib.Pause.METRICS_WRITING):
+                self.log.write(perf_stats)
+
+    def _wait_for_steps(self, *, but: int = 0) -> None:
+        """Wait for all dispatches but the newest: memory and Ctrl-C stay bounded."""
+        while len(self.in_flight) > but:
+            token, size = self.in_flight.popleft()
+            token.block_until_ready()
+            self.chrono.finish_step(size)
+
+    def _throw_check_errors(self, step: int, aux: AuxiliariesState) -> None:
+        if aux.error is not None:
+            with error_prefix(f"Step {step}: "):
+                aux.error.throw()
+
+    def _check_step_count(self) -> None:
+        """Raise unless the state is that of the step to save."""
+        state_step = int(self.state.step)
+        if state_step != self.step:
+            raise ValueError(
+                f"The state says that {state_step} updates were applied, but there were "
+                f"{self.step}: does {type(self.trainer.trainstep).__name__}._step return "
+                "`state.replace(step=state.step + 1, ...)`?"
+            )
+
+    def _on_data_end(self) -> None:
+        """Stop here if the data decides how long to train; else it is too short."""
+        if self.trainer.num_train_steps is None:
+            self.last_step = self.step
+            is_new = not self._is_just_resumed()
+            evaluated = self._evaluate(at_data_end=True) if is_new else {}
+            if self._should_save(is_last=True):
+                self._save(evaluated)
+            self.is_over = True
+            return
+        if resume.is_real(self.trainer.checkpointer):
+            self._save()
+        raise DataEndedError(
+            f"The training data ended after {self.step - self.begin.step} batches, at "
+            f"step {self.step} of {self.last_step}. Set `cfg.train_ds.num_epochs=None` "
+            "to repeat it, or a smaller `cfg.num_train_steps`."
+        ) from None
+
+    def _write_what_is_pending(self, error: BaseException) -> None:
+        try:
+            self._finish_steps()
+        except Exception as write_error:
+            error.add_note(f"Values of the last logged step were lost: {write_error!r}")
+
+
+@contextlib.contextmanager
+def _hints() -> Iterator[None]:
+    """Add advice to errors of JAX that concern a field of the trainer, or the loop."""
+    try:
+        yield
+    except ValueError as error:
+        if "checkify" in str(error):
+            error.add_note(
+                "The model calls `checkify.check`: set `cfg.checkify_error_categories = "
+                "jax.experimental.checkify.user_checks` to run its checks."
+            )
+        raise
+    except RuntimeError as error:
+        if "Disallowed" in str(error) and "transfer" in str(error):
+            error.add_note(
+                "A train step must not move data between host and device: the device "
+                "would wait. Where it is meant, put it inside "
+                "`with jax.transfer_guard('allow'):`."
+            )
+        raise
+
+
+#
+# Values are written one dispatch late, so that the device never waits for the host
+#
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pending:
+    step: int
+    aux: AuxiliariesState
+    log_summaries: bool
+
+
+class DeferredLog:
+    """Holds the last logged step until the next one is on its way."""
+
+    def __init__(self, trainer: Trainer):
+        self._trainer = trainer
+        self._pending: _Pending | None = None
+        self._was_finite = True
+        self.last_values: tuple[int, AuxiliariesOutput] | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something waits to be written."""
+        return self._pending is not None
+
+    def push(
+        self,
+        step: int,
+        aux: AuxiliariesState,
+        *,
+        log_metrics: bool,
+        log_summaries: bool,
+    ) -> None:
+        """Keep what was measured in `step`; its copy to the host starts now."""
+        aux = aux.replace(
+            metric_states=aux.metric_states if log_metrics else None,
+            summary_states=aux.summary_states if log_summaries else None,
+            error=None,
+        )
+        for leaf in jax.tree.leaves(aux):
+            if isinstance(leaf, jax.Array):
+                leaf.copy_to_host_async()
+        self._pending = _Pending(step, aux, log_summaries)
+
+    def write(self, perf_stats: dict[str, float]) -> None:
+        """Write what is held, with the speed until then."""
+        assert self._pending is not None
+        pending, self._pending = self._pending, None
+        values = pending.aux.compute()
+        self.last_values = (pending.step, values)
+        self._trainer.writer.write_step_metrics(
+            step=pending.step,
+            aux=values,
+            schedules=_schedules_at(
+                self._trainer, pending.step, pending.aux.schedule_counts
+            ),
+            log_summaries=pending.log_summaries,
+            timer=FlushedTimer(perf_stats),
+            flush=False,
+        )
+        self._check_finite(pending.step, values)
+
+    def _check_finite(self, step: int, values: AuxiliariesOutput) -> None:
+        if self._trainer.on_nonfinite == "ignore":
+            return
+        bad = {
+            key: float(value)
+            for key, value in values.loss_values.items()
+            if _is_number(value) and not math.isfinite(value)
+        }
+        if bad and self._trainer.on_nonfinite == "raise":
+            listed = ", ".join(f"{key}={value}" for key, value in bad.items())
+            raise FloatingPointError(
+                f"Loss not finite at step {step}: {listed}."
+                + describe_wrong_labels(self._trainer)
+            )
+        if bad and self._was_finite:
+            status.log_warning(
+                f"Loss not finite at step {step}: {', '.join(bad)}. Training goes on; "
+                "`cfg.on_nonfinite='raise'` stops it."
+                + describe_wrong_labels(self._trainer)
+            )
+        elif not bad and not self._was_finite:
+            status.log_warning(f"All losses are finite again at step {step}.")
+        self._was_finite = not bad
+
+
+def _schedules_at(trainer: Trainer, step: int, counts: Any) -> Any:
+    """Return the schedules, held at the optimizer's count where it is not the step."""
+    with jax.transfer_guard("allow"):
+        found = {int(count) for count in counts or ()}
+    if len(found) != 1 or found == {step}:
+        return trainer.schedules
+    (count,) = found
+    losses = jax.tree.leaves(trainer.train_losses)
+    weights = [getattr(loss, "weight", None) for loss in losses]  # go by the step
+
+    def hold(schedule: Any) -> Any:
+        is_weight = any(schedule is weight for weight in weights)
+        return schedule if is_weight else ScheduleAt(schedule, count)
+
+    return jax.tree.map(hold, trainer.schedules, is_leaf=callable)
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.issubdtype(np.result_type(value), np.number)

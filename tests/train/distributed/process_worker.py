@@ -1,0 +1,42 @@
+"""One of several processes that train together.
+
+python -m tests.train.distributed.process_worker PORT INDEX COUNT WORKDIR [key=value ...]
+"""
+
+import os
+import sys
+
+from kauldron.cli import job
+
+
+def make(workdir, **changes):
+    """The experiment: dropout, shuffled data, two kinds of evaluations."""
+    from kauldron import kd
+    from tests.train.toy import Linear, make_ds, make_trainer
+
+    return make_trainer(
+        workdir,
+        model=Linear(x="batch.x", rate=0.3),
+        eval_ds=make_ds(num_epochs=1, shuffle=False),
+        evals={
+            "along": kd.evals.Evaluator(run=kd.evals.EveryNSteps(6)),
+            "final": kd.evals.Evaluator(run=kd.evals.Final()),
+        },
+        **changes,
+    )
+
+
+def main(port, index, count, workdir, *options):
+    os.environ["JAX_COORDINATOR_ADDRESS"] = f"localhost:{port}"
+    os.environ["KXM_NUM_PROCESSES"] = count
+    os.environ["KXM_PROCESS_ID"] = index
+    job._HEARTBEAT_SECONDS = 10  # tests shall not wait for long
+    job.start_distributed()
+    changes = {key: int(value) for key, value in (o.split("=") for o in options)}
+    state, _ = make(workdir, **changes).train()
+    kernel = state.params["dense"]["kernel"].addressable_data(0)
+    print("done", int(state.step.addressable_data(0)), float(abs(kernel).sum()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

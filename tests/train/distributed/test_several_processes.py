@@ -1,0 +1,127 @@
+"""Several processes that train one model together."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from kauldron import writers
+from tests.train.distributed import process_worker
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def _free_port():
+    with socket.socket() as sock:
+        sock.bind(("localhost", 0))
+        return sock.getsockname()[1]
+
+
+def _start(workdir, count=2, **options):
+    """Start the processes; each has two devices."""
+    port = _free_port()
+    env = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "PYTHONUNBUFFERED": "1",
+    }
+    words = [f"{key}={value}" for key, value in options.items()]
+    return [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.train.distributed.process_worker"),
+                *(str(port), str(index), str(count), str(workdir), *words),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env=env,
+        )
+        for index in range(count)
+    ]
+
+
+def _finish(workers):
+    outputs = [worker.communicate(timeout=240)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(outputs)
+    done = {line for text in outputs for line in text.splitlines() if "done" in line}
+    assert len(done) == 1, done  # both have the same parameters
+    return done.pop()
+
+
+def _points(workdir, collection="train"):
+    return {
+        line["step"]: line["values"]["losses/l2"]
+        for line in writers.read_scalars(pathlib.Path(workdir) / collection)
+        if "losses/l2" in line["values"]
+    }
+
+
+@pytest.mark.slow
+def test_two_processes_train_evaluate_save_and_resume_like_one(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    process_worker.make(one, num_train_steps=12).train()
+    assert "done 7 " in _finish(_start(two, num_train_steps=12, stop_after_steps=7))
+    assert "done 12 " in _finish(_start(two, num_train_steps=12))
+    for collection, steps in (
+        ("train", [0, 5, 10, 11]),
+        ("along", [0, 6, 12]),
+        ("final", [7, 12]),
+    ):
+        expected, points = _points(one, collection), _points(two, collection)
+        assert set(steps) <= set(points)
+        assert {step: points[step] for step in expected} == pytest.approx(
+            expected, rel=1e-4
+        )
+    assert (two / "train_complete.txt").exists()
+
+
+@pytest.mark.slow
+def test_notice_to_one_process_stops_all_after_saving(tmp_path):
+    workers = _start(tmp_path, num_train_steps=10**6, log_metrics_every=10)
+    for line in workers[0].stdout:
+        if "[10] collection=train" in line:
+            workers[1].send_signal(signal.SIGTERM)
+            break
+    outputs = [worker.communicate(timeout=240)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [143, 143], "\n".join(outputs)
+    assert all("Stopped at step" in output for output in outputs), outputs
+    assert not (tmp_path / "train_complete.txt").exists()
+    steps = [
+        int(path.name.removeprefix("ckpt_"))
+        for path in (tmp_path / "checkpoints").glob("ckpt_*")
+    ]
+    assert f"Stopped at step {max(steps)}" in outputs[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dead", [0, 1], ids=["the first", "the second"])
+def test_death_of_one_process_ends_the_other_and_a_new_start_continues(tmp_path, dead):
+    workers = _start(tmp_path, num_train_steps=10**6, log_metrics_every=10)
+    for line in workers[0].stdout:
+        if "[20] collection=train" in line:
+            workers[dead].send_signal(signal.SIGKILL)
+            break
+    output, _ = workers[1 - dead].communicate(timeout=240)
+    workers[dead].communicate()
+    assert workers[1 - dead].returncode != 0, output
+    assert "another task died" in output
+    assert not (tmp_path / "train_complete.txt").exists()
+    newest = max(_saved_steps(tmp_path))
+    stop = newest + 3
+    assert f"done {stop} " in _finish(
+        _start(tmp_path, num_train_steps=10**6, stop_after_steps=stop)
+    )
+
+
+def _saved_steps(workdir):
+    return [
+        int(path.name.removeprefix("ckpt_"))
+        for path in (workdir / "checkpoints").glob("ckpt_*")
+        if path.name.removeprefix("ckpt_").isdigit()
+    ]
