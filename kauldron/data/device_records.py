@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kauldron.data.engine import record_tree
-from kauldron.data.engine.batch_job import BatchJob
-from kauldron.data.engine.chunk import as_array
+from kauldron.data.engine import trees
+from kauldron.data.engine.batches import BatchJob
 from kauldron.data.engine.entries import Entry, Kind
-from kauldron.data.engine.source_node import SourceNode
-from kauldron.data.engine.stream_node import ReorderNode, StreamNode
-from kauldron.data.engine.transform_node import TransformNode
-from kauldron.data.transforms.batch_forms import jax_form
+from kauldron.data.engine.nodes import (
+    ReorderNode,
+    SourceNode,
+    StreamNode,
+    TransformNode,
+    as_array,
+)
+from kauldron.data.transforms.forms import jax_form
 
 if TYPE_CHECKING:
     from kauldron.data.stream_pipeline import StreamPipeline
@@ -186,7 +189,7 @@ def _check_entry(entry: Entry, *, may_be_users: bool) -> None:
 
 
 def _check_dtypes(spec: Any) -> None:
-    for path, leaf in record_tree.leaves_with_paths(spec):
+    for path, leaf in trees.leaves_with_paths(spec):
         if leaf.dtype == np.dtype(object):
             raise _NotPossibleError(f"the field {path!r} is no array of numbers")
 
@@ -214,7 +217,7 @@ def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:
         chunk = node.fetch(rows)
         if chunk.kept is not None or chunk.records is not None:
             raise _NotPossibleError("its transforms drop records or change shapes")
-        leaves = [leaf for _, leaf in record_tree.leaves_with_paths(chunk.columns)]
+        leaves = [leaf for _, leaf in trees.leaves_with_paths(chunk.columns)]
         if first is None:
             first = chunk.columns
             outputs = [
@@ -224,13 +227,13 @@ def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:
         for output, leaf in zip(outputs, leaves):
             output[rows.start : rows.stop] = leaf
     filled = iter(outputs)
-    return record_tree.map_leaves(lambda _: next(filled), first)
+    return trees.map_leaves(lambda _: next(filled), first)
 
 
 def _num_bytes(tree: Any) -> int:
     return sum(
         int(np.prod(leaf.shape)) * leaf.dtype.itemsize
-        for _, leaf in record_tree.leaves_with_paths(tree)
+        for _, leaf in trees.leaves_with_paths(tree)
     )
 
 

@@ -1,4 +1,4 @@
-"""The base of every pipeline: what the trainer knows of its data."""
+"""The base of every pipeline: what the trainer knows about its data."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import functools
 import itertools
 import logging
 import operator
+from collections.abc import Mapping
 from typing import Any
 
-from kauldron.data.array_spec import specs_of
-from kauldron.data.dataset_ops import PadDataset
-from kauldron.data.drop_remainder import DropRemainder
-from kauldron.data.engine import stacking
-from kauldron.data.iterable_dataset import IterableDataset
-from kauldron.data.processes import BatchSize
+import numpy as np
+
+from kauldron.data.dataset import IterableDataset, PadDataset
+from kauldron.data.engine import trees
+from kauldron.data.engine.batches import BatchSize, DropRemainder
+from kauldron.data.specs import specs_of
 from kauldron.utils.config_util import ROOT_CFG_REF, RootCfgRef, UpdateFromRootCfg
+from kauldron.utils.immutabledict import ImmutableDict
 
 _log = logging.getLogger(__name__)
 
@@ -103,8 +105,8 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         if not batches:
             raise IndexError(f"{type(self).__name__} has no batch {start}.")
         try:
-            return stacking.stack(batches)
-        except stacking.RecordMismatchError as error:
+            return trees.stack(batches)
+        except trees.RecordMismatchError as error:
             raise ValueError(error.described("one batch", "another")) from None
 
     # ------------------------------------------------------------------------
@@ -161,3 +163,33 @@ def _token(value: Any) -> Any:
 
 def _is_cache(cls: type, name: str) -> bool:
     return isinstance(getattr(cls, name, None), functools.cached_property)
+
+
+def frozen_transforms(transforms: Any) -> Any:
+    """The transforms in containers that do not change and have a hash."""
+    if isinstance(transforms, Mapping):
+        return ImmutableDict(transforms)
+    return tuple(transforms) if isinstance(transforms, list) else transforms
+
+
+def check_device_resident(pipeline: Any) -> None:
+    """`device_resident` is a bool or "auto"."""
+    value = pipeline.device_resident
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError(
+            f"{type(pipeline).__name__}(device_resident={value!r}): expected True, False"
+            " or 'auto'."
+        )
+
+
+def check_num_epochs(pipeline: Any) -> None:
+    """`num_epochs` is `None`, or an integer from 1 on."""
+    epochs = pipeline.num_epochs
+    if epochs is None:
+        return
+    is_integer = isinstance(epochs, int | np.integer) and not isinstance(epochs, bool)
+    if not is_integer or epochs < 1:
+        raise ValueError(
+            f"{type(pipeline).__name__}(num_epochs={epochs!r}): expected an integer from"
+            " 1 on, or None for endless data."
+        )

@@ -10,19 +10,23 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kauldron.data.array_spec import ArraySpec, specs_of
-from kauldron.data.drop_remainder import DropRemainder
-from kauldron.data.engine import record_tree
-from kauldron.data.engine.batch_iterator import BatchIterator
-from kauldron.data.engine.batch_job import BatchJob
-from kauldron.data.engine.chunk import Chunk
+from kauldron.data.dataset import IterableDataset
+from kauldron.data.engine import trees
+from kauldron.data.engine.batches import (
+    BatchJob,
+    DropRemainder,
+    EpochPlan,
+    Share,
+    SparsePlan,
+    current_share,
+)
 from kauldron.data.engine.entries import Entry, Kind
 from kauldron.data.engine.executors import Executor, InlineExecutor
-from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
-from kauldron.data.iterable_dataset import IterableDataset
-from kauldron.data.iters.py_grain_iterator import PyGrainIterator
+from kauldron.data.engine.iterator import BatchIterator
+from kauldron.data.engine.nodes import Chunk
+from kauldron.data.iters import PyGrainIterator
 from kauldron.data.pipeline import Pipeline
-from kauldron.data.processes import current_share
+from kauldron.data.specs import ArraySpec, specs_of
 from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 
@@ -126,7 +130,7 @@ class StreamPipeline(Pipeline):
         if plan.remainder is DropRemainder.KEEP and plan.total is not None:
             size = min(size, plan.total)
         columns = job.with_masks(columns, 1, 1)
-        return record_tree.map_leaves(
+        return trees.map_leaves(
             lambda c: ArraySpec((size, *c.shape[1:]), c.dtype), columns
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from kauldron.data.drop_remainder import DropRemainder, remainder_of
+from kauldron.data.engine.batches import DropRemainder, remainder_of
 from kauldron.data.iters import Iterator, as_iterator
 from kauldron.train.last_step import is_endless
 

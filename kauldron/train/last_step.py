@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from kauldron.data.dataset_ops import TakeDataset
+from kauldron.data.dataset import TakeDataset
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer

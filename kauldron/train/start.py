@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron import ckpts
 from kauldron.data import utils as data_utils
-from kauldron.data.iters import NonCheckpointableIterator, PyGrainIterator
-from kauldron.data.iters.iterator import as_iterator, wrap_like
+from kauldron.data.iters import (
+    NonCheckpointableIterator,
+    PyGrainIterator,
+    as_iterator,
+    wrap_like,
+)
 from kauldron.train import problems, workdir_files
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.checkpoint_state import CheckpointState

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd
-from kauldron.data.engine import threefry
-from kauldron.data.engine.index_shuffle import shuffle_indices
+from kauldron.data.engine import keys
+from kauldron.data.engine.shuffles import shuffle_indices
 from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 
@@ -33,8 +33,8 @@ def xs(batches):
 
 
 def expected_order(size, seed, epoch):
-    root = threefry.fold_in_str(threefry.prng_key(seed), "kmix")
-    shuffle_seed = threefry.bits(threefry.fold_in_str(root, "shuffle"))
+    root = keys.fold_in_str(keys.prng_key(seed), "kmix")
+    shuffle_seed = keys.bits(keys.fold_in_str(root, "shuffle"))
     return shuffle_indices(np.arange(size), size=size, seed=shuffle_seed + epoch)
 
 

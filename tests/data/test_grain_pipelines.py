@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from kauldron.data.py import grain_datasets
+from kauldron.data.py import grain_adapter
 
 
 class AddRandom(kd.data.RandomMapTransform):
@@ -27,7 +27,7 @@ def part(start, count, **kwargs):
 
 def assert_is_grain(ds):
     """Our engine gives what grain gives, bit by bit."""
-    theirs = grain_datasets.dataset_of(ds)
+    theirs = grain_adapter.dataset_of(ds)
     assert isinstance(theirs, grain.MapDataset)
     assert len(ds) == ds.num_epochs * len(theirs)
     assert [ds[i] for i in range(len(ds))] == [theirs[i] for i in range(len(ds))]

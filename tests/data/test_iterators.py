@@ -8,7 +8,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from kauldron import kd
-from kauldron.data.iters import state_handler
+from kauldron.data import checkpointing
 
 
 def make_ds(**kwargs):
@@ -65,7 +65,7 @@ def test_a_saved_iterator_is_restored_in_place(tmp_path, chain):
 
 def test_the_checkpoint_holds_one_json_file_per_process(tmp_path, as_process):
     as_process(1, 2)
-    handler = state_handler.PyGrainCheckpointHandler()
+    handler = checkpointing.PyGrainCheckpointHandler()
     iterator = iter(make_ds())
     next(iterator)
     handler.save(tmp_path, iterator.__kd_ocp_save_args__())
@@ -76,7 +76,7 @@ def test_the_checkpoint_holds_one_json_file_per_process(tmp_path, as_process):
 
 
 def test_the_files_of_another_number_of_processes_will_do(tmp_path, as_process):
-    handler = state_handler.PyGrainCheckpointHandler()
+    handler = checkpointing.PyGrainCheckpointHandler()
     for index in range(4):
         as_process(index, 4)
         iterator = iter(make_ds())
@@ -90,7 +90,7 @@ def test_the_files_of_another_number_of_processes_will_do(tmp_path, as_process):
 
 def test_a_file_with_only_a_next_index_counts_per_process(tmp_path, as_process):
     (tmp_path / "process_0-of-2.json").write_text('{"next_index": 6}')
-    handler = state_handler.PyGrainCheckpointHandler()
+    handler = checkpointing.PyGrainCheckpointHandler()
     iterator = iter(make_ds())
     iterator.__kd_ocp_restore_post__(handler.restore(tmp_path))
     assert iterator.get_state()["global_index"] == 12
@@ -99,13 +99,13 @@ def test_a_file_with_only_a_next_index_counts_per_process(tmp_path, as_process):
 def test_a_missing_file_is_an_error_that_lists_what_is_there(tmp_path):
     (tmp_path / "other.txt").write_text("")
     with pytest.raises(ValueError, match=r"process_0-of-1\.json.*other\.txt"):
-        state_handler.PyGrainCheckpointHandler().restore(tmp_path)
+        checkpointing.PyGrainCheckpointHandler().restore(tmp_path)
 
 
 def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "process_0-of-1.json").write_text('{"next_ind')
     with pytest.raises(ValueError, match=r"process_0-of-1\.json"):
-        state_handler.PyGrainCheckpointHandler().restore(tmp_path)
+        checkpointing.PyGrainCheckpointHandler().restore(tmp_path)
 
 
 def test_an_iterator_without_state_saves_nothing_and_says_so(tmp_path, caplog):

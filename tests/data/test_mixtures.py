@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd
-from kauldron.data.engine.mixture_nodes import integer_shares
+from kauldron.data.engine.mixtures import integer_shares
 
 
 def part(name, count, **kwargs):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from kauldron.data.iters.iterator import as_iterator
+from kauldron.data.iters import as_iterator
 
 
 def make_ds(count=20, **kwargs):

@@ -328,7 +328,7 @@ def test_the_spec_starts_no_process():
     spec = ds.element_spec
     assert child_pids() == before
     (first, *_) = make_ds(prefetch_batches=0)
-    assert spec == kd.data.array_spec.specs_of(first)
+    assert spec == kd.data.specs.specs_of(first)
     assert ds.first()["x"].tolist() == first["x"].tolist()
 
 

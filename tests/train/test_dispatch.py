@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jax.experimental import checkify
 
 from kauldron import kd, writers
-from kauldron.data.iters.iterator import as_iterator
+from kauldron.data.iters import as_iterator
 from kauldron.train.dispatch import Dispatcher, best_group, make_dispatcher
 from kauldron.train.feeds import read_feeds
 from kauldron.train.host_steps import HostSteps

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kauldron.data.transforms import MapTransform, RandomMapTransform
-from kauldron.data.transforms.array_family import as_array
-from kauldron.data.transforms.keyed_fields import missing_keys_message
+from kauldron.data.transforms.fields import missing_keys_message
+from kauldron.data.transforms.values import as_array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kauldron.data.transforms.array_family import as_array
+from kauldron.data.transforms.values import as_array
 
 
 def as_images(element: Any, transform: Any, *, num_batch_axes: int = 0) -> Any:

@@ -11,7 +11,7 @@ from kauldron.contrib.data import padding
 from kauldron.contrib.data.image_arrays import as_images
 from kauldron.contrib.data.predicates import ElementWiseTransformWithPredicate
 from kauldron.data import transforms
-from kauldron.data.transforms.dtypes import DType
+from kauldron.data.transforms.values import DType
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

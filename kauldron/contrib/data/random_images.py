@@ -9,10 +9,8 @@ import numpy as np
 
 from kauldron.contrib.data.image_arrays import as_images
 from kauldron.data.transforms import ElementWiseRandomTransform
-from kauldron.data.transforms.array_family import is_integer
-from kauldron.data.transforms.linear_map import round_and_cast
-from kauldron.data.transforms.resize import resize
-from kauldron.data.transforms.resize_weights import as_method
+from kauldron.data.transforms.resize import as_method, resize
+from kauldron.data.transforms.values import is_integer, round_and_cast
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any
 from kauldron.contrib.data.image_arrays import as_images
 from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
-from kauldron.data.transforms.array_family import array_module
 from kauldron.data.transforms.resize import as_size
+from kauldron.data.transforms.values import array_module
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from kauldron.contrib.data.tensor_fields import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
-from kauldron.data.transforms.array_family import array_module, as_array
+from kauldron.data.transforms.values import array_module, as_array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

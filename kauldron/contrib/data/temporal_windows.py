@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kauldron.data.transforms import ElementWiseRandomTransform
-from kauldron.data.transforms.array_family import array_module, as_array
+from kauldron.data.transforms.values import array_module, as_array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

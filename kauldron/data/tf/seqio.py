@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kauldron.data.engine.batches import current_share
 from kauldron.data.in_memory import check_num_epochs
-from kauldron.data.processes import current_share
-from kauldron.data.tf.tf_data_pipeline import TFDataPipeline
+from kauldron.data.tf.pipeline import TFDataPipeline
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

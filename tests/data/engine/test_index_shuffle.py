@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kauldron.data.engine import index_shuffle
-from kauldron.data.engine.index_shuffle import EpochOrder, shuffle_indices
+from kauldron.data.engine import shuffles
+from kauldron.data.engine.shuffles import EpochOrder, shuffle_indices
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -72,7 +72,7 @@ def test_a_span_of_positions_is_looked_up_like_single_ones(size, start, count, s
 
 
 def test_scattered_positions_of_a_large_epoch_bypass_the_cache(monkeypatch):
-    monkeypatch.setattr(index_shuffle, "_CHUNK", 64)
+    monkeypatch.setattr(shuffles, "_CHUNK", 64)
     order = EpochOrder(100_000, seed=5, max_cached=4)
     indices = np.arange(0, 100_000, 997)
     expected = shuffle_indices(indices, size=100_000, seed=6)

@@ -3,8 +3,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kauldron.data.drop_remainder import DropRemainder
-from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan, StreamPlan
+from kauldron.data.engine.batches import (
+    DropRemainder,
+    EpochPlan,
+    Share,
+    SparsePlan,
+    StreamPlan,
+)
 
 REMAINDERS = st.sampled_from(list(DropRemainder))
 PLANS = st.fixed_dictionaries(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kauldron.data.engine import record_tree, stacking
-from kauldron.data.engine.stacking import RecordMismatchError, stack, unstack
+from kauldron.data.engine import trees
+from kauldron.data.engine.trees import RecordMismatchError, stack, unstack
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -106,7 +106,7 @@ def test_filler_is_zero_false_or_empty():
         "s": np.array(["a", "b"]),
         "o": np.array([b"x\0", b"y"], object),
     }
-    padded = stacking.pad_rows(columns, 4)
+    padded = trees.pad_rows(columns, 4)
     assert padded["f"][2:].tolist() == [[0, 0, 0], [0, 0, 0]]
     assert padded["b"].tolist() == [True, True, False, False]
     assert padded["s"].tolist() == ["a", "b", "", ""]
@@ -115,7 +115,7 @@ def test_filler_is_zero_false_or_empty():
 
 def test_copies_of_records_share_nothing():
     record = {"a": np.zeros(2), "b": {"c": [np.zeros(1)]}, "s": "x"}
-    copy = record_tree.copy_record(record)
+    copy = trees.copy_record(record)
     copy["a"][0] = copy["b"]["c"][0][0] = 1
     copy["b"]["c"].append(2)
     assert record["a"][0] == 0 and record["b"]["c"] == [np.zeros(1)]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron.data import transforms as T
-from kauldron.data.engine.record_rngs import RecordRngs
+from kauldron.data.engine.keys import RecordRngs
 
 
 def rng(seed=0):
