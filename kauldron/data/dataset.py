@@ -323,20 +323,7 @@ class DevicePutDataset(DatasetOp):
     sharding: Any = None
 
     def first(self) -> Any:
-        return self._put(self.parent.first())
+        return iters.put_on_devices(self.parent.first(), self.sharding)
 
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        return iters.MapIterator(iterator, self._put)
-
-    def _put(self, batch: Any) -> Any:
-        import jax
-
-        from kauldron.sharding.placement import device_put
-
-        # The train loop forbids transfers that nobody asked for; this one is wanted.
-        with jax.transfer_guard("allow"):
-            try:
-                return device_put(batch, self.sharding)
-            except (TypeError, ValueError) as error:
-                error.add_note(f"The batch: {trees.describe(batch)}.")
-                raise
+        return iters.DevicePutIterator(iterator, self.sharding)

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import operator
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from kauldron.data.dataset import IterableDataset
@@ -21,7 +21,7 @@ from kauldron.data.engine.batches import (
     current_share,
 )
 from kauldron.data.engine.entries import Entry, Kind
-from kauldron.data.engine.executors import Executor, InlineExecutor
+from kauldron.data.engine.executors import Executor
 from kauldron.data.engine.iterator import BatchIterator
 from kauldron.data.engine.nodes import Chunk
 from kauldron.data.iters import PyGrainIterator
@@ -45,9 +45,9 @@ class StreamPipeline(Pipeline):
     def _all_entries(self) -> Iterator[Entry]:
         """The entries of `transforms=`, of the pipeline and of its parts."""
 
-    def _make_executor(self, job: BatchJob) -> Executor:
-        """Who builds it."""
-        return _inline_executor(job)
+    def _make_executor(self, job: BatchJob) -> Executor | None:
+        """Start what builds it in the background, if anything does."""
+        return None
 
     @property
     def _name(self) -> str:
@@ -107,14 +107,14 @@ class StreamPipeline(Pipeline):
             return super().batches(start, count)
         job = job.starting_at(job.plan.position_after(start))
         try:
-            return self._iterate(job, _inline_executor).next_batches(count)
+            return self._iterate(job, in_background=False).next_batches(count)
         except StopIteration:
             raise IndexError(f"{self._name} has no batch {start}.") from None
 
     def first(self) -> Any:
         """The first batch, built by the caller: no thread or process is started."""
         job = self._make_job(current_share())
-        for batch in self._iterate(job, _inline_executor):
+        for batch in self._iterate(job, in_background=False):
             return batch
         raise ValueError(f"{self._name} has no batch.")
 
@@ -160,12 +160,10 @@ class StreamPipeline(Pipeline):
     def _jobs(self) -> dict[Share, BatchJob]:
         return {}
 
-    def _iterate(
-        self, job: BatchJob, make_executor: Callable[[BatchJob], Executor] | None = None
-    ) -> BatchIterator:
+    def _iterate(self, job: BatchJob, *, in_background: bool = True) -> BatchIterator:
         return BatchIterator(
             job,
-            make_executor or self._make_executor,
+            self._make_executor if in_background else None,
             name=self._name,
             max_skipped=self._max_skipped,
         )
@@ -273,7 +271,7 @@ class OtherRemainder(StreamPipeline):
     def _all_entries(self) -> Iterator[Entry]:
         return self.parent._all_entries()
 
-    def _make_executor(self, job: BatchJob) -> Executor:
+    def _make_executor(self, job: BatchJob) -> Executor | None:
         return self.parent._make_executor(job)
 
     @property
@@ -283,10 +281,6 @@ class OtherRemainder(StreamPipeline):
     @property
     def _max_skipped(self) -> int:
         return self.parent._max_skipped
-
-
-def _inline_executor(job: BatchJob) -> Executor:
-    return InlineExecutor(job.build, 0, job.plan.num_units)
 
 
 def _droppers(job: BatchJob) -> str:

@@ -21,11 +21,12 @@ _log = logging.getLogger(__name__)
 
 
 class BatchIterator:
-    """Batches of a job, built by an executor.
+    """Batches of a job, built by an executor or by the caller.
 
     Args:
       job: What to build.
-      make_executor: Starts the executor of a job, at its first unit.
+      make_executor: Starts the executor of a job, at its first unit. Where there is
+        none, or it gives `None`, each unit is built when it is asked for.
       name: Of the pipeline, for messages.
       max_skipped: How many bad records may be left out.
     """
@@ -33,7 +34,7 @@ class BatchIterator:
     def __init__(
         self,
         job: BatchJob,
-        make_executor: Callable[[BatchJob], Executor],
+        make_executor: Callable[[BatchJob], Executor | None] | None = None,
         *,
         name: str,
         max_skipped: int = 0,
@@ -45,6 +46,7 @@ class BatchIterator:
         self._num_skipped = 0
         self._is_closed = False
         self._executor: Executor | None = None
+        self._has_started = False
         self._go_to(job.plan.start)
 
     def __iter__(self) -> Self:
@@ -74,15 +76,13 @@ class BatchIterator:
         units = self._full_units(count)
         if not units:
             return stack_next(self, count)
-        executor = self._running_executor()
-        if executor.builds_ahead:
+        if self._running_executor() is not None:
             return stack_next(self, count)
         batches = self._job.build_stacked(units)
         if self._job.skipped is not None:
             self._note_skipped(self._job.skipped.drain())
         if batches is None:  # records are missing
             return stack_next(self, count)
-        executor.skip(len(units))
         self._units += len(units)
         self._position = self._job.plan.position_after(self._units)
         return batches
@@ -171,9 +171,10 @@ class BatchIterator:
     # Units
     # ------------------------------------------------------------------------
 
-    def _running_executor(self) -> Executor:
-        if self._executor is None:
+    def _running_executor(self) -> Executor | None:
+        if not self._has_started and self._make_executor is not None:
             self._executor = self._make_executor(self._job)
+        self._has_started = True
         return self._executor
 
     def _next_piece(self) -> Piece:
@@ -181,7 +182,7 @@ class BatchIterator:
             raise StopIteration
         executor = self._running_executor()
         try:
-            piece = executor.get()
+            piece = self._build_next() if executor is None else executor.get()
             if piece.skipped:
                 self._note_skipped(piece.skipped)
         except StopIteration:
@@ -193,6 +194,12 @@ class BatchIterator:
             raise
         self._units += 1
         return piece
+
+    def _build_next(self) -> Piece:
+        count = self._job.plan.num_units
+        if count is not None and self._units >= count:
+            raise StopIteration
+        return self._job.build(self._units)
 
     def _note_skipped(self, messages: Sequence[str]) -> None:
         for message in messages:
@@ -210,6 +217,7 @@ class BatchIterator:
 
     def _stop_executor(self) -> None:
         executor, self._executor = self._executor, None
+        self._has_started = False
         if executor is not None:
             executor.close()
 

@@ -8,7 +8,6 @@ there grain takes a block one bit too small and repeats a record; this cipher do
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
 from collections.abc import Sequence
@@ -38,13 +37,11 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
     block_bits = max(16, max_index.bit_length() + max_index.bit_length() % 2)
     keys = _round_keys(seed & _MASK)
     flat = indices.ravel()
-    if block_bits == 16 and (flat.size > 64 or size < 4096):
+    if block_bits == 16:
         # The whole block at once: from here on, encrypting is looking up.
         block = _encrypt_small_block(keys)
-        encrypt, out = block.take, block.take(flat)
-        if size < 3 * len(block) // 4:
-            encrypt = _further_along(block, size).take
-            out = encrypt(out)
+        encrypt = _further_along(block, size).take
+        out = encrypt(block.take(flat))
     else:
         encrypt = _Cipher(block_bits // 2, keys)
         out = encrypt(flat.astype(encrypt.dtype))
@@ -155,10 +152,9 @@ class _Cipher:
         left = (values >> self.dtype(self._bits)).astype(self._word)
         right = values.astype(self._word)
         right &= self._mask
-        mix = self._mix if values.size > 2048 else self._look_up
         for number, key in enumerate(self._keys):
             target, other = (right, left) if number % 2 else (left, right)
-            target ^= mix(other)
+            target ^= self._mix(other)
             target ^= key
         return (left.astype(self.dtype) << self.dtype(self._bits)) | right
 
@@ -178,16 +174,6 @@ class _Cipher:
         rotated = x << self._word(by)
         rotated |= x >> self._word(self._bits - by)
         return rotated
-
-    def _look_up(self, x: np.ndarray) -> np.ndarray:
-        """The same from a table, which costs fewer calls where there is little to do."""
-        return self._mix(x) if self._bits > 16 else _mix_table(self._bits).take(x)
-
-
-@functools.cache
-def _mix_table(word_bits: int) -> np.ndarray:
-    cipher = _Cipher(word_bits, keys=())
-    return cipher._mix(np.arange(1 << word_bits).astype(cipher._word))
 
 
 def _encrypt_small_block(keys: Sequence[int]) -> np.ndarray:

@@ -22,17 +22,12 @@ from kauldron.data.engine.batches import (
     current_share,
     inherit_share,
 )
-from kauldron.data.engine.entries import Entry, parse_entries
-from kauldron.data.engine.executors import (
-    AdaptiveExecutor,
-    Executor,
-    InlineExecutor,
-    ThreadExecutor,
-)
+from kauldron.data.engine.entries import Entry, Kind, parse_entries
+from kauldron.data.engine.executors import Executor, ThreadExecutor
 from kauldron.data.engine.nodes import SkippedRecords, StreamNode
 from kauldron.data.pipeline import check_num_epochs, frozen_transforms
 from kauldron.data.stream_pipeline import StreamPipeline
-from kauldron.data.transforms.forms import warm_up
+from kauldron.data.transforms.forms import batch_form, warm_up
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +69,7 @@ class PyGrainPipeline(StreamPipeline):
       batch_mask_key: Name of an additional field, `bool[batch]`, that is false for the
         filler of a padded batch. Losses and metrics leave filler out without it.
       prefetch_batches: Batches that background threads prepare ahead; 0: no thread.
-        For arrays in memory a thread is only used if batches take long to build.
+        Arrays in memory whose transforms all have a batch form need no thread.
       max_bad_records: How many records may fail to be read or transformed. They are
         left out and logged; one more is an error. Makes the pipeline one with holes,
         as a filter does.
@@ -245,7 +240,7 @@ class PyGrainPipeline(StreamPipeline):
     # Who builds the batches
     # ------------------------------------------------------------------------
 
-    def _make_executor(self, job: BatchJob) -> Executor:
+    def _make_executor(self, job: BatchJob) -> Executor | None:
         if self.num_workers and self._is_in_memory:
             _log_once(
                 f"{self._name}: arrays in memory need no worker processes; num_workers="
@@ -263,13 +258,21 @@ class PyGrainPipeline(StreamPipeline):
         stop = job.plan.num_units
         num_threads = getattr(self.read_options, "num_threads", 1)
         if not self.prefetch_batches or not num_threads:
-            return InlineExecutor(job.build, 0, stop)
+            return None
+        if self._is_quick and self.read_options is None:
+            return None
         for entry in self._all_entries():
             warm_up(entry.transform)
         ahead = max(self.prefetch_batches, num_threads)
-        if self._is_in_memory and self.read_options is None:
-            return AdaptiveExecutor(job.build, 0, stop, ahead=ahead)
         return ThreadExecutor(job.build, 0, stop, ahead=ahead, num_threads=num_threads)
+
+    @property
+    def _is_quick(self) -> bool:
+        """Whether building a batch is likely cheaper than waking a thread for it."""
+        return self._is_in_memory and all(
+            entry.kind is Kind.SLICE or batch_form(entry.transform) is not None
+            for entry in self._all_entries()
+        )
 
     def _start_workers(self, job: BatchJob) -> Executor:
         share = job.owner or job.plan.share

@@ -384,6 +384,8 @@ class Elements(MapTransform):
     copy: Mapping[str, str] = ImmutableDict()
 
     traceable = True
+    # As plain pairs, which are quicker to go through than mappings.
+    _renames_and_copies: ClassVar[tuple[tuple[tuple[str, str], ...], ...]]
 
     def __post_init__(self) -> None:
         for name in ("keep", "drop"):
@@ -391,19 +393,28 @@ class Elements(MapTransform):
         for name in ("rename", "copy"):
             object.__setattr__(self, name, _as_mapping(getattr(self, name), name))
         _check_conflicts(self)
+        plain = (tuple(self.rename.items()), tuple(self.copy.items()))
+        object.__setattr__(self, "_renames_and_copies", plain)
 
     def map(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        self._check_sources(features)
-        gone = {*self.drop, *self.rename}
+        renames, copies = self._renames_and_copies
+        gone = [source for source, _ in renames]
+        self._check_fields_exist(
+            features, (*self.keep, *self.drop, *gone, *(source for source, _ in copies))
+        )
         if self.keep:
             result = {k: v for k, v in features.items() if k in self.keep}
         else:
-            result = {k: v for k, v in features.items() if k not in gone}
-        for source, target in self.copy.items():
+            result = {
+                k: v
+                for k, v in features.items()
+                if k not in self.drop and k not in gone
+            }
+        for source, target in copies:
             if target in features:
                 raise KeyError(_taken_message("copy", source, target))
             result[target] = features[source]
-        for source, target in self.rename.items():
+        for source, target in renames:
             if target in result:
                 raise KeyError(_taken_message("rename", source, target))
             result[target] = features[source]
@@ -411,13 +422,14 @@ class Elements(MapTransform):
 
     map_batch = map
 
-    def _check_sources(self, features: Mapping[str, Any]) -> None:
+    def _check_fields_exist(
+        self, features: Mapping[str, Any], wanted: Sequence[str]
+    ) -> None:
         if not isinstance(features, Mapping):
             raise TypeError(
                 f"Elements selects fields, so records must be dicts; got"
                 f" {describe_leaf(features)}."
             )
-        wanted = (*self.keep, *self.drop, *self.rename, *self.copy)
         missing = [name for name in wanted if name not in features]
         if missing:
             raise KeyError(missing_keys_message(self, missing, features))
