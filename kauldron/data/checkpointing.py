@@ -28,7 +28,7 @@ class PyGrainCheckpointHandler(ocp.CheckpointHandler):
     def restore(
         self, directory: epath.Path, args: PyGrainCheckpointRestore | None = None
     ) -> dict[str, Any]:
-        """The state for this process, also one that other processes wrote.
+        """Return the state for this process, also one that other processes wrote.
 
         Raises:
           ValueError: The directory holds no state.
@@ -72,7 +72,7 @@ class PyGrainCheckpointSave(ocp.args.CheckpointArgs):
 @ocp.args.register_with_handler(PyGrainCheckpointHandler, for_restore=True)
 @dataclasses.dataclass
 class PyGrainCheckpointRestore(ocp.args.CheckpointArgs):
-    """Nothing to say: the state is read as it is."""
+    """No options: the state is read as it is."""
 
 
 class TFDataHandler(ocp.CheckpointHandler):
@@ -145,7 +145,7 @@ class NoopHandler(ocp.CheckpointHandler):
 @ocp.args.register_with_handler(NoopHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class NoopArg(ocp.args.CheckpointArgs):
-    """What a restore is to return.
+    """The value that a restore returns.
 
     Attributes:
       value: Any object.

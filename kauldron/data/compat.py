@@ -120,7 +120,7 @@ class _MovedFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Alias(spec.name, _HERE + _MOVED[spec.name.removeprefix(_HERE)])
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run: the alias asks the real module for every name."""
+        """Do nothing: the alias asks the real module for every name."""
 
 
 class _Alias(ModuleType):

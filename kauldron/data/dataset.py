@@ -34,7 +34,7 @@ from kauldron.utils.batch_mask import (
 
 
 class IterableDataset(abc.ABC):
-    """Something to iterate over, as often as one likes; every `iter` starts anew."""
+    """A data set to iterate over, any number of times; every `iter` starts over."""
 
     @property
     @abc.abstractmethod
@@ -58,14 +58,14 @@ class IterableDataset(abc.ABC):
         return False
 
     def first(self) -> Any:
-        """The first batch."""
+        """Return the first batch."""
         with as_iterator(self) as iterator:
             for batch in iterator:
                 return batch
         raise ValueError(f"{self!r} has no batch.")
 
     def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
-        """The same data with another last batch, where there is a choice.
+        """Return the same data with another last batch, where there is a choice.
 
         A batch that is filled up carries a mask that losses and metrics find by
         themselves. What was read from disk is shared with the original.
@@ -78,21 +78,18 @@ class IterableDataset(abc.ABC):
 
     def map(self, map_fn: Callable[[Any], Any]) -> MapDataset:
         """Apply a function to each batch."""
-
         return MapDataset(parent=self, map_fn=map_fn)
 
     def take(self, num_examples: int) -> TakeDataset:
-        """The first batches.
+        """Return the first batches.
 
         Args:
           num_examples: How many batches (not records, whatever the name says).
         """
-
         return TakeDataset(parent=self, num_examples=num_examples)
 
     def cache(self) -> CacheDataset:
         """Keep the batches in memory during the first pass, for the later ones."""
-
         return CacheDataset(parent=self)
 
     def prefetch(self, buffer_size: int = 1) -> PrefetchDataset:
@@ -101,7 +98,6 @@ class IterableDataset(abc.ABC):
         Args:
           buffer_size: How many; 0 for none, and no thread.
         """
-
         return PrefetchDataset(parent=self, buffer_size=buffer_size)
 
     def device_put(self, sharding: Any = None) -> DevicePutDataset:
@@ -112,7 +108,6 @@ class IterableDataset(abc.ABC):
             function from batch to such a tree. By default `kd.sharding.FIRST_DIM`: the
             first dimension is split over all devices.
         """
-
         return DevicePutDataset(parent=self, sharding=sharding)
 
 
@@ -149,7 +144,7 @@ class DatasetOp(IterableDataset):
 
     @abc.abstractmethod
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        """The iterator of this operation over one of the parent."""
+        """Return the iterator of this operation over one of the parent."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -37,7 +37,7 @@ from kauldron.data.stream_pipeline import StreamPipeline
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class InMemoryPipeline(StreamPipeline):
-    """Batches of arrays that are in memory; every epoch is cut into batches anew.
+    """Batches of arrays that are in memory; each epoch is cut into batches on its own.
 
     Attributes:
       loader: Function without arguments that gives a tree of arrays which agree in
@@ -181,7 +181,7 @@ class ColumnSource:
 
 
 def _readers(columns: Any) -> list[tuple[str, Callable[[np.ndarray], Any]]] | None:
-    """How to read each column of a plain dict of arrays in the fastest way.
+    """Return how to read each column of a plain dict of arrays in the fastest way.
 
     `take` is faster than an index, but copies all of an array that has gaps.
     """
@@ -201,7 +201,7 @@ def _readers(columns: Any) -> list[tuple[str, Callable[[np.ndarray], Any]]] | No
 
 
 def as_columns(columns: Any, *, name: str) -> Any:
-    """A tree of arrays: lists become arrays, arrays stay, dicts and tuples hold them."""
+    """Return a tree of arrays: lists become arrays, dicts and tuples hold them."""
     if isinstance(columns, Mapping):
         return {
             key: as_columns(value, name=trees.join(name, key))
@@ -224,7 +224,7 @@ def as_columns(columns: Any, *, name: str) -> Any:
 
 
 def _is_frozen_list(columns: Any) -> bool:
-    """Whether a tuple holds the rows of one column, as a list in a config becomes one.
+    """Return whether a tuple is one column (a list of rows that a config froze).
 
     Tuples of arrays or lists are several columns.
     """

@@ -19,6 +19,7 @@ from kauldron.data.engine.executors import ThreadExecutor
 from kauldron.data.engine.iterator import stack_next
 from kauldron.lazy_namespace import lazy_namespace
 
+_log = logging.getLogger(__name__)
 __path__: list[str] = []  # former sub-modules lie below it, see `compat`
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Iterator(abc.ABC):
 
     @abc.abstractmethod
     def get_state(self) -> dict[str, Any]:
-        """Where the consumer is: JSON, cheap."""
+        """Return where the consumer is: JSON, cheap."""
 
     @abc.abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -77,18 +78,17 @@ class Iterator(abc.ABC):
     def __kd_ocp_restore_args__(self) -> Any: ...
 
     def __kd_ocp_restore_post__(self, value: Any) -> Self:
-        """The iterator once its item was read: itself, moved to the saved place."""
+        """Return the iterator after its item was read: itself, at the saved place."""
         return self
 
 
 def as_iterator(dataset: IterableDataset, iterator: Any = None) -> Iterator:
-    """An `Iterator` over a data set, whatever its `__iter__` returns.
+    """Return an `Iterator` over a data set, whatever its `__iter__` returns.
 
     Args:
       dataset: The data set.
       iterator: What to wrap; by default `iter(dataset)`.
     """
-
     iterator = iter(dataset) if iterator is None else iterator
     if isinstance(iterator, Iterator):
         return iterator
@@ -98,8 +98,7 @@ def as_iterator(dataset: IterableDataset, iterator: Any = None) -> Iterator:
 
 
 def wrap_like(parent: Iterator, *, source: IterableDataset, iterator: Any) -> Iterator:
-    """The iterator of an operation, saved in the way its parent is saved."""
-
+    """Return the iterator of an operation, saved in the way its parent is saved."""
     if isinstance(parent, PyGrainIterator):
         return PyGrainIterator(source=source, iter=iterator)
     if isinstance(parent, NonCheckpointableIterator):
@@ -169,9 +168,6 @@ class PyGrainIterator(Iterator):
         return self
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NonCheckpointableIterator(Iterator):
     """Any Python iterator. Its position is not saved.
@@ -187,11 +183,11 @@ class NonCheckpointableIterator(Iterator):
         return next(self.iter)
 
     def get_state(self) -> dict[str, Any]:
-        """Nothing: the position is not known."""
+        """Return an empty state: the position is unknown."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Nothing, said aloud: the data goes on from where the iterator is."""
+        """Warn: the position is unknown, so the data goes on from where it is."""
         self._warn()
 
     def close(self) -> None:
@@ -266,8 +262,13 @@ class ForwardingIterator(Iterator):
         return self
 
 
+# ----------------------------------------------------------------------------
+# The iterators of operations
+# ----------------------------------------------------------------------------
+
+
 class OpIterator:
-    """Hands on what the parent gives, and its state."""
+    """Passes on the batches and the state of the parent."""
 
     def __init__(self, parent: Iterator):
         self._parent = parent
@@ -352,7 +353,7 @@ class TakeIterator(OpIterator):
 
 @dataclasses.dataclass
 class KeptBatches:
-    """What a first full pass has read: batches, each with the state after it."""
+    """The batches of a first full pass, each with the state after it."""
 
     batches: list[tuple[Any, dict[str, Any]]] | None = None
 
@@ -401,7 +402,7 @@ class CacheIterator(OpIterator):
             self._next = states.index(self._state) + 1
             return
         self._parent.set_state(state)
-        self._kept = KeptBatches()  # the rest of a pass is no full pass
+        self._kept = KeptBatches()  # the rest of a pass is not a full pass
         self._collected = None
 
 
@@ -443,7 +444,7 @@ class PrefetchIterator(OpIterator):
 
 
 def _reader(parent: Iterator) -> Callable[[int], Any]:
-    """What the thread runs. It must not know the iterator, which could then not end.
+    """Return what the thread runs; it must not hold the iterator, or that never ends.
 
     Errors (and the end of the data) wait in line with the batches: the consumer meets
     them where they happened, and what was read after them is not lost.
@@ -460,7 +461,7 @@ def _reader(parent: Iterator) -> Callable[[int], Any]:
 
 
 # Lazy, because the handlers import Orbax and TFDataIterator belongs to TensorFlow.
-__getattr__, _ = lazy_namespace(
+__getattr__, _lazy_names = lazy_namespace(
     __name__,
     {
         "TFDataIterator": "kauldron.data.tf.iterator:TFDataIterator",
@@ -476,3 +477,7 @@ __getattr__, _ = lazy_namespace(
         },
     },
 )
+
+
+def __dir__() -> list[str]:
+    return sorted({*_lazy_names(), *globals()})

@@ -78,7 +78,7 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         return _STANDALONE_SEED
 
     def _assert_root_cfg_resolved(self) -> None:
-        """A pipeline may be used without a trainer: `effective_seed` knows what to do."""
+        """Do nothing: pipelines work without a trainer, see `effective_seed`."""
 
     @functools.cached_property
     def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -86,13 +86,13 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         return specs_of(self.first())
 
     def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
-        """As of `IterableDataset`: smaller batches are kept as they come, or filled up."""
+        """Return data whose smaller batches are kept as they come, or filled up."""
         if remainder is not DropRemainder.PAD or not self.batch_size:
             return self
         return PadDataset(parent=self, size=self.host_batch_size or 0)
 
     def batches(self, start: int, count: int) -> Any:
-        """Some batches stacked on a new leading axis.
+        """Return some batches stacked on a new leading axis.
 
         Args:
           start: Number of the first one.
@@ -122,7 +122,7 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         return hash(_comparable(self))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or pickle carries along: not what was opened, read or computed."""
+        """Return what a copy or pickle holds: not what was opened or computed."""
         return {k: v for k, v in self.__dict__.items() if not _is_cache(type(self), k)}
 
 
@@ -148,7 +148,7 @@ def _comparable(pipeline: Any) -> tuple[Any, ...]:
 
 
 def _token(value: Any) -> Any:
-    """What stands for a field's value: itself, or its identity where it has no hash.
+    """Return a field's value, or its identity where it has no hash.
 
     A list of records is thus only equal to itself, and never compared record by record.
     """
@@ -166,7 +166,7 @@ def _is_cache(cls: type, name: str) -> bool:
 
 
 def frozen_transforms(transforms: Any) -> Any:
-    """The transforms in containers that do not change and have a hash."""
+    """Return the transforms in containers that do not change and have a hash."""
     if isinstance(transforms, Mapping):
         return ImmutableDict(transforms)
     return tuple(transforms) if isinstance(transforms, list) else transforms

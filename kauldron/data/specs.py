@@ -35,7 +35,7 @@ class ArraySpec:
 
     @classmethod
     def of(cls, array: Any) -> ArraySpec:
-        """The spec of anything with a shape and a dtype."""
+        """Return the spec of anything with a shape and a dtype."""
         return cls(array.shape, array.dtype)
 
     @property
@@ -66,7 +66,7 @@ class ArraySpec:
 
 
 def spec_dtype(dtype: Any) -> np.dtype:
-    """The dtype as specs have it: text of any width is `object`."""
+    """Return the dtype as specs have it: text of any width is `object`."""
     if isinstance(dtype, str) and hasattr(ml_dtypes, dtype):  # such as "bfloat16"
         return np.dtype(getattr(ml_dtypes, dtype))
     dtype = np.dtype(dtype)
@@ -74,7 +74,7 @@ def spec_dtype(dtype: Any) -> np.dtype:
 
 
 def specs_of(batch: Any) -> Any:
-    """The tree with arrays replaced by their specs; other leaves stay.
+    """Return the tree with arrays replaced by their specs; other leaves stay.
 
     >>> specs_of({"x": np.zeros((2, 3)), "n": 5})
     {'x': ArraySpec(shape=(2, 3), dtype='float64'), 'n': 5}
@@ -90,7 +90,7 @@ _QUALNAME = "__qualname__"
 
 
 def spec_to_json(spec: Any) -> Any:
-    """The JSON of a tree of specs.
+    """Return the JSON of a tree of specs.
 
     >>> spec_to_json({"x": ArraySpec((2, 3), "float32")})["0"][0][0]
     'x'
@@ -101,7 +101,7 @@ def spec_to_json(spec: Any) -> Any:
 
 
 def spec_from_json(content: Any) -> Any:
-    """The tree of specs in a JSON value.
+    """Return the tree of specs in a JSON value.
 
     Reads what `spec_to_json` and `konfig.export` write, files in which leaves name
     `etils.enp.array_spec:ArraySpec`, and the older form in which a leaf is just
@@ -117,7 +117,7 @@ def spec_from_json(content: Any) -> Any:
     qualname = str(content.get(_QUALNAME, "")).replace(":", ".")
     if "shape" in content and "dtype" in content:
         if qualname and not qualname.endswith(".ArraySpec"):
-            raise ValueError(f"{qualname!r} is no array spec: {content}.")
+            raise ValueError(f"{qualname!r} is not an array spec: {content}.")
         return ArraySpec(_sequence(content["shape"]), content["dtype"])
     if qualname in ("builtins.tuple", "builtins.list"):
         items = [spec_from_json(item) for item in content.get("0", [])]

@@ -39,11 +39,11 @@ class StreamPipeline(Pipeline):
 
     @abc.abstractmethod
     def _make_job(self, share: Share) -> BatchJob:
-        """What to build on a process, from the beginning."""
+        """Return the job of a process, from the beginning."""
 
     @abc.abstractmethod
     def _all_entries(self) -> Iterator[Entry]:
-        """The entries of `transforms=`, of the pipeline and of its parts."""
+        """Return the entries of `transforms=`, of the pipeline and of its parts."""
 
     def _make_executor(self, job: BatchJob) -> Executor | None:
         """Start what builds it in the background, if anything does."""
@@ -77,7 +77,7 @@ class StreamPipeline(Pipeline):
         return plan.num_units
 
     def __getitem__(self, index: Any) -> Any:
-        """A batch (or record) by its number, or a list of them by a slice."""
+        """Return a batch (or record) by its number, or a list of them by a slice."""
         job = self._job
         if isinstance(job.plan, SparsePlan):
             raise TypeError(
@@ -112,7 +112,7 @@ class StreamPipeline(Pipeline):
             raise IndexError(f"{self._name} has no batch {start}.") from None
 
     def first(self) -> Any:
-        """The first batch, built by the caller: no thread or process is started."""
+        """Return the first batch, without starting a thread or process."""
         job = self._make_job(current_share())
         for batch in self._iterate(job, in_background=False):
             return batch
@@ -284,7 +284,7 @@ class OtherRemainder(StreamPipeline):
 
 
 def _droppers(job: BatchJob) -> str:
-    """What may drop records, in words."""
+    """Name what may drop records, for messages."""
     return ", ".join(job.node.filter_names()) or "which records are bad"
 
 

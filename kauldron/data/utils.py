@@ -21,7 +21,7 @@ from kauldron.utils.batch_mask import without_mask
 
 
 def array_spec_to_jnp_empty(spec: Any, batch_dim: int = 17) -> jax.Array:
-    """An uninitialised array of a spec.
+    """Return an uninitialised array of a spec.
 
     Args:
       spec: Anything with a shape and a dtype. 64-bit numbers become 32-bit.
@@ -34,7 +34,7 @@ def array_spec_to_jnp_empty(spec: Any, batch_dim: int = 17) -> jax.Array:
 
 
 def get_global_elem_spec(per_host_spec: Any, sharding: Any = None) -> Any:
-    """The spec of the whole batch, of which each process has its part.
+    """Return the spec of the whole batch, of which each process has its part.
 
     Args:
       per_host_spec: Spec of a batch of this process.
@@ -50,7 +50,7 @@ def get_global_elem_spec(per_host_spec: Any, sharding: Any = None) -> Any:
 
 
 def mock_batch_from_elem_spec(spec: Any, sharding: Any = None) -> Any:
-    """A batch of uninitialised arrays on the devices.
+    """Return a batch of uninitialised arrays on the devices.
 
     Args:
       spec: Spec of the whole batch, over all processes. Texts cannot be on a device:
@@ -93,7 +93,7 @@ def _narrowed(dtype: Any) -> np.dtype:
 def get_model_inputs(
     model: Any, context: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of the model's call.
+    """Return the arguments of the model's call.
 
     Args:
       model: With keys (`kontext.Key` fields), it gets what they name in the context;
@@ -112,7 +112,7 @@ def get_model_inputs(
 def get_model_inputs_from_batch(
     model: Any, batch: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of the model's call where there is nothing but a batch."""
+    """Return the arguments of the model's call, given nothing but a batch."""
     return get_model_inputs(model, _BatchContext(batch=batch))
 
 

@@ -26,6 +26,7 @@ from kauldron.data.engine.nodes import (
     StreamNode,
     as_array,
 )
+from kauldron.errors import ReadableKeyError
 from kauldron.utils.batch_mask import BATCH_MASK
 
 
@@ -57,12 +58,20 @@ class DropRemainder(enum.StrEnum):
 
 
 def remainder_of(ds: Any) -> DropRemainder | None:
-    """What data does with its last, smaller batch; `None` if it does not say."""
+    """Return what data does with its last, smaller batch; `None` if unknown."""
     for name in ("batch_drop_remainder", "drop_remainder"):
         if hasattr(ds, name):
             return DropRemainder(getattr(ds, name))
     parent = getattr(ds, "parent", None)
     return None if parent is None else remainder_of(parent)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """Which process this is, of how many."""
+
+    index: int = 0
+    count: int = 1
 
 
 _inherited: Share | None = None
@@ -116,12 +125,9 @@ class BatchSize:
         return self.total // current_share().count
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Share:
-    """Which process this is, of how many."""
-
-    index: int = 0
-    count: int = 1
+# ----------------------------------------------------------------------------
+# Plans
+# ----------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +179,7 @@ class Plan(abc.ABC):
         """Whether some batch may have fewer records than the others."""
 
     def is_full(self, unit: int) -> bool:
-        """Whether the unit has as many records as the others."""
+        """Return whether the unit has as many records as the others."""
         return len(self.positions(unit)) == self.local_batch_size
 
 
@@ -302,7 +308,7 @@ class SparsePlan(Plan):
 
 
 def count_units(records: int, size: int, is_cut: bool) -> int:
-    """How many groups of `size` fit, the last, smaller one counted unless cut."""
+    """Count the groups of `size`, with the last, smaller one unless cut."""
     return records // size if is_cut else -(-records // size)
 
 
@@ -312,9 +318,14 @@ def _clipped(first: int, stop: int, end: int | None) -> range:
     return range(first, stop)
 
 
+# ----------------------------------------------------------------------------
+# Building
+# ----------------------------------------------------------------------------
+
+
 @dataclasses.dataclass(slots=True)
 class Piece:
-    """What comes out of one unit of work.
+    """The result of one unit of work.
 
     Attributes:
       value: The finished batch or record; if `survivors` is set, columns (batched) or a
@@ -349,7 +360,7 @@ class BatchJob:
     cut_epochs: bool = False
 
     def starting_at(self, position: int) -> BatchJob:
-        """The same job from another position on."""
+        """Return the same job from another position on."""
         plan = dataclasses.replace(self.plan, start=position)
         return dataclasses.replace(self, plan=plan)
 
@@ -401,7 +412,7 @@ class BatchJob:
         return self.with_masks(columns, size, size)
 
     def finish(self, columns: Any, size: int) -> Any:
-        """A batch of `size` real records as it is handed out: padded, with masks."""
+        """Return a batch of `size` real records ready to use: padded, with masks."""
         wanted = size
         if self.plan.remainder is DropRemainder.PAD:
             wanted = self.plan.local_batch_size
@@ -423,7 +434,7 @@ class BatchJob:
         return (*names, BATCH_MASK) if may_pad else names
 
     def with_masks(self, columns: Any, real: int, size: int) -> Any:
-        """The batch with the fields that are true for real records."""
+        """Return the batch with the fields that are true for real records."""
         names = self.mask_names
         if real < size and BATCH_MASK not in names:
             names = (*names, BATCH_MASK)  # records are missing that should be there
@@ -432,7 +443,7 @@ class BatchJob:
             return columns
         for name in names:
             if name in columns:
-                raise KeyError(
+                raise ReadableKeyError(
                     f"batch_mask_key={name!r}: the records already have a field of that"
                     f" name. Their fields: {sorted(columns)}."
                 )
@@ -454,7 +465,7 @@ class BatchJob:
             )
 
     def columns(self, chunk: Chunk, positions: Positions) -> Any:
-        """The chunk as columns that the caller may write to.
+        """Return the chunk as columns that the caller may write to.
 
         Raises:
           ValueError: Two records do not fit together; says which and why.

@@ -55,11 +55,25 @@ class Entry:
 
 
 def parse_entries(transforms: Sequence[Any] | Mapping[str, Any]) -> tuple[Entry, ...]:
-    """The entries in the order of application.
+    """Return the entries in the order of application.
 
     Raises:
-      TypeError: An entry is of no known kind.
+      TypeError: An entry is of an unknown kind.
       ValueError: An entry belongs to the other back-end.
+    """
+    return tuple(
+        Entry(_kind(transform, label), transform, number, label)
+        for number, (label, transform) in enumerate(labelled(transforms))
+    )
+
+
+def labelled(
+    transforms: Sequence[Any] | Mapping[str, Any],
+) -> list[tuple[str, Any]]:
+    """Return each transform with what messages call it.
+
+    Raises:
+      TypeError: It is neither a list nor a dict, or holds a class.
     """
     if isinstance(transforms, Mapping):
         named = [(f"transforms[{name!r}]", t) for name, t in transforms.items()]
@@ -70,24 +84,22 @@ def parse_entries(transforms: Sequence[Any] | Mapping[str, Any]) -> tuple[Entry,
             "transforms= takes a list or a dict of transforms, not"
             f" {type(transforms).__name__}: {short_repr(transforms)}."
         )
-    return tuple(
-        Entry(_kind(transform, label), transform, number, label)
-        for number, (label, transform) in enumerate(named)
-    )
+    for label, transform in named:
+        if isinstance(transform, type):
+            raise TypeError(
+                f"{label} is the class {transform.__name__}, not an object of it; did"
+                " you forget the parentheses?"
+            )
+    return named
 
 
 def short_repr(value: Any) -> str:
-    """A repr on one line, of limited length."""
+    """Return a repr on one line, of limited length."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 160 else text[:157] + "..."
 
 
 def _kind(transform: Any, label: str) -> Kind:
-    if isinstance(transform, type):
-        raise TypeError(
-            f"{label} is the class {transform.__name__}, not an object of it; did you"
-            " forget the parentheses?"
-        )
     if getattr(type(transform), "__kd_data_backend__", None) == "tf":
         name = type(transform).__name__
         raise ValueError(
@@ -107,7 +119,7 @@ def _kind(transform: Any, label: str) -> Kind:
         return Kind.CALL
     raise TypeError(
         f"{label} is a {type(transform).__name__} ({short_repr(transform)}), which is"
-        " no transform. Accepted are: kd.data.MapTransform, kd.data.FilterTransform,"
+        " not a transform. Accepted are: kd.data.MapTransform, kd.data.FilterTransform,"
         " kd.data.RandomMapTransform, the transforms of grain,"
         " kd.data.py.SliceDataset, and functions of one record."
     )
@@ -189,5 +201,5 @@ class SliceDataset:
         return f"SliceDataset({self.start!r}, {self.stop!r}, {self.step!r})"
 
     def as_slice(self) -> slice:
-        """The slice it stands for."""
+        """Return the slice it stands for."""
         return slice(self.start, self.stop, self.step)

@@ -63,7 +63,7 @@ class BatchIterator:
         return self._next_of_survivors()
 
     def next_batches(self, count: int) -> Any:
-        """The next batches stacked on a new leading axis, built in one go.
+        """Return the next batches stacked on a new leading axis, built in one go.
 
         Args:
           count: How many. Fewer come at the end of the data, and before a last batch
@@ -107,7 +107,7 @@ class BatchIterator:
         return positions
 
     def get_state(self) -> dict[str, Any]:
-        """Where the consumer is; JSON. What was prepared ahead does not count."""
+        """Return the consumer's position as JSON; what was built ahead does not count."""
         return self._state().to_json()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -156,7 +156,7 @@ class BatchIterator:
         )
 
     def _full_units(self, count: int) -> range:
-        """The next units that are batches of full size."""
+        """Return the next units that are batches of full size."""
         plan = self._job.plan
         if isinstance(plan, SparsePlan) or not plan.batch_size:
             return range(0)
@@ -226,7 +226,7 @@ class BatchIterator:
     # ------------------------------------------------------------------------
 
     def _expect_holes(self, survivors: np.ndarray) -> None:
-        """A transform dropped a record without being a filter: go on as with one."""
+        """Go on as with a filter: a transform dropped a record without being one."""
         plan = self._job.plan
         if plan.share.count > 1:
             positions = plan.positions(self._units - 1)
@@ -270,14 +270,17 @@ class BatchIterator:
             )
 
 
-_log = logging.getLogger(__name__)
+# ----------------------------------------------------------------------------
+# The state
+# ----------------------------------------------------------------------------
+
 
 _VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IteratorState:
-    """Position of a consumer in a stream.
+    """Position of a consumer in a stream, as the JSON of a checkpoint.
 
     Attributes:
       position: Stream positions consumed: over all processes, or of this process alone
@@ -297,7 +300,7 @@ class IteratorState:
     total: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """What `get_state` gives."""
+        """Return the state as `get_state` gives it."""
         count = 1 if self.is_local else self.process_count
         return {
             "next_index": self.position // count,
@@ -309,7 +312,7 @@ class IteratorState:
         }
 
     def position_from(self, state: Mapping[str, Any], *, name: str) -> int:
-        """The position that a saved state means for this iterator.
+        """Return the position that a saved state means for this iterator.
 
         Raises:
           ValueError: The state was written by something else, or by another number of
@@ -360,10 +363,15 @@ def _next_index(state: Mapping[str, Any], name: str) -> int:
     next_index = state.get("next_index")
     if not isinstance(next_index, int):
         raise ValueError(
-            f"This is no state of {name}: expected 'next_index' to be an integer; the"
+            f"This is not a state of {name}: expected 'next_index' to be an integer; the"
             f" state is {dict(state)!r}."
         )
     return next_index
+
+
+# ----------------------------------------------------------------------------
+# Batches of what survives
+# ----------------------------------------------------------------------------
 
 
 class Rebatcher:
@@ -447,7 +455,7 @@ class Rebatcher:
 
 
 def stack_next(iterator: Any, count: int) -> Any:
-    """The next batches stacked on a new leading axis.
+    """Return the next batches stacked on a new leading axis.
 
     Args:
       iterator: With `get_state` and `set_state`.

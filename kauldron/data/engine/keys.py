@@ -26,7 +26,7 @@ class Key(NamedTuple):
 
 
 def prng_key(seed: int) -> Key:
-    """The key of a seed; negative seeds are taken modulo 2^32.
+    """Return the key of a seed; negative seeds are taken modulo 2^32.
 
     >>> prng_key(42)
     Key(high=0, low=42)
@@ -35,7 +35,7 @@ def prng_key(seed: int) -> Key:
 
 
 def root_key(seed: int) -> Key:
-    """The key of the pipeline that has this seed and is not part of another."""
+    """Return the key of the pipeline that has this seed and is not part of another."""
     return fold_in_str(prng_key(seed), "kmix")
 
 
@@ -71,7 +71,7 @@ def _threefry_2x32(key: Key, x0: int, x1: int) -> tuple[int, int]:
 
 
 def op_seed(leaf_seeds: Iterable[tuple[int, int]]) -> int:
-    """Seed of a random transform.
+    """Return the seed of a random transform.
 
     Args:
       leaf_seeds: For each source below the transform, nearest first, its 32 random

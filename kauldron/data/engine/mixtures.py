@@ -74,7 +74,7 @@ class WeightedNode(MixtureNode):
 
 
 def integer_shares(weights: Sequence[float] | None, count: int) -> list[int]:
-    """Weights as whole numbers, to about one percent of the smallest one.
+    """Return weights as whole numbers, to about one percent of the smallest one.
 
     >>> integer_shares([0.5, 0.2], 2)
     [250, 100]
@@ -182,7 +182,7 @@ class ZipNode(StreamNode):
 
 
 def _interleave(parts: list[tuple[np.ndarray, Chunk]], size: int) -> Chunk:
-    """One chunk of parts that each know which rows they fill."""
+    """Return one chunk of parts that each know which rows they fill."""
     if not parts:
         return Chunk(0, None, [], np.arange(0), is_fresh=True)
     rows = np.concatenate([part_rows for part_rows, _ in parts])
@@ -199,7 +199,7 @@ def _interleave(parts: list[tuple[np.ndarray, Chunk]], size: int) -> Chunk:
 
 
 def _interleave_columns(parts: list[Any], order: np.ndarray) -> Any:
-    """Columns in row order, or `None` where the children do not look alike."""
+    """Return columns in row order, or `None` where the children do not look alike."""
     dtypes = [
         [(path, c.dtype) for path, c in trees.leaves_with_paths(part)] for part in parts
     ]

@@ -20,6 +20,96 @@ from kauldron.data.engine.entries import Entry, Kind
 from kauldron.data.engine.shuffles import EpochOrder
 from kauldron.data.transforms.forms import batch_form
 
+# ----------------------------------------------------------------------------
+# Records on their way to a batch
+# ----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True)
+class Chunk:
+    """Records in one of two forms: as columns, or as a list.
+
+    Attributes:
+      size: Number of records.
+      columns: Tree of arrays with leading axis `size`, if `records` is `None`.
+      records: The records one by one.
+      kept: Which of the requested positions are here, ascending; `None`: all of them.
+      is_fresh: Whether nobody else holds the arrays and containers.
+    """
+
+    size: int
+    columns: Any = None
+    records: list[Any] | None = None
+    kept: np.ndarray | None = None
+    is_fresh: bool = False
+
+    def as_records(self) -> list[Any]:
+        """Return the records one by one, whatever the form."""
+        if self.records is not None:
+            return self.records
+        return trees.unstack(self.columns, self.size)
+
+    def own_records(self) -> list[Any]:
+        """Return the records one by one, free to be changed by the caller."""
+        records = self.as_records()
+        return records if self.is_fresh else [trees.copy_record(r) for r in records]
+
+    def with_records(self, records: list[Any], *, is_fresh: bool) -> Chunk:
+        """Return the same positions with new records; `None` among them are dropped."""
+        if not any(record is None for record in records):
+            return Chunk(len(records), None, records, self.kept, is_fresh)
+        alive = np.array([record is not None for record in records])
+        records = [record for record in records if record is not None]
+        return Chunk(len(records), None, records, self._rows(alive), is_fresh)
+
+    def select(self, alive: np.ndarray) -> Chunk:
+        """Return the records where `alive` is true."""
+        if alive.all():
+            return self
+        size, kept = int(alive.sum()), self._rows(alive)
+        if self.records is not None:
+            records = [r for r, is_alive in zip(self.records, alive) if is_alive]
+            return Chunk(size, None, records, kept, self.is_fresh)
+        columns = trees.take_rows(self.columns, alive)
+        return Chunk(size, columns, None, kept, is_fresh=True)
+
+    def _rows(self, alive: np.ndarray) -> np.ndarray:
+        kept = np.arange(len(alive)) if self.kept is None else self.kept
+        return kept[alive]
+
+
+Positions = range | np.ndarray
+
+
+def as_array(positions: Positions) -> np.ndarray:
+    """Return positions as int64 numbers."""
+    if isinstance(positions, range):
+        return np.arange(positions.start, positions.stop, positions.step)
+    return positions
+
+
+class SkippedRecords:
+    """Collects what went wrong with records; any thread may add."""
+
+    def __init__(self):
+        self._messages: collections.deque[str] = collections.deque()
+
+    def add(self, where: str, error: BaseException) -> None:
+        """Note a record that failed."""
+        self._messages.append(f"{where} {type(error).__name__}: {error}")
+
+    def drain(self) -> list[str]:
+        """Return the messages that came in since the last call."""
+        messages = []
+        while self._messages:
+            messages.append(self._messages.popleft())
+        return messages
+
+
+# ----------------------------------------------------------------------------
+# Streams, and streams in another order
+# ----------------------------------------------------------------------------
+
 
 class StreamNode(abc.ABC):
     """One stream of records.
@@ -37,19 +127,19 @@ class StreamNode(abc.ABC):
 
     @abc.abstractmethod
     def fetch(self, positions: Positions) -> Chunk:
-        """The records at these positions. Threads may call it at the same time."""
+        """Return the records at these positions. May be called by many threads."""
 
     @abc.abstractmethod
     def locate(self, position: int) -> str:
-        """Which record of which source stands at a position, in words."""
+        """Return which record of which source stands at a position, in words."""
 
     def filter_names(self) -> list[str]:
-        """The entries that may drop records, for messages."""
+        """Return the entries that may drop records, for messages."""
         return []
 
 
 def deeper(leaf_seeds: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The leaf seeds seen from one step further up, nearest first."""
+    """Return the leaf seeds seen from one step further up, nearest first."""
     return tuple(sorted(((b, d + 1) for b, d in leaf_seeds), key=lambda leaf: leaf[1]))
 
 
@@ -64,7 +154,7 @@ class ReorderNode(StreamNode):
 
     @abc.abstractmethod
     def parent_positions(self, positions: Positions) -> Positions:
-        """Where in the parent these positions are found."""
+        """Return where in the parent these positions are found."""
 
     def fetch(self, positions: Positions) -> Chunk:
         return self.parent.fetch(self.parent_positions(positions))
@@ -105,72 +195,14 @@ class SliceNode(ReorderNode):
         return selected + epochs * self.parent.length
 
 
-@dataclasses.dataclass(slots=True)
-class Chunk:
-    """Records in one of two forms: as columns, or as a list.
-
-    Attributes:
-      size: Number of records.
-      columns: Tree of arrays with leading axis `size`, if `records` is `None`.
-      records: The records one by one.
-      kept: Which of the requested positions are here, ascending; `None`: all of them.
-      is_fresh: Whether nobody else holds the arrays and containers.
-    """
-
-    size: int
-    columns: Any = None
-    records: list[Any] | None = None
-    kept: np.ndarray | None = None
-    is_fresh: bool = False
-
-    def as_records(self) -> list[Any]:
-        """The records one by one, whatever the form."""
-        if self.records is not None:
-            return self.records
-        return trees.unstack(self.columns, self.size)
-
-    def own_records(self) -> list[Any]:
-        """The records one by one, free to be changed by the caller."""
-        records = self.as_records()
-        return records if self.is_fresh else [trees.copy_record(r) for r in records]
-
-    def with_records(self, records: list[Any], *, is_fresh: bool) -> Chunk:
-        """The same positions with new records; `None` among them are dropped."""
-        if not any(record is None for record in records):
-            return Chunk(len(records), None, records, self.kept, is_fresh)
-        alive = np.array([record is not None for record in records])
-        records = [record for record in records if record is not None]
-        return Chunk(len(records), None, records, self._rows(alive), is_fresh)
-
-    def select(self, alive: np.ndarray) -> Chunk:
-        """The records where `alive` is true."""
-        if alive.all():
-            return self
-        size, kept = int(alive.sum()), self._rows(alive)
-        if self.records is not None:
-            records = [r for r, is_alive in zip(self.records, alive) if is_alive]
-            return Chunk(size, None, records, kept, self.is_fresh)
-        columns = trees.take_rows(self.columns, alive)
-        return Chunk(size, columns, None, kept, is_fresh=True)
-
-    def _rows(self, alive: np.ndarray) -> np.ndarray:
-        kept = np.arange(len(alive)) if self.kept is None else self.kept
-        return kept[alive]
-
-
-Positions = range | np.ndarray
-
-
-def as_array(positions: Positions) -> np.ndarray:
-    """Positions as int64 numbers."""
-    if isinstance(positions, range):
-        return np.arange(positions.start, positions.stop, positions.step)
-    return positions
+# ----------------------------------------------------------------------------
+# Sources
+# ----------------------------------------------------------------------------
 
 
 @runtime_checkable
 class RandomAccessSource(Protocol):
-    """What a pipeline can read from.
+    """A source that a pipeline can read from.
 
     Two optional methods are used where they exist, the first one by preference:
     `get_batch(indices: np.ndarray)` gives a tree of arrays with leading dimension
@@ -178,7 +210,6 @@ class RandomAccessSource(Protocol):
     """
 
     def __len__(self) -> int: ...
-
     def __getitem__(self, index: int, /) -> Any: ...
 
 
@@ -217,13 +248,13 @@ class SourceNode(StreamNode):
         return chunk
 
     def source_indices(self, positions: Positions) -> np.ndarray:
-        """The numbers of the records in the source."""
+        """Return the numbers of the records in the source."""
         indices = as_array(positions) % self.length
         start, step = self._selection.start, self._selection.step
         return indices if (start, step) == (0, 1) else start + step * indices
 
     def all_columns(self) -> Any:
-        """All selected records of a source of columns, without a copy if possible."""
+        """Return all selected records of a columnar source, uncopied if possible."""
         if self._selection == range(len(self.source)):
             return self.source.columns  # pyright: ignore[reportAttributeAccessIssue]
         return self.fetch(range(self.length)).columns
@@ -259,15 +290,11 @@ class SourceNode(StreamNode):
         return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
 
 
-# ----------------------------------------------------------------------------
-# Ways of reading
-# ----------------------------------------------------------------------------
-
 _Reader = Callable[[np.ndarray, bool], Chunk]
 
 
 def is_columnar(source: Any) -> bool:
-    """Whether the source gives whole batches as arrays."""
+    """Return whether the source gives whole batches as arrays."""
     return callable(getattr(source, "get_batch", None))
 
 
@@ -285,7 +312,7 @@ def _best_reader(source: Any, name: str) -> _Reader:
 
 
 def _gives_many(source: Any) -> bool:
-    """Whether the source has a working `__getitems__`.
+    """Return whether the source has a working `__getitems__`.
 
     Python looks up such methods on the class. `tfds.testing.mock_data()` puts one that
     expects `self` on the object that its sources read from, where it cannot be called.
@@ -333,18 +360,9 @@ def _read_many(source: Any, name: str, indices: np.ndarray, is_fresh: bool) -> C
     return Chunk(len(records)).with_records(list(records), is_fresh=is_fresh)
 
 
-_ON_EACH_RECORD = (
-    Kind.MAP,
-    Kind.RANDOM_MAP,
-    Kind.FILTER,
-    Kind.MAP_WITH_INDEX,
-    Kind.CALL,
-)
-
-
-def works_on_each_record(entry: Entry) -> bool:
-    """Whether the entry belongs in a `TransformNode`."""
-    return entry.kind in _ON_EACH_RECORD
+# ----------------------------------------------------------------------------
+# Transforms
+# ----------------------------------------------------------------------------
 
 
 class TransformNode(StreamNode):
@@ -430,7 +448,7 @@ class TransformNode(StreamNode):
     def _apply_to_records(
         self, step: _Step, chunk: Chunk, records: list[Any], positions: Positions
     ) -> tuple[list[Any], bool]:
-        """One result per record, `None` for a dropped one; and whether some failed."""
+        """Return a result per record (`None`: dropped), and whether some failed."""
         apply = step.record_function(_rows_of(chunk, positions))
         results: list[Any] = []
         has_failed = False
@@ -485,7 +503,7 @@ class _Step:
         return Chunk(chunk.size, columns, None, chunk.kept, chunk.is_fresh)
 
     def record_function(self, rows: np.ndarray) -> Callable[[int, Any], Any]:
-        """The function of (row, record) that gives the new record."""
+        """Return the function of (row, record) that gives the new record."""
         method = self._method
         if self.entry.kind is Kind.RANDOM_MAP:
             rngs = keys.RecordRngs(self._seed, rows)
@@ -514,7 +532,7 @@ def _check_size(columns: Any, size: int) -> None:
 
 
 def _try_to_stack(chunk: Chunk) -> Chunk:
-    """Columns if the records can be stacked, else the same records."""
+    """Return columns if the records can be stacked, else the same records."""
     if chunk.records is None or not chunk.size:
         return chunk
     try:
@@ -522,21 +540,3 @@ def _try_to_stack(chunk: Chunk) -> Chunk:
     except trees.RecordMismatchError:
         return chunk
     return Chunk(chunk.size, columns, None, chunk.kept, is_fresh=True)
-
-
-class SkippedRecords:
-    """Collects what went wrong with records; any thread may add."""
-
-    def __init__(self):
-        self._messages: collections.deque[str] = collections.deque()
-
-    def add(self, where: str, error: BaseException) -> None:
-        """Note a record that failed."""
-        self._messages.append(f"{where} {type(error).__name__}: {error}")
-
-    def drain(self) -> list[str]:
-        """What came in since the last time."""
-        messages = []
-        while self._messages:
-            messages.append(self._messages.popleft())
-        return messages

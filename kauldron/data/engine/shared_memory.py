@@ -40,7 +40,7 @@ def read_frame(stream: BinaryIO) -> bytes | None:
 
 
 def open_shared_file() -> int:
-    """A file descriptor of memory without a name."""
+    """Return a file descriptor of memory without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("kd.data")
     with tempfile.TemporaryFile() as file:
@@ -96,7 +96,7 @@ class SharedReader:
         self._memory: mmap.mmap | None = None
 
     def load(self, message: bytes) -> Any:
-        """The value whose `dump` gave the message, in memory of its own."""
+        """Return the value whose `dump` gave the message, in memory of its own."""
         header, places = pickle.loads(message)
         return pickle.loads(header, buffers=[self._copy(*place) for place in places])
 

@@ -20,7 +20,7 @@ _CHUNK = 1 << 16
 
 
 def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
-    """Where the positions `indices` of an epoch of `size` items point to.
+    """Return where the positions `indices` of an epoch of `size` items point to.
 
     Args:
       indices: Integers in `[0, size)`, any shape.
@@ -56,7 +56,7 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
 
 
 def _further_along(block: np.ndarray, size: int) -> np.ndarray:
-    """A table like the block, with several steps in one, that stays in the range.
+    """Return a table that takes several steps in one and stays in the range.
 
     Where few items are spread over the block, walks would be thousands of steps long.
     """
@@ -178,7 +178,7 @@ class _Cipher:
         return rotated
 
     def _look_up(self, x: np.ndarray) -> np.ndarray:
-        """The same from a table: fewer calls, three times faster for a single batch."""
+        """Look the same up in a table: three times faster for a single batch."""
         return self._mix(x) if self._bits > 16 else _mix_table(self._bits).take(x)
 
 
@@ -189,7 +189,7 @@ def _mix_table(word_bits: int) -> np.ndarray:
 
 
 def _encrypt_small_block(keys: Sequence[int]) -> np.ndarray:
-    """The cipher on all blocks of two 8-bit words: entry `v` is where `v` goes."""
+    """Encrypt all blocks of two 8-bit words: entry `v` is where `v` goes."""
     words = np.arange(256, dtype=np.uint8)
     keys_8 = [np.uint8(key & 0xFF) for key in keys]
     left = words[:, None] ^ (_mix_bytes(words) ^ keys_8[0])
@@ -200,7 +200,7 @@ def _encrypt_small_block(keys: Sequence[int]) -> np.ndarray:
 
 
 def _mix_bytes(x: np.ndarray) -> np.ndarray:
-    """The round function on 8-bit words; doubling is a faster shift to the left."""
+    """Apply the round function to 8-bit words; doubling is a faster left shift."""
     twice = x + x
     mixed = twice | (x >> np.uint8(7))
     mixed &= x

@@ -22,7 +22,14 @@ from kauldron.data.engine.nodes import (
     TransformNode,
     as_array,
     deeper,
-    works_on_each_record,
+)
+
+_ON_EACH_RECORD = (
+    Kind.MAP,
+    Kind.RANDOM_MAP,
+    Kind.FILTER,
+    Kind.MAP_WITH_INDEX,
+    Kind.CALL,
 )
 
 
@@ -33,7 +40,7 @@ def apply_entries(
     skipped: SkippedRecords | None = None,
     slices_done: bool = False,
 ) -> StreamNode:
-    """The stream after all entries.
+    """Return the stream after all entries.
 
     Args:
       node: The stream before them.
@@ -44,7 +51,7 @@ def apply_entries(
     group: list[Entry] = []
     for entry in entries:
         is_done = entry.kind is Kind.SLICE and slices_done
-        if works_on_each_record(entry) or is_done:
+        if entry.kind in _ON_EACH_RECORD or is_done:
             group.append(entry)
             continue
         node = _with_group(node, group, skipped)
@@ -59,7 +66,7 @@ def apply_entries(
 
 
 def selection(length: int, entries: Sequence[Entry]) -> range:
-    """Which records of a source are used: what the slices before any regrouping leave.
+    """Return the records of a source that the slices before any regrouping leave.
 
     Args:
       length: Number of records in the source.

@@ -16,7 +16,7 @@ import numpy as np
 
 
 def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with `fn` applied to each leaf; mappings become plain dicts.
+    """Return the same tree with `fn` applied to each leaf; mappings become plain dicts.
 
     >>> map_leaves(lambda x: x + 1, {"a": [1, (2, None)]})
     {'a': [2, (3, None)]}
@@ -37,7 +37,7 @@ def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def leaves_with_paths(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Each leaf with its dotted path, in order; `None` holds nothing.
+    """Yield each leaf with its dotted path, in order; `None` holds nothing.
 
     >>> list(leaves_with_paths({"a": [1, 2], "b": {"c": 3}}))
     [('a[0]', 1), ('a[1]', 2), ('b.c', 3)]
@@ -60,12 +60,12 @@ def leaves_with_paths(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def join(path: str, key: Any) -> str:
-    """The path of a field below `path`."""
+    """Return the path of a field below `path`."""
     return f"{path}.{key}" if path else str(key)
 
 
 def rebuild_sequence(like: list | tuple, values: list) -> Any:
-    """A list, tuple or named tuple of the type of `like`."""
+    """Return a list, tuple or named tuple of the type of `like`."""
     if type(like) is list:
         return values
     if hasattr(like, "_fields"):
@@ -74,7 +74,7 @@ def rebuild_sequence(like: list | tuple, values: list) -> Any:
 
 
 def registered_node(tree: Any) -> tuple[list, Callable[[list], Any]] | None:
-    """Children and constructor of a container that jax knows, `None` for a leaf."""
+    """Return children and constructor of a container of jax, `None` for a leaf."""
     if isinstance(tree, _PLAIN_LEAVES) or "jax" not in sys.modules:
         return None
     tree_util = sys.modules["jax"].tree_util
@@ -88,12 +88,12 @@ _PLAIN_LEAVES = (np.ndarray, np.generic, int, float, complex, str, bytes)
 
 
 def is_jax(leaf: Any) -> bool:
-    """Whether a leaf is a `jax.Array`, traced ones included."""
+    """Return whether a leaf is a `jax.Array`, traced ones included."""
     return isinstance(leaf, getattr(sys.modules.get("jax"), "Array", ()))
 
 
 def copy_record(record: Any) -> Any:
-    """A record whose containers and arrays belong to nobody else."""
+    """Return a record whose containers and arrays belong to nobody else."""
     if type(record) is dict:  # the usual case, without the detour
         return {
             key: value.copy()
@@ -114,7 +114,7 @@ def _copy_leaf(leaf: Any) -> Any:
 
 
 def has_shape_and_dtype(leaf: Any) -> bool:
-    """Whether a leaf is an array, or stands for one."""
+    """Return whether a leaf is an array, or stands for one."""
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
@@ -148,6 +148,11 @@ def describe_leaf(leaf: Any) -> str:
     return f"{dtype}[{sizes}]"
 
 
+# ----------------------------------------------------------------------------
+# Columns
+# ----------------------------------------------------------------------------
+
+
 _NUMBERS = "biufc"
 
 
@@ -165,13 +170,13 @@ class RecordMismatchError(Exception):
         self.message = message
 
     def described(self, first: str, second: str) -> str:
-        """The message with the records' names in it."""
+        """Return the message with the records' names in it."""
         text = self.message.replace("{0}", first).replace("{1}", second)
         return f"Records cannot be put in one batch: {text}."
 
 
 def stack(records: Sequence[Any]) -> Any:
-    """Columns of one or more records of equal structure.
+    """Return columns of one or more records of equal structure.
 
     >>> stack([{"x": 1, "y": "a"}, {"x": 2, "y": "bc"}])
     {'x': array([1, 2]), 'y': array(['a', 'bc'], dtype='<U2')}
@@ -179,11 +184,11 @@ def stack(records: Sequence[Any]) -> Any:
     Raises:
       RecordMismatchError: Two records differ in keys, shapes or kind of data.
     """
-    return _stack(records, "")
+    return _zip_parts(records, "", _stack_leaf)
 
 
 def unstack(columns: Any, size: int) -> list[Any]:
-    """The `size` records of columns; arrays are views."""
+    """Return the `size` records of columns; arrays are views."""
     values = columns.values() if type(columns) is dict else ()
     if values and all(type(column) is np.ndarray for column in values):
         names = list(columns)
@@ -195,12 +200,12 @@ def unstack(columns: Any, size: int) -> list[Any]:
 
 
 def take_rows(columns: Any, rows: Any) -> Any:
-    """The columns of some of the rows (a slice, a mask, or an array of numbers)."""
+    """Return the columns of some rows (a slice, a mask, or an array of numbers)."""
     return map_leaves(lambda column: column[rows], columns)
 
 
 def concatenate(parts: Sequence[Any]) -> Any:
-    """Columns of the rows of several parts, one after another.
+    """Return columns of the rows of several parts, one after another.
 
     Raises:
       RecordMismatchError: The parts differ; `rows` then numbers the parts.
@@ -226,7 +231,7 @@ def pad_rows(columns: Any, size: int) -> Any:
 
 
 def form(columns: Any) -> list[tuple[str, tuple[int, ...], Any]]:
-    """Path, shape and dtype of each array; equal for trees that can be stacked."""
+    """Return path, shape and dtype of each array, equal for stackable trees."""
     return [
         (path, np.shape(leaf), getattr(leaf, "dtype", type(leaf)))
         for path, leaf in leaves_with_paths(columns)
@@ -234,7 +239,7 @@ def form(columns: Any) -> list[tuple[str, tuple[int, ...], Any]]:
 
 
 def num_rows(columns: Any) -> int | None:
-    """Length of the leading axis, `None` if there is no array at all."""
+    """Return the length of the leading axis, `None` if there is no array."""
     for _, column in leaves_with_paths(columns):
         return len(column)
     return None
@@ -243,10 +248,6 @@ def num_rows(columns: Any) -> int | None:
 # ----------------------------------------------------------------------------
 # One node of the tree, for all records at once
 # ----------------------------------------------------------------------------
-
-
-def _stack(values: Sequence[Any], path: str) -> Any:
-    return _zip_parts(values, path, stack_leaf)
 
 
 def _zip_parts(values: Sequence[Any], path: str, join_leaf: Any) -> Any:
@@ -279,8 +280,8 @@ def _zip_parts(values: Sequence[Any], path: str, join_leaf: Any) -> Any:
     return join_leaf(values, path)
 
 
-def stack_leaf(values: Sequence[Any], path: str) -> np.ndarray:
-    """One column of the values of one field."""
+def _stack_leaf(values: Sequence[Any], path: str) -> np.ndarray:
+    """Return one column of the values of one field."""
     first = values[0]
     kind = type(first)
     if kind is np.ndarray:

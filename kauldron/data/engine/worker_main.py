@@ -62,7 +62,7 @@ def main(parent_pid: int, shared_fd: int) -> None:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """An exception as a message: itself where it can be pickled, and as text."""
+    """Return an exception as a message: itself where it can be pickled, and as text."""
     text = "".join(traceback.format_exception(error))
     cls = type(error)
     if cls.__module__ == "__main__":  # of the parent, which knows it by this name
@@ -112,7 +112,7 @@ def _watch(parent_pid: int) -> None:
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes to the parent, out of the way of what the user's code prints."""
+    """Return the pipes to the parent, out of the way of what the user's code prints."""
     requests_in = os.fdopen(os.dup(0), "rb")
     replies_out = os.fdopen(os.dup(1), "wb")
     with open(os.devnull) as nothing:

@@ -40,7 +40,7 @@ class JobRecipe(Protocol):
     """Something that can be pickled and then gives the job."""
 
     def job(self) -> BatchJob:
-        """The job, made in the process that is to run it."""
+        """Return the job, made in the process that is to run it."""
         ...
 
 
@@ -169,7 +169,7 @@ class _Worker:
             self._raise(content)
 
     def receive(self, describe: Callable[[], str]) -> Piece:
-        """The unit that was asked for first."""
+        """Return the unit that was asked for first."""
         reply = self._read()
         if reply is None:
             raise RuntimeError(

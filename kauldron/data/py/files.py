@@ -18,6 +18,9 @@ import numpy as np
 
 from kauldron.data.in_memory import ColumnSource
 from kauldron.data.py.sources import ColumnPipeline, DataSourceBase, PathLike, paths_of
+from kauldron.errors import ReadableKeyError
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,13 +97,12 @@ class Npz(ColumnPipeline):
             return available
         missing = [key for key in self.keys if key not in available]
         if missing:
-            raise KeyError(
+            raise ReadableKeyError(
                 f"{self._name} has no {missing}; it has {sorted(available)}."
             )
         return self.keys
 
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _DTYPES = {
     0x08: ">u1",
     0x09: ">i1",
@@ -158,7 +160,7 @@ class Idx(ColumnPipeline):
 
 
 def read_idx(path: PathLike) -> np.ndarray:
-    """The array in an IDX file.
+    """Return the array in an IDX file.
 
     Raises:
       ValueError: The file is not an IDX file, or ends too early; names it.
@@ -200,9 +202,6 @@ def _read(file: BinaryIO, path: PathLike) -> np.ndarray:
         )
     array = np.frombuffer(content, dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False)
-
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -68,7 +68,7 @@ class GrainNode(StreamNode):
 
 
 def dataset_of(pipeline: PyGrainPipeline) -> grain.MapDataset:
-    """The pipeline's records on this process, transformed, as grain sees them."""
+    """Return the transformed records of this process as a grain data set."""
     from kauldron.random import PRNGKey
 
     dataset = pipeline.ds_with_transforms(
@@ -83,7 +83,7 @@ def dataset_of(pipeline: PyGrainPipeline) -> grain.MapDataset:
 
 
 def source_dataset(pipeline: DataSourceBase, rng: Any) -> grain.MapDataset:
-    """The part of a source that belongs to this process: every P-th record."""
+    """Return the part of a source that belongs to this process: every P-th record."""
     key = as_key(rng)
     dataset = grain.MapDataset.source(pipeline.data_source)
     dataset = dataset.seed(keys.bits(key))
@@ -101,14 +101,14 @@ def shuffled(dataset: grain.MapDataset, key: keys.Key) -> grain.MapDataset:
 def with_transforms(
     dataset: grain.MapDataset, entries: Sequence[Entry]
 ) -> grain.MapDataset:
-    """The data set after the entries of `transforms=`."""
+    """Return the data set after the entries of `transforms=`."""
     for entry in entries:
         dataset = _APPLY[entry.kind](dataset, entry.transform)
     return dataset
 
 
 def children(datasets: Sequence[PyGrainPipeline], rng: Any) -> list[grain.MapDataset]:
-    """The parts of a mixture, each with randomness of its own."""
+    """Return the parts of a mixture, each with randomness of its own."""
     from kauldron.random import PRNGKey
 
     rng = PRNGKey(rng)
@@ -119,7 +119,7 @@ def children(datasets: Sequence[PyGrainPipeline], rng: Any) -> list[grain.MapDat
 
 
 def zipped(datasets: Mapping[str, grain.MapDataset]) -> grain.MapDataset:
-    """Records that hold one record of each, by name."""
+    """Return records that hold one record of each, by name."""
     names, length = list(datasets), min(len(dataset) for dataset in datasets.values())
     parts = [
         dataset if len(dataset) == length else dataset.slice(slice(length))
@@ -131,7 +131,7 @@ def zipped(datasets: Mapping[str, grain.MapDataset]) -> grain.MapDataset:
 
 
 def as_key(rng: Any) -> keys.Key:
-    """A key of jax, raw, typed or wrapped, as ours."""
+    """Return a key of jax, raw, typed or wrapped, as ours."""
     if isinstance(rng, keys.Key):
         return rng
     rng = getattr(rng, "rng", rng)
@@ -168,7 +168,7 @@ _APPLY: dict[Kind, Callable[[grain.MapDataset, Any], grain.MapDataset]] = {
 
 
 def _may_drop(dataset: Any) -> bool:
-    """Whether a filter or flat-map is among the steps of a data set."""
+    """Return whether a filter or flat-map is among the steps of a data set."""
     if type(dataset).__name__ in ("FilterMapDataset", "FlatMapMapDataset"):
         return True
     return any(_may_drop(parent) for parent in getattr(dataset, "parents", ()))

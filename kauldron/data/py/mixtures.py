@@ -54,7 +54,7 @@ class MixtureBase(PyGrainPipeline):
             self._check_child(label, child)
 
     def _children(self) -> dict[str, PyGrainPipeline]:
-        """The parts, by what messages call them."""
+        """Return the parts, by what messages call them."""
         return {f"datasets[{i}]": child for i, child in enumerate(self.datasets)}
 
     def _check_child(self, label: str, child: Any) -> None:
@@ -80,7 +80,7 @@ class MixtureBase(PyGrainPipeline):
 
     @abc.abstractmethod
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
-        """One stream of the streams of the parts."""
+        """Return one stream of the streams of the parts."""
 
     def _stream(self, key: keys.Key, options: StreamOptions) -> StreamNode:
         streams = []
@@ -133,7 +133,7 @@ class MixtureBase(PyGrainPipeline):
 
     @abc.abstractmethod
     def _mixed_by_grain(self, parts: list[Any]) -> Any:
-        """One `grain.MapDataset` of those of the parts."""
+        """Return one `grain.MapDataset` of those of the parts."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -118,7 +118,7 @@ class PyGrainPipeline(StreamPipeline):
     # ------------------------------------------------------------------------
 
     def _stream(self, key: keys.Key, options: StreamOptions) -> StreamNode:
-        """The stream of all processes, before `transforms`."""
+        """Return the stream of all processes, before `transforms`."""
         raise NotImplementedError(
             f"{type(self).__name__} must override ds_for_current_process, or derive from"
             " kd.data.py.DataSourceBase and give a data_source."
@@ -127,7 +127,7 @@ class PyGrainPipeline(StreamPipeline):
     def _stream_with_transforms(
         self, key: keys.Key, options: StreamOptions
     ) -> StreamNode:
-        """The stream of all processes, after `transforms`."""
+        """Return the stream of all processes, after `transforms`."""
         if self._is_foreign:
             raise ValueError(f"{self._name} is run through grain.")
         node = self._stream(key, options)
@@ -149,7 +149,7 @@ class PyGrainPipeline(StreamPipeline):
         return False
 
     def ds_for_current_process(self, rng: Any) -> Any:
-        """The records of this process as a `grain.MapDataset`, before `transforms`.
+        """Return this process's records as a `grain.MapDataset`, before `transforms`.
 
         Override it to build the data with grain; the pipeline then runs through grain.
 
@@ -159,7 +159,7 @@ class PyGrainPipeline(StreamPipeline):
         raise NotImplementedError(f"{type(self).__name__}.ds_for_current_process")
 
     def ds_with_transforms(self, rng: Any) -> Any:
-        """The records of this process as a `grain.MapDataset`, after `transforms`."""
+        """Return this process's records as a `grain.MapDataset`, after `transforms`."""
         from kauldron.data.py import grain_adapter
 
         return grain_adapter.with_transforms(

@@ -18,6 +18,7 @@ from kauldron.data.engine.nodes import (
 from kauldron.data.in_memory import ColumnSource
 from kauldron.data.pipeline import check_device_resident
 from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
+from kauldron.errors import ReadableKeyError
 from kauldron.utils.immutabledict import ImmutableDict
 
 
@@ -191,13 +192,13 @@ def _pick(data: Any, path: str) -> Any:
     except Exception as error:
         available = list(data) if isinstance(data, Mapping) else dir(data)
         names = [str(n) for n in available if not str(n).startswith("_")]
-        raise KeyError(
+        raise ReadableKeyError(
             f"Arrays(fields=...): there is no {path!r} in the data; it has {names}."
         ) from error
 
 
 def paths_of(value: Any) -> Any:
-    """Paths as text, so that they can be compared, pickled and put in configs."""
+    """Return paths as text, which can be compared, pickled and put in configs."""
     if isinstance(value, Mapping):
         return ImmutableDict({key: paths_of(path) for key, path in value.items()})
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -30,7 +30,7 @@ class TFDataIterator(Iterator):
         return to_numpy(next(self.iter))
 
     def get_state(self) -> dict[str, Any]:
-        """The position as TensorFlow writes it. A shuffle buffer is part of it."""
+        """Return the position as TensorFlow writes it, shuffle buffer included."""
         from kauldron.data import checkpointing
 
         with tempfile.TemporaryDirectory() as directory:
@@ -69,5 +69,5 @@ class TFDataIterator(Iterator):
 
 
 def to_numpy(element: Any) -> Any:
-    """The tensors of a tree as NumPy arrays."""
+    """Return the tensors of a tree as NumPy arrays."""
     return tf.nest.map_structure(lambda tensor: tensor.numpy(), element)

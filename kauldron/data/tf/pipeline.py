@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from kauldron.data.dataset import IterableDataset
 from kauldron.data.engine.batches import DropRemainder, current_share
-from kauldron.data.engine.entries import SliceDataset, short_repr
+from kauldron.data.engine.entries import SliceDataset, labelled, short_repr
 from kauldron.data.in_memory import check_num_epochs, frozen_transforms
 from kauldron.data.iters import Iterator, NonCheckpointableIterator
 from kauldron.data.pipeline import Pipeline
@@ -63,14 +63,14 @@ class TFDataPipeline(Pipeline):
 
     @abc.abstractmethod
     def ds_for_current_process(self, rng: Any) -> Any:
-        """Records of this process only, one by one, as a `tf.data.Dataset`.
+        """Return records of this process only, one by one, as a `tf.data.Dataset`.
 
         Args:
           rng: A `kd.random.PRNGKey`, the same on all processes.
         """
 
     def transform_ds(self, ds: Any, *, rng: Any) -> Any:
-        """The data set after `transforms` and batching."""
+        """Return the data set after `transforms` and batching."""
         ds = apply_transforms(ds, self.transforms, rng)
         size = self.host_batch_size
         if size is None:
@@ -87,7 +87,7 @@ class TFDataPipeline(Pipeline):
         return super(TFDataPipeline, ds).with_remainder(remainder)
 
     def ds_with_transforms(self, rng: Any) -> Any:
-        """The whole pipeline as a `tf.data.Dataset`, to be part of a mixture."""
+        """Return the whole pipeline as a `tf.data.Dataset`, to be part of a mixture."""
         ds = self.transform_ds(self.ds_for_current_process(rng), rng=rng)
         if self.prefetch_size != "auto" and self.prefetch_size:
             ds = ds.prefetch(self.prefetch_size)
@@ -229,15 +229,15 @@ def check_transforms(transforms: Transforms) -> None:
     """Refuse what cannot be applied to tensors.
 
     Raises:
-      TypeError: An entry is no transform, or a class instead of an object.
+      TypeError: An entry is not a transform, or is a class instead of an object.
       ValueError: An entry works on NumPy arrays only.
     """
-    for label, transform in _labelled(transforms):
+    for label, transform in labelled(transforms):
         _check_entry(label, transform)
 
 
 def apply_transforms(ds: Any, transforms: Transforms, rng: Any) -> Any:
-    """The data set after all entries.
+    """Return the data set after all entries.
 
     Each record travels with its position in the stream of all processes, from which
     random transforms get their seeds.
@@ -247,7 +247,7 @@ def apply_transforms(ds: Any, transforms: Transforms, rng: Any) -> Any:
       transforms: The entries.
       rng: A `kd.random.PRNGKey`, the same on all processes.
     """
-    entries = _labelled(transforms)
+    entries = labelled(transforms)
     if not entries:
         return ds
     share = current_share()
@@ -287,24 +287,8 @@ def _seed_words(rng: Any) -> list[int]:
     return [word - 2**32 if word >= 2**31 else word for word in words]
 
 
-def _labelled(transforms: Transforms) -> list[tuple[str, Any]]:
-    if isinstance(transforms, Mapping):
-        return [(f"transforms[{name!r}]", t) for name, t in transforms.items()]
-    if isinstance(transforms, Sequence) and not isinstance(transforms, str):
-        return [(f"transforms[{i}]", t) for i, t in enumerate(transforms)]
-    raise TypeError(
-        "transforms= takes a list or a dict of transforms, not"
-        f" {type(transforms).__name__}: {short_repr(transforms)}."
-    )
-
-
 def _check_entry(label: str, transform: Any) -> None:
     name = type(transform).__name__
-    if isinstance(transform, type):
-        raise TypeError(
-            f"{label} is the class {transform.__name__}, not an object of it; did you"
-            " forget the parentheses?"
-        )
     is_for_numpy = getattr(type(transform), "__kd_data_backend__", None) == "py"
     if is_for_numpy or isinstance(transform, SliceDataset):
         raise ValueError(
@@ -314,7 +298,7 @@ def _check_entry(label: str, transform: Any) -> None:
     is_filter = isinstance(transform, FilterTransform)
     if not (callable(transform) or is_filter or hasattr(transform, "random_map")):
         raise TypeError(
-            f"{label} is a {name} ({short_repr(transform)}), which is no transform."
+            f"{label} is a {name} ({short_repr(transform)}), which is not a transform."
             " Accepted are: kd.data.MapTransform, kd.data.FilterTransform, the transforms"
             " of kd.data.tf, objects with random_map(features, seed), and functions of"
             " one record."

@@ -14,7 +14,7 @@ from kauldron.data.tf.pipeline import TFDataPipeline
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _SeqIOPipeline(TFDataPipeline):
-    """What tasks and mixtures share.
+    """The base of tasks and mixtures.
 
     Attributes:
       name: Under which it is registered.
@@ -37,7 +37,7 @@ class _SeqIOPipeline(TFDataPipeline):
 
     @abc.abstractmethod
     def _registry(self, seqio: Any) -> Any:
-        """Where the name is looked up."""
+        """Return where the name is looked up."""
 
     def _dataset_arguments(self) -> dict[str, Any]:
         return {}

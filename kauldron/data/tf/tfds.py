@@ -67,7 +67,7 @@ class Tfds(TFDataPipeline):
         return self._positions().map(reader.read, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _positions(self) -> Any:
-        """Positions of this process in the shuffled, repeated stream."""
+        """Return positions of this process in the shuffled, repeated stream."""
         share = current_share()
         if not len(self._source):
             raise ValueError(f"{self.name!r} has no records in split {self.split!r}.")
@@ -114,7 +114,7 @@ class _RecordReader:
 
 
 def _leaves(record: Any, spec: Any) -> list[Any]:
-    """The leaves of a record in the order in which TensorFlow flattens its spec."""
+    """Return the leaves of a record in the order of TensorFlow's flattened spec."""
     if not isinstance(spec, Mapping):
         return [record]
     return [leaf for key in sorted(spec) for leaf in _leaves(record[key], spec[key])]

@@ -39,7 +39,7 @@ class ElementWiseRandomTransform(KeyedFields, abc.ABC):
 
     @abc.abstractmethod
     def random_map_element(self, element: Any, seed: Any) -> Any:
-        """The new value of one field.
+        """Return the new value of one field.
 
         Args:
           element: A tensor.

@@ -39,7 +39,7 @@ class Rearrange(ElementWiseTransform):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "axes_lengths", ImmutableDict(self.axes_lengths))
-        batch_pattern(self.pattern)  # raises for what is no pattern
+        batch_pattern(self.pattern)  # raises for an invalid pattern
 
     def map_element(self, element: Any) -> Any:
         return einops.rearrange(as_array(element), self.pattern, **self.axes_lengths)
@@ -51,7 +51,7 @@ class Rearrange(ElementWiseTransform):
 
 @functools.lru_cache(maxsize=1024)
 def batch_pattern(pattern: str) -> str:
-    """The pattern with one more axis in front.
+    """Return the pattern with one more axis in front.
 
     >>> batch_pattern("h w -> (h w)")
     'batch h w -> batch (h w)'
@@ -122,7 +122,7 @@ class Gather(ElementWiseTransform):
 
 
 def _from_zero(indices: Sequence[int], size: int | None) -> np.ndarray:
-    """The indices without negative ones. TensorFlow alone knows no size: unchanged."""
+    """Return the indices counted from the start, or as they are if `size` is `None`."""
     array = np.asarray(indices, np.intp)
     if size is None:
         return array

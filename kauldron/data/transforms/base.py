@@ -37,7 +37,7 @@ class MapTransform(ExplainedArguments, abc.ABC):
 
     @abc.abstractmethod
     def map(self, element: Any) -> Any:
-        """The new record. `element` must not be changed."""
+        """Return the new record. `element` must not be changed."""
 
     def __call__(self, element: Any) -> Any:
         return self.map(element)
@@ -56,7 +56,7 @@ class FilterTransform(ExplainedArguments, abc.ABC):
 
     @abc.abstractmethod
     def filter(self, element: Any) -> bool:
-        """Whether to keep the record."""
+        """Return whether to keep the record."""
 
     def __call__(self, element: Any) -> bool:
         return self.filter(element)
@@ -80,7 +80,7 @@ class RandomMapTransform(ExplainedArguments, abc.ABC):
 
     @abc.abstractmethod
     def random_map(self, element: Any, rng: np.random.Generator) -> Any:
-        """The new record. `element` must not be changed."""
+        """Return the new record. `element` must not be changed."""
 
     def __call__(self, element: Any, rng: np.random.Generator) -> Any:
         return self.random_map(element, rng)

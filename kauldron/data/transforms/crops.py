@@ -59,6 +59,16 @@ class CenterCrop(ElementWiseTransform):
         )
 
 
+def _center_crop_of_tensor(
+    tensor: Any, target: Sequence[int | None], owner: Any
+) -> Any:
+    """`CenterCrop`; where a size is unknown, the graph fails if it is too small."""
+    check_tensor_crop(tensor, target, owner)
+    wanted = tensor_crop_sizes(tensor, target)
+    cropped = tf.slice(tensor, (tf.shape(tensor) - wanted) // 2, wanted)
+    return with_crop_shape(cropped, tensor, target)
+
+
 def _middle(size: int, target: int) -> slice:
     start = (size - target) // 2
     return slice(start, start + target)
@@ -191,7 +201,7 @@ class InceptionCrop(ElementWiseRandomTransform):
     def _draw_box(
         self, height: int, width: int, rng: np.random.Generator
     ) -> tuple[slice, slice]:
-        """A random box that fits; the whole image when none was found."""
+        """Return a random box that fits; the whole image when none was found."""
         low, high = self.area_range
         for _ in range(_MAX_ATTEMPTS):
             area = rng.uniform(low, high) * height * width
@@ -206,7 +216,7 @@ class InceptionCrop(ElementWiseRandomTransform):
 
 
 def as_area_range(area_range: Any) -> tuple[float, float]:
-    """Two parts of the area, in order.
+    """Return two parts of the area, in order.
 
     Raises:
       ValueError: They are not.
@@ -262,12 +272,17 @@ class RandomFlipLeftRight(ElementWiseRandomTransform):
 
 
 def _draw_keep(lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """One coin per image; the draws of `rng.integers(2, size=(*lead, 1, 1, 1), ...)`."""
+    """Draw one coin per image, as `rng.integers(2, size=(*lead, 1, 1, 1))` does."""
     return np.asarray(rng.integers(2, size=lead or None, dtype=bool))
 
 
+# ----------------------------------------------------------------------------
+# Arguments, and crops of tensors
+# ----------------------------------------------------------------------------
+
+
 def as_crop_shape(shape: Any, owner: Any) -> tuple[int | None, ...]:
-    """The shape as a tuple of sizes and `None`.
+    """Return the shape as a tuple of sizes and `None`.
 
     Raises:
       TypeError: It is not a sequence of ints and `None`.
@@ -298,16 +313,6 @@ def check_crop_fits(
     raise ValueError(f"{type(owner).__name__}(shape={tuple(target)}) {problem}")
 
 
-def _center_crop_of_tensor(
-    tensor: Any, target: Sequence[int | None], owner: Any
-) -> Any:
-    """`CenterCrop`; where a size is unknown, the graph fails if it is too small."""
-    check_tensor_crop(tensor, target, owner)
-    wanted = tensor_crop_sizes(tensor, target)
-    cropped = tf.slice(tensor, (tf.shape(tensor) - wanted) // 2, wanted)
-    return with_crop_shape(cropped, tensor, target)
-
-
 def check_tensor_crop(tensor: Any, target: Sequence[int | None], owner: Any) -> None:
     """Raise `ValueError` if the crop cannot fit, as far as sizes are known."""
     shape = list(tensor.shape)
@@ -319,7 +324,7 @@ def check_tensor_crop(tensor: Any, target: Sequence[int | None], owner: Any) -> 
 
 
 def tensor_crop_sizes(tensor: Any, target: Sequence[int | None]) -> Any:
-    """The sizes of a crop as a tensor."""
+    """Return the sizes of a crop as a tensor."""
     sizes = tf.shape(tensor)
     return tf.stack(
         [sizes[axis] if size is None else size for axis, size in enumerate(target)]

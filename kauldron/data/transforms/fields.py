@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
@@ -15,6 +14,7 @@ from kauldron import path_grammar
 from kauldron.data.engine import trees
 from kauldron.data.engine.trees import describe_leaf
 from kauldron.data.transforms.base import MapTransform, RandomMapTransform
+from kauldron.errors import ReadableKeyError, nearest
 from kauldron.utils.immutabledict import ImmutableDict
 
 Key: TypeAlias = str | Sequence[str] | Mapping[str, str]
@@ -71,7 +71,7 @@ class KeyedFields:
                 missing.append(in_key)
                 continue
             if out_key != in_key and get_field(features, out_key) is not _MISSING:
-                raise KeyError(_key_taken_message(self, in_key, out_key))
+                raise ReadableKeyError(_key_taken_message(self, in_key, out_key))
             yield in_key, out_key, value
         if missing:
             self._report_missing(missing, features)
@@ -79,7 +79,7 @@ class KeyedFields:
     def map_fields(
         self, features: Mapping[str, Any], map_field: Callable[[Any], Any]
     ) -> dict[str, Any]:
-        """A copy of the record with `map_field` applied to the selected fields."""
+        """Return a copy of the record with `map_field` applied to selected fields."""
         result = None
         for in_key, out_key, value in self.selected_fields(features):
             try:
@@ -99,7 +99,7 @@ class KeyedFields:
         self, missing: Sequence[str], features: Mapping[str, Any]
     ) -> None:
         if len(missing) == len(self._key_items):
-            raise KeyError(missing_keys_message(self, missing, features))
+            raise ReadableKeyError(missing_keys_message(self, missing, features))
         if not getattr(self, "_has_reported_missing", False):
             object.__setattr__(self, "_has_reported_missing", True)
             _log.warning("%s", missing_keys_message(self, missing, features))
@@ -111,7 +111,7 @@ class KeyedFields:
 
 
 def get_field(features: Mapping[str, Any], key: str) -> Any:
-    """The field, or the marker that it is missing."""
+    """Return the field, or the marker that it is missing."""
     if key in features:
         return features[key]
     parts = nested_parts(key)
@@ -132,7 +132,7 @@ def set_field(record: dict[str, Any], key: str, value: Any) -> None:
 
 
 def nested_parts(key: str) -> tuple[str, ...]:
-    """The names a dotted path is made of, nothing when the key is a plain name.
+    """Return the names a dotted path is made of, nothing when the key is a plain name.
 
     >>> nested_parts("obs.image"), nested_parts("image"), nested_parts("v1.5/x")
     (('obs', 'image'), (), ())
@@ -177,17 +177,17 @@ def _as_key_mapping(key: Any, *, owner: str) -> ImmutableDict:
         if not isinstance(name, str):
             raise TypeError(f"{owner}(key=...): {name!r} is not a field name (str).")
         if not name:
-            raise KeyError(f"{owner}(key=...): a field name is empty.")
+            raise ReadableKeyError(f"{owner}(key=...): a field name is empty.")
     if not pairs:
-        raise KeyError(f"{owner}(key=...) selects no field.")
+        raise ReadableKeyError(f"{owner}(key=...) selects no field.")
     twice = first_duplicate(out_key for _, out_key in pairs)
     if twice is not None:
-        raise KeyError(f"{owner}(key=...) writes the field {twice!r} twice.")
+        raise ReadableKeyError(f"{owner}(key=...) writes the field {twice!r} twice.")
     return ImmutableDict(pairs)
 
 
 def first_duplicate(names: Iterable[str]) -> str | None:
-    """The first name that occurs twice.
+    """Return the first name that occurs twice.
 
     >>> first_duplicate(["a", "b", "a"])
     'a'
@@ -208,13 +208,13 @@ def first_duplicate(names: Iterable[str]) -> str | None:
 def missing_keys_message(
     transform: Any, missing: Sequence[str], features: Mapping[str, Any]
 ) -> str:
-    """What is missing, what there is, and the nearest names."""
+    """Say which keys are missing, which there are, and the nearest names."""
     available = [str(name) for name in features]
     candidates = [*available, *_dotted_names(features)]
     hints = [
         f"{name!r} -> {close[0]!r}"
         for name in missing
-        if (close := difflib.get_close_matches(name, candidates, n=1))
+        if (close := nearest(name, candidates))
     ]
     hint = f" Did you mean {', '.join(hints)}?" if hints else ""
     return (
@@ -224,7 +224,7 @@ def missing_keys_message(
 
 
 def _dotted_names(features: Mapping[str, Any]) -> Iterator[str]:
-    """The paths of everything below the top level."""
+    """Return the paths of everything below the top level."""
     for name, value in features.items():
         if isinstance(value, Mapping):
             for inner in (*value, *_dotted_names(value)):
@@ -237,6 +237,11 @@ def _key_taken_message(transform: Any, in_key: str, out_key: str) -> str:
         f" already has a field {out_key!r}. Drop it first:"
         f" kd.data.Elements(drop=[{out_key!r}])."
     )
+
+
+# ----------------------------------------------------------------------------
+# Transforms of single fields
+# ----------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -272,7 +277,7 @@ class ElementWiseTransform(KeyedFields, MapTransform):
 
     @abc.abstractmethod
     def map_element(self, element: Any) -> Any:
-        """The new value of one field of one record."""
+        """Return the new value of one field of one record."""
 
     def map(self, features: Mapping[str, Any]) -> dict[str, Any]:
         return self.map_fields(features, self.map_element)
@@ -314,7 +319,7 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
 
     @abc.abstractmethod
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        """The new value of one field of one record."""
+        """Return the new value of one field of one record."""
 
     def check_fields(self, features: Mapping[str, Any], *, num_batch_axes: int) -> None:
         """Raise if the selected fields do not go together; sub-classes may override."""
@@ -354,6 +359,48 @@ def _batch_method(transform: Any, name: str) -> Callable[..., Any]:
     if method is None:
         raise TypeError(f"{type(transform).__name__} has no `{name}`.")
     return method
+
+
+def num_records(columns: Any) -> int:
+    """Return the length of the leading axis.
+
+    Raises:
+      ValueError: There is no array in the tree.
+    """
+    size = trees.num_rows(columns)
+    if size is None:
+        raise ValueError("A batch without a single array has no length.")
+    return size
+
+
+def apply_to_column(
+    column: Any,
+    map_column: Callable[..., Any],
+    map_element: Callable[..., Any],
+    rngs: Sequence[Any] | None = None,
+) -> Any:
+    """Apply a batch method to a column.
+
+    A field that is itself a list or a dict is not one array but several; batch methods
+    need not know that: such a field goes through `map_element` record by record.
+    """
+    if not isinstance(column, list | tuple | Mapping):
+        return map_column(column) if rngs is None else map_column(column, rngs)
+    rows = trees.unstack(column, num_records(column))
+    if rngs is None:
+        rows = [map_element(row) for row in rows]
+    else:
+        rows = [map_element(row, rngs[i]) for i, row in enumerate(rows)]
+    if trees.is_jax(rows[0]):
+        import jax.numpy as jnp
+
+        return jnp.stack(rows)
+    return trees.stack(rows)
+
+
+# ----------------------------------------------------------------------------
+# Elements
+# ----------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -412,11 +459,11 @@ class Elements(MapTransform):
             }
         for source, target in copies:
             if target in features:
-                raise KeyError(_taken_message("copy", source, target))
+                raise ReadableKeyError(_taken_message("copy", source, target))
             result[target] = features[source]
         for source, target in renames:
             if target in result:
-                raise KeyError(_taken_message("rename", source, target))
+                raise ReadableKeyError(_taken_message("rename", source, target))
             result[target] = features[source]
         return result
 
@@ -432,7 +479,7 @@ class Elements(MapTransform):
             )
         missing = [name for name in wanted if name not in features]
         if missing:
-            raise KeyError(missing_keys_message(self, missing, features))
+            raise ReadableKeyError(missing_keys_message(self, missing, features))
 
 
 def _as_names(names: Any, argument: str) -> tuple[str, ...]:
@@ -490,7 +537,9 @@ def _refuse_overlap(
 ) -> None:
     overlap = sorted(names & other_names)
     if overlap:
-        raise KeyError(f"Elements: {overlap} are in {name} and in {other_name}.")
+        raise ReadableKeyError(
+            f"Elements: {overlap} are in {name} and in {other_name}."
+        )
 
 
 def _taken_message(action: str, source: str, target: str) -> str:
@@ -498,40 +547,3 @@ def _taken_message(action: str, source: str, target: str) -> str:
         f"Elements({action}={{{source!r}: {target!r}}}): the record already has a field"
         f" {target!r}. Drop it explicitly: drop=[{target!r}]."
     )
-
-
-def num_records(columns: Any) -> int:
-    """Length of the leading axis.
-
-    Raises:
-      ValueError: There is no array in the tree.
-    """
-    size = trees.num_rows(columns)
-    if size is None:
-        raise ValueError("A batch without a single array has no length.")
-    return size
-
-
-def apply_to_column(
-    column: Any,
-    map_column: Callable[..., Any],
-    map_element: Callable[..., Any],
-    rngs: Sequence[Any] | None = None,
-) -> Any:
-    """Apply a batch method to a column.
-
-    A field that is itself a list or a dict is not one array but several; batch methods
-    need not know that: such a field goes through `map_element` record by record.
-    """
-    if not isinstance(column, list | tuple | Mapping):
-        return map_column(column) if rngs is None else map_column(column, rngs)
-    rows = trees.unstack(column, num_records(column))
-    if rngs is None:
-        rows = [map_element(row) for row in rows]
-    else:
-        rows = [map_element(row, rngs[i]) for i, row in enumerate(rows)]
-    if trees.is_jax(rows[0]):
-        import jax.numpy as jnp
-
-        return jnp.stack(rows)
-    return trees.stack(rows)

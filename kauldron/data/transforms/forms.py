@@ -38,7 +38,7 @@ _ELEMENT_FORMS = {
 
 
 def batch_form(transform: Any) -> Callable[..., Any] | None:
-    """The vectorised form of a transform, or `None` if it must run record by record.
+    """Return the vectorised form of a transform, or `None` if there is none to use.
 
     Returns:
       For maps `fn(batch)`, for filters `fn(batch) -> bool[n]`, for random maps
@@ -61,7 +61,7 @@ def batch_form(transform: Any) -> Callable[..., Any] | None:
 
 
 def jax_form(transform: Any) -> Callable[[Any], Any] | None:
-    """The form of a deterministic map that can be traced by `jax.jit`, or `None`.
+    """Return the form of a deterministic map that `jax.jit` can trace, or `None`.
 
     It takes and returns batches of jax arrays.
     """
@@ -85,7 +85,7 @@ def warm_up(transform: Any) -> None:
 
 
 def _batch_depth(transform: Any) -> int | None:
-    """Where in the order of classes the usable batch form is defined, if there is one."""
+    """Return the index in the MRO of the class with the usable batch form, if any."""
     _, form = _form_names(transform, _FORMS)
     owner, element_form = _form_names(transform, _ELEMENT_FORMS)
     depth = _depth_if_usable(transform, form[:1], form[1]) if form else None

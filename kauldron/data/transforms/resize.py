@@ -236,7 +236,7 @@ def resize_tensor(tensor: Any, transform: Resize) -> Any:
 
 
 def _sizes(tensor: Any) -> list[Any]:
-    """The sizes as far as they are known, otherwise scalar tensors."""
+    """Return the sizes as far as they are known, otherwise scalar tensors."""
     dynamic = tf.shape(tensor)
     return [
         dynamic[axis] if size is None else size
@@ -260,6 +260,11 @@ def _static(sizes: Sequence[Any]) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in sizes]
 
 
+# ----------------------------------------------------------------------------
+# Methods and weights
+# ----------------------------------------------------------------------------
+
+
 METHODS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5", "area")
 
 _ALIASES = {
@@ -272,7 +277,7 @@ _ALIASES = {
 
 
 def as_method(method: str) -> str:
-    """The method under its first name.
+    """Return the method under its first name.
 
     Raises:
       ValueError: There is no such method.
@@ -285,7 +290,7 @@ def as_method(method: str) -> str:
 
 @functools.lru_cache(maxsize=512)
 def nearest_indices(size: int, new_size: int) -> np.ndarray:
-    """The input pixel that each output pixel copies.
+    """Return the input pixel that each output pixel copies.
 
     >>> nearest_indices(2, 4)
     array([0, 0, 1, 1])

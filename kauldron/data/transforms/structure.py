@@ -11,6 +11,7 @@ import numpy as np
 from kauldron.data.engine.trees import describe_leaf, is_jax
 from kauldron.data.transforms.base import MapTransform
 from kauldron.data.transforms.fields import KeyedFields, num_records
+from kauldron.errors import ReadableKeyError
 from kauldron.utils.immutabledict import ImmutableDict
 
 
@@ -71,14 +72,14 @@ class AddConstants(MapTransform):
             )
         taken = sorted(name for name in self.values if name in features)
         if taken:
-            raise KeyError(
+            raise ReadableKeyError(
                 f"AddConstants: the record already has the fields {taken}. Drop them"
                 f" first: kd.data.Elements(drop={taken})."
             )
 
 
 def _frozen(value: Any) -> Any:
-    """A copy that nobody can change, so that all records can share its arrays."""
+    """Return a read-only copy, whose arrays all records can share."""
     if isinstance(value, Mapping):
         return ImmutableDict({name: _frozen(item) for name, item in value.items()})
     if isinstance(value, list | tuple):
@@ -165,7 +166,7 @@ class TreeFlattenWithPath(KeyedFields, MapTransform):
     def _add(self, result: dict[str, Any], fields: dict[str, Any]) -> None:
         taken = sorted(result.keys() & fields.keys())
         if taken:
-            raise KeyError(
+            raise ReadableKeyError(
                 f"TreeFlattenWithPath(key={dict(self._key_items)}, separator="
                 f"{self.separator!r}) makes the fields {taken}, which the record"
                 " already has. Rename them first, or use another separator."

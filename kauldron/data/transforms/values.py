@@ -8,7 +8,6 @@ unknown until the graph runs.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import importlib
 import math
@@ -22,6 +21,7 @@ import numpy as np
 
 from kauldron.data.engine.trees import describe_leaf, is_jax
 from kauldron.data.transforms.fields import ElementWiseTransform, NotAnArrayError
+from kauldron.errors import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,6 +125,18 @@ class ValueRange(ElementWiseTransform):
     map_element_batch = map_element
 
 
+def _value_range_of_tensor(
+    tensor: Any, line: Line, dtype: np.dtype, clip_values: bool
+) -> Any:
+    """`ValueRange`."""
+    if tensor.dtype.is_complex:
+        raise TypeError(f"expected real numbers, got {tensor.dtype.name}.")
+    result = line.at(tensor)
+    if clip_values:
+        result = tf.clip_by_value(result, line.low, line.high)
+    return round_and_cast_tensor(result, dtype)
+
+
 def _as_range(ends: Any, argument: str) -> tuple[float, float]:
     try:
         low, high = (float(end) for end in ends)
@@ -149,11 +161,11 @@ class Line:
     dtype: np.dtype
 
     def at(self, x: Any) -> Any:
-        """The line at `x`, for arrays with operators."""
+        """Return the line at `x`, for arrays with operators."""
         return (cast(x, self.dtype) - self.shift) * self.scale + self.offset
 
     def at_numpy(self, x: np.ndarray) -> np.ndarray:
-        """The line at `x`, with as few passes over memory as possible."""
+        """Return the line at `x`, with as few passes over memory as possible."""
         if x.dtype.kind == "c":
             raise TypeError(f"expected real numbers, got {x.dtype}.")
         out = np.empty(x.shape, self.dtype)
@@ -168,7 +180,7 @@ class Line:
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  lines are few and small
     def keeps_inside(self, dtype: np.dtype) -> bool:
-        """Whether no number of an integer dtype lands outside `[low, high]`."""
+        """Return whether no number of an integer dtype lands outside `[low, high]`."""
         if dtype.kind not in "iub":
             return False
         limits = (0, 1) if dtype.kind == "b" else _integer_limits(dtype)
@@ -180,7 +192,7 @@ class Line:
 def line_between(
     in_vrange: tuple[float, float], vrange: tuple[float, float], dtype: np.dtype
 ) -> Line:
-    """The line that takes one range to the other, for results of this dtype."""
+    """Return the line that takes one range to the other, for results of this dtype."""
     compute = np.dtype(np.float64 if dtype == np.float64 else np.float32).type
     (in_low, in_high), (low, high) = in_vrange, vrange
     width = in_high - in_low
@@ -206,8 +218,18 @@ def round_and_cast(array: Any, dtype: np.dtype) -> Any:
     return cast(array, dtype)
 
 
+def round_and_cast_tensor(tensor: Any, dtype: np.dtype) -> Any:
+    """Cast floats; to integers by rounding, without overflow."""
+    if dtype.kind in "iu":
+        limits = limits_in(dtype, tensor.dtype.as_numpy_dtype)
+        tensor = tf.clip_by_value(tf.round(tensor), *limits)
+    elif dtype.kind == "b":
+        tensor = tf.round(tensor)
+    return cast(tensor, dtype)
+
+
 def limits_in(dtype: np.dtype, float_dtype: Any) -> tuple[Any, Any]:
-    """The outermost floats which an integer dtype can hold.
+    """Return the outermost floats which an integer dtype can hold.
 
     >>> [int(limit) for limit in limits_in(np.dtype("int32"), np.float32)]
     [-2147483648, 2147483520]
@@ -287,37 +309,20 @@ class OneHot(ElementWiseTransform):
         return xnp.where(hits, xnp.float32(self.on), xnp.float32(self.off))
 
 
-def _value_range_of_tensor(
-    tensor: Any, line: Line, dtype: np.dtype, clip_values: bool
-) -> Any:
-    """`ValueRange`."""
-    if tensor.dtype.is_complex:
-        raise TypeError(f"expected real numbers, got {tensor.dtype.name}.")
-    result = line.at(tensor)
-    if clip_values:
-        result = tf.clip_by_value(result, line.low, line.high)
-    return round_and_cast_tensor(result, dtype)
-
-
-def round_and_cast_tensor(tensor: Any, dtype: np.dtype) -> Any:
-    """Cast floats; to integers by rounding, without overflow."""
-    if dtype.kind in "iu":
-        limits = limits_in(dtype, tensor.dtype.as_numpy_dtype)
-        tensor = tf.clip_by_value(tf.round(tensor), *limits)
-    elif dtype.kind == "b":
-        tensor = tf.round(tensor)
-    return cast(tensor, dtype)
-
-
 def _one_hot_of_tensor(
     labels: Any, num_classes: int, on: float, off: float, *, merge: bool
 ) -> Any:
-    """`OneHot`; labels that are no class give no one, since a graph cannot raise."""
+    """`OneHot`; unknown labels give all zeros, since a graph cannot raise."""
     labels = tf.cast(labels, tf.int64)
     hits = labels[..., tf.newaxis] == tf.range(num_classes, dtype=tf.int64)
     if merge:
         hits = tf.reduce_any(hits, axis=-2)
     return tf.where(hits, tf.constant(on, tf.float32), tf.constant(off, tf.float32))
+
+
+# ----------------------------------------------------------------------------
+# Kinds of arrays
+# ----------------------------------------------------------------------------
 
 
 _NUMBERS_AND_LISTS = (bool, int, float, complex, np.generic, list, tuple)
@@ -340,7 +345,7 @@ def array_module(element: Any) -> ModuleType:
 
 
 def as_array(element: Any) -> Any:
-    """The field as an array of its own family, numbers and lists as NumPy arrays.
+    """Return the field as an array of its family; numbers and lists become NumPy.
 
     Raises:
       NotAnArrayError: Strings, bytes, objects, `None`, dicts, string arrays.
@@ -377,6 +382,11 @@ def _expected_an_array(element: Any) -> str:
     return f"expected an array, a number or a list of numbers, got {describe_leaf(element)}."
 
 
+# ----------------------------------------------------------------------------
+# Dtypes
+# ----------------------------------------------------------------------------
+
+
 DType: TypeAlias = Any  # what np.dtype takes, jnp.bfloat16, "bfloat16", tf.float32
 
 
@@ -403,7 +413,7 @@ def as_dtype(dtype: DType, *, argument: str = "dtype") -> np.dtype:
     try:
         result = np.dtype(_numpy_spelling(dtype))
     except TypeError as error:
-        hint = _nearest(dtype)
+        hint = did_you_mean(dtype, [*np.sctypeDict, "bfloat16"])
         raise TypeError(f"{argument}={dtype!r} is not a dtype.{hint}") from error
     if result.kind in "OUST" or result.names:
         raise TypeError(f"{argument}={dtype!r} is not a dtype of numbers.")
@@ -418,10 +428,9 @@ def _numpy_spelling(dtype: DType) -> Any:
     return dtype
 
 
-def _nearest(dtype: DType) -> str:
-    names = [name for name in np.sctypeDict if isinstance(name, str)]
-    close = difflib.get_close_matches(str(dtype), [*names, "bfloat16"], n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+# ----------------------------------------------------------------------------
+# TensorFlow
+# ----------------------------------------------------------------------------
 
 
 class _LazyTensorFlow:

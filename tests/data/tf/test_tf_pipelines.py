@@ -213,7 +213,7 @@ def test_random_transforms_of_kd_data_tf():
     ("error", "words", "transform"),
     [
         (TypeError, "forget the parentheses", kd.data.tf.RandomFlipLeftRight),
-        (TypeError, "no transform", 3),
+        (TypeError, "not a transform", 3),
         (
             ValueError,
             r"kd\.data\.tf\.RandomCrop",

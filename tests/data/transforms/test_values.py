@@ -1,4 +1,6 @@
-"""`ValueRange`: linear change of the range of values."""
+"""Casts and changes of the range of values."""
+
+from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kauldron.data.transforms import ValueRange
+from kauldron.data.transforms import Cast, ValueRange
 
 SMALL = st.floats(-100, 100, allow_nan=False).map(lambda x: round(x, 3))
 RANGES = st.tuples(SMALL, SMALL).filter(lambda ends: abs(ends[0] - ends[1]) > 0.01)
@@ -166,3 +168,45 @@ def test_bad_ranges_are_found_at_construction(arguments, words):
 def test_bad_dtypes_are_found_at_construction(dtype):
     with pytest.raises(TypeError):
         ValueRange(key="x", vrange=(0, 1), dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (np.float32, np.float32),
+        ("float32", np.float32),
+        (np.dtype("int8"), np.int8),
+        (float, np.float64),
+        (bool, np.bool_),
+        (jnp.bfloat16, ml_dtypes.bfloat16),
+        ("bfloat16", ml_dtypes.bfloat16),
+        ("float8_e4m3fn", ml_dtypes.float8_e4m3fn),
+        (jnp.int32, np.int32),
+    ],
+    ids=str,
+)
+def test_dtypes_in_every_spelling(dtype, expected):
+    result = Cast(key="x", dtype=dtype).map({"x": np.arange(3)})["x"]
+    assert result.dtype == expected
+    np.testing.assert_array_equal(result.astype(np.float64) > 0, [False, True, True])
+
+
+def test_casts_as_astype_does():
+    assert Cast(key="x", dtype=int).map({"x": [1.9, -1.9]})["x"].tolist() == [1, -1]
+
+
+@pytest.mark.parametrize("dtype", ["flaot32", "", "S3", str, object, None, [1]])
+def test_dtypes_that_are_none(dtype):
+    with pytest.raises(TypeError, match="dtype"):
+        Cast(key="x", dtype=dtype)
+
+
+def test_misspelt_dtype_proposes_the_nearest():
+    with pytest.raises(TypeError, match="Did you mean 'float32'"):
+        Cast(key="x", dtype="flaot32")
+
+
+def test_jax_arrays_stay_and_64_bits_become_32_without_a_warning(recwarn):
+    result = Cast(key="x", dtype="float64").map({"x": jnp.arange(3)})["x"]
+    assert isinstance(result, jax.Array) and result.dtype == jnp.float32
+    assert not recwarn.list
