@@ -20,6 +20,7 @@ from kauldron.data.specs import ArraySpec
 from kauldron.data.tf.iterator import TFDataIterator, to_numpy
 from kauldron.data.transforms.base import FilterTransform, MapTransform
 from kauldron.data.transforms.values import tf
+from kauldron.errors import ReadableKeyError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -279,7 +280,13 @@ def _apply(ds: Any, transform: Any, rng: Any) -> Any:
 
 
 def _map(ds: Any, function: Callable[..., Any]) -> Any:
-    return ds.map(function, num_parallel_calls=tf.data.AUTOTUNE)
+    def with_plain_errors(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except ReadableKeyError as error:  # TensorFlow hands on Python's own types only
+            raise KeyError(str(error)) from error
+
+    return ds.map(with_plain_errors, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _seed_words(rng: Any) -> list[int]:
