@@ -9,6 +9,7 @@ TensorFlow is needed to look at a pipeline.
 
 from typing import TYPE_CHECKING
 
+from kauldron.data import compat as _compat
 from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
@@ -16,14 +17,13 @@ if TYPE_CHECKING:
     from kauldron.data import py as py
     from kauldron.data import tf as tf
     from kauldron.data.pipeline import Pipeline as Pipeline
-    from kauldron.data.iterable_dataset import IterableDataset as IterableDataset
+    from kauldron.data.dataset import IterableDataset as IterableDataset
     from kauldron.data.in_memory import InMemoryPipeline as InMemoryPipeline
-    from kauldron.data.element_spec_dataset import (
-        ElementSpecDataset as ElementSpecDataset,
-    )
-    from kauldron.data.array_spec import ArraySpec as ArraySpec
-    from kauldron.data.processes import BatchSize as BatchSize
+    from kauldron.data.in_memory import ElementSpecDataset as ElementSpecDataset
+    from kauldron.data.specs import ArraySpec as ArraySpec
+    from kauldron.data.engine.batches import BatchSize as BatchSize
     from kauldron.data.device_records import DeviceRecords as DeviceRecords
+
     from kauldron.data import iters as iters
     from kauldron.data import utils as utils
 
@@ -44,35 +44,23 @@ if TYPE_CHECKING:
 
 _HERE = "kauldron.data"
 _TRANSFORMS = (
-    "MapTransform",
-    "FilterTransform",
-    "RandomMapTransform",
-    "ElementWiseTransform",
-    "Elements",
-    "AddConstants",
-    "TreeFlattenWithPath",
-    "Cast",
-    "ValueRange",
-    "Rearrange",
-    "Gather",
-    "Resize",
-    "CenterCrop",
+    "MapTransform FilterTransform RandomMapTransform ElementWiseTransform"
+    " Elements AddConstants TreeFlattenWithPath"
+    " Cast ValueRange Rearrange Gather Resize CenterCrop"
 )
 
+_compat.install()
 __getattr__, __dir__ = lazy_namespace(
     __name__,
     {
-        "py": f"{_HERE}.py",
-        "tf": f"{_HERE}.tf",
-        "iters": f"{_HERE}.iters",
-        "utils": f"{_HERE}.utils",
+        **{name: f"{_HERE}.{name}" for name in ("py", "tf", "iters", "utils")},
         "Pipeline": f"{_HERE}.pipeline:Pipeline",
-        "IterableDataset": f"{_HERE}.iterable_dataset:IterableDataset",
+        "IterableDataset": f"{_HERE}.dataset:IterableDataset",
         "InMemoryPipeline": f"{_HERE}.in_memory:InMemoryPipeline",
-        "ElementSpecDataset": f"{_HERE}.element_spec_dataset:ElementSpecDataset",
-        "ArraySpec": f"{_HERE}.array_spec:ArraySpec",
-        "BatchSize": f"{_HERE}.processes:BatchSize",
+        "ElementSpecDataset": f"{_HERE}.in_memory:ElementSpecDataset",
+        "ArraySpec": f"{_HERE}.specs:ArraySpec",
+        "BatchSize": f"{_HERE}.engine.batches:BatchSize",
         "DeviceRecords": f"{_HERE}.device_records:DeviceRecords",
-        **{name: f"{_HERE}.transforms:{name}" for name in _TRANSFORMS},
+        **{name: f"{_HERE}.transforms:{name}" for name in _TRANSFORMS.split()},
     },
 )

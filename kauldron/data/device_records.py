@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kauldron.data.engine import record_tree
-from kauldron.data.engine.batch_job import BatchJob
-from kauldron.data.engine.chunk import as_array
+from kauldron.data.engine import trees
+from kauldron.data.engine.batches import BatchJob
 from kauldron.data.engine.entries import Entry, Kind
-from kauldron.data.engine.source_node import SourceNode
-from kauldron.data.engine.stream_node import ReorderNode, StreamNode
-from kauldron.data.engine.transform_node import TransformNode
-from kauldron.data.transforms.batch_forms import jax_form
+from kauldron.data.engine.nodes import (
+    ReorderNode,
+    SourceNode,
+    StreamNode,
+    TransformNode,
+    as_array,
+)
+from kauldron.data.transforms.forms import jax_form
 
 if TYPE_CHECKING:
     from kauldron.data.stream_pipeline import StreamPipeline
@@ -93,7 +96,7 @@ class DeviceRecords:
         )
 
     def gather(self, columns: Any, rows: Any) -> Any:
-        """The batch of some rows; for use inside jit."""
+        """Return the batch of some rows; for use inside jit."""
         import jax
         import jax.numpy as jnp
 
@@ -109,7 +112,7 @@ class DeviceRecords:
 
 
 def _as_range(positions: np.ndarray) -> Any:
-    """Positions that follow each other as a range, which is quicker to reorder."""
+    """Return consecutive positions as a range, which is quicker to reorder."""
     start = int(positions[0]) if len(positions) else 0
     stop = start + len(positions)
     is_run = np.array_equal(positions, np.arange(start, stop))
@@ -146,7 +149,7 @@ def _put(pipeline: StreamPipeline, *, may_be_large: bool) -> DeviceRecords:
 def _possible_parts(
     pipeline: StreamPipeline, *, may_be_large: bool
 ) -> tuple[SourceNode, list[Entry], list[ReorderNode]]:
-    """What the pipeline's stream is made of, if it can live on the devices."""
+    """Return the parts of a pipeline's stream, if it can live on the devices."""
     source, entries, reorderings = _parts(pipeline._job)
     for entry in entries:
         _check_entry(entry, may_be_users=may_be_large)
@@ -155,7 +158,7 @@ def _possible_parts(
 
 
 def _parts(job: BatchJob) -> tuple[SourceNode, list[Entry], list[ReorderNode]]:
-    """What a stream is made of, if it is nothing but one source, reordered."""
+    """Return the parts of a stream, if it is one source, reordered at most."""
     if job.plan.share.count > 1 or job.owner is not None:
         raise _NotPossibleError(
             "the data is shared by several processes, or is grain's"
@@ -186,9 +189,9 @@ def _check_entry(entry: Entry, *, may_be_users: bool) -> None:
 
 
 def _check_dtypes(spec: Any) -> None:
-    for path, leaf in record_tree.leaves_with_paths(spec):
+    for path, leaf in trees.leaves_with_paths(spec):
         if leaf.dtype == np.dtype(object):
-            raise _NotPossibleError(f"the field {path!r} is no array of numbers")
+            raise _NotPossibleError(f"the field {path!r} is not an array of numbers")
 
 
 def _traced(entries: Sequence[Entry]) -> list[Callable[[Any], Any]]:
@@ -203,7 +206,7 @@ def _traced(entries: Sequence[Entry]) -> list[Callable[[Any], Any]]:
 
 
 def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:
-    """All records, transformed once and for all."""
+    """Return all records, transformed once and for all."""
     if not entries:
         return source.all_columns()
     node = TransformNode(source, entries)
@@ -214,7 +217,7 @@ def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:
         chunk = node.fetch(rows)
         if chunk.kept is not None or chunk.records is not None:
             raise _NotPossibleError("its transforms drop records or change shapes")
-        leaves = [leaf for _, leaf in record_tree.leaves_with_paths(chunk.columns)]
+        leaves = [leaf for _, leaf in trees.leaves_with_paths(chunk.columns)]
         if first is None:
             first = chunk.columns
             outputs = [
@@ -224,13 +227,13 @@ def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:
         for output, leaf in zip(outputs, leaves):
             output[rows.start : rows.stop] = leaf
     filled = iter(outputs)
-    return record_tree.map_leaves(lambda _: next(filled), first)
+    return trees.map_leaves(lambda _: next(filled), first)
 
 
 def _num_bytes(tree: Any) -> int:
     return sum(
         int(np.prod(leaf.shape)) * leaf.dtype.itemsize
-        for _, leaf in record_tree.leaves_with_paths(tree)
+        for _, leaf in trees.leaves_with_paths(tree)
     )
 
 

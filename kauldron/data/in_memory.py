@@ -1,4 +1,4 @@
-"""A whole data set as one tree of arrays."""
+"""Pipelines of what is in memory: a tree of arrays, or zeros of a spec."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kauldron.data.column_source import ColumnSource
-from kauldron.data.drop_remainder import DropRemainder
-from kauldron.data.engine import build_stream, threefry
-from kauldron.data.engine.batch_job import BatchJob
-from kauldron.data.engine.chunk import Positions, as_array
+from kauldron.data.engine import keys, streams, trees
+from kauldron.data.engine.batches import (
+    BatchJob,
+    BatchSize,
+    DropRemainder,
+    EpochPlan,
+    Share,
+    SparsePlan,
+)
 from kauldron.data.engine.entries import Entry, parse_entries
-from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
-from kauldron.data.engine.source_node import SourceNode
-from kauldron.data.engine.stream_node import ReorderNode, StreamNode
-from kauldron.data.pipeline_arguments import (
+from kauldron.data.engine.nodes import (
+    Positions,
+    ReorderNode,
+    SourceNode,
+    StreamNode,
+    as_array,
+)
+from kauldron.data.pipeline import (
+    Pipeline,
     check_device_resident,
     check_num_epochs,
     frozen_transforms,
 )
-from kauldron.data.processes import BatchSize
 from kauldron.data.stream_pipeline import StreamPipeline
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class InMemoryPipeline(StreamPipeline):
-    """Batches of arrays that are in memory; every epoch is cut into batches anew.
+    """Batches of arrays that are in memory; each epoch is cut into batches on its own.
 
     Attributes:
       loader: Function without arguments that gives a tree of arrays which agree in
@@ -91,16 +99,16 @@ class InMemoryPipeline(StreamPipeline):
         node: StreamNode = SourceNode(
             self._source,
             name=self._name,
-            selection=build_stream.selection(self.num_examples, entries),
-            seed_bits=threefry.bits(threefry.root_key(self.effective_seed)),
+            selection=streams.selection(self.num_examples, entries),
+            seed_bits=keys.bits(keys.root_key(self.effective_seed)),
             seed_depth=1,  # as in `kd.data.py`, where sharding is a step
             as_records=not is_batched,
         )
         if self.shuffle and node.length:
             node = PhiloxShuffleNode(node, self.effective_seed)
-        node = build_stream.apply_entries(node, entries, slices_done=True)
+        node = streams.apply_entries(node, entries, slices_done=True)
         if is_batched:
-            build_stream.stack_early(node)
+            streams.stack_early(node)
             BatchSize(self.batch_size or 0)
         make_plan = SparsePlan if node.is_sparse else EpochPlan
         assert isinstance(self.drop_remainder, DropRemainder)
@@ -135,3 +143,161 @@ class PhiloxShuffleNode(ReorderNode):
             here = epochs == epoch
             out[here] = self._order(epoch)[indices[here]] + epoch * self.length
         return out
+
+
+class ColumnSource:
+    """Random access to the rows of a tree of arrays, whole batches at once.
+
+    The arrays are used as they are: no copy of the data is made. What comes out is.
+
+    Args:
+      columns: A tree of arrays, or of lists, that agree in their first dimension.
+      name: Of the data, for messages.
+
+    Example:
+      >>> source = ColumnSource({"x": np.arange(6) * 10})
+      >>> source.get_batch(np.array([1, 3]))
+      {'x': array([10, 30])}
+    """
+
+    gives_fresh_records = True
+    is_in_memory = True
+
+    def __init__(self, columns: Any, *, name: str = "data"):
+        self.columns = as_columns(columns, name=name)
+        self._length = _common_length(self.columns, name)
+        self._readers = _readers(self.columns)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return trees.map_leaves(lambda column: column[index].copy(), self.columns)
+
+    def get_batch(self, indices: np.ndarray) -> Any:
+        if self._readers is not None:
+            return {name: read(indices) for name, read in self._readers}
+        return trees.take_rows(self.columns, indices)
+
+
+def _readers(columns: Any) -> list[tuple[str, Callable[[np.ndarray], Any]]] | None:
+    """Return how to read each column of a plain dict of arrays in the fastest way.
+
+    `take` is faster than an index, but copies all of an array that has gaps.
+    """
+    if type(columns) is not dict:
+        return None
+    if not all(isinstance(column, np.ndarray) for column in columns.values()):
+        return None
+    return [
+        (
+            name,
+            functools.partial(column.take, axis=0)
+            if column.flags.c_contiguous
+            else column.__getitem__,
+        )
+        for name, column in columns.items()
+    ]
+
+
+def as_columns(columns: Any, *, name: str) -> Any:
+    """Return a tree of arrays: lists become arrays, dicts and tuples hold them."""
+    if isinstance(columns, Mapping):
+        return {
+            key: as_columns(value, name=trees.join(name, key))
+            for key, value in columns.items()
+        }
+    if isinstance(columns, list) or _is_frozen_list(columns):
+        return _as_one_column(columns, name)
+    if isinstance(columns, tuple):
+        values = [as_columns(v, name=f"{name}[{i}]") for i, v in enumerate(columns)]
+        return trees.rebuild_sequence(columns, values)
+    if columns is None:
+        raise ValueError(f"{name} is None; expected an array.")
+    column = np.asarray(columns)
+    if column.ndim == 0:
+        raise ValueError(
+            f"{name} is a {type(columns).__name__} without dimensions"
+            f" ({columns!r}); expected an array whose first dimension counts records."
+        )
+    return column
+
+
+def _is_frozen_list(columns: Any) -> bool:
+    """Return whether a tuple is one column (a list of rows that a config froze).
+
+    Tuples of arrays or lists are several columns.
+    """
+    return type(columns) is tuple and not any(
+        isinstance(row, Mapping | list) or getattr(row, "ndim", 0) for row in columns
+    )
+
+
+def _as_one_column(rows: Sequence[Any], name: str) -> np.ndarray:
+    try:
+        return np.asarray(rows)
+    except ValueError as error:
+        raise ValueError(f"The rows of {name} differ in shape: {error}") from None
+
+
+def _common_length(columns: Any, name: str) -> int:
+    lengths = {path: len(column) for path, column in trees.leaves_with_paths(columns)}
+    if not lengths:
+        raise ValueError(f"{name} holds no array: {columns!r}.")
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{path or 'data'}: {n}" for path, n in lengths.items())
+        raise ValueError(
+            f"The arrays of {name} differ in their first dimension, which counts"
+            f" records: {listed}."
+        )
+    return next(iter(lengths.values()))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ElementSpecDataset(Pipeline):
+    """Yields exactly one batch, all zeros and empty strings, of a given spec.
+
+    For where a model must be initialised but its training data is not at hand, as in
+    evaluating a finished run.
+
+    Attributes:
+      spec: Tree of `ArraySpec` (or anything with a shape and a dtype), batch dimension
+        included.
+
+    Example:
+      >>> from kauldron import kd
+      >>> spec = {"x": kd.data.ArraySpec((2, 3), "float32")}
+      >>> [batch["x"].shape for batch in kd.data.ElementSpecDataset(spec)]
+      [(2, 3)]
+    """
+
+    spec: Any = dataclasses.field(kw_only=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch_size is not None:
+            raise ValueError(
+                f"ElementSpecDataset(batch_size={self.batch_size}): put the batch"
+                " dimension into the spec."
+            )
+        plain = trees.map_leaves(lambda leaf: leaf, self.spec)
+        object.__setattr__(self, "spec", plain)
+
+    @property
+    def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.spec
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Any]:
+        yield trees.map_leaves(_zeros, self.spec)
+
+
+def _zeros(spec: Any) -> Any:
+    if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
+        return spec
+    shape = tuple(1 if size is None else size for size in spec.shape)
+    if np.dtype(spec.dtype) == object:
+        return np.full(shape, "", dtype=object)
+    return np.zeros(shape, spec.dtype)

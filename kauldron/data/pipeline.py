@@ -1,4 +1,4 @@
-"""The base of every pipeline: what the trainer knows of its data."""
+"""The base of every pipeline: what the trainer knows about its data."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import functools
 import itertools
 import logging
 import operator
+from collections.abc import Mapping
 from typing import Any
 
-from kauldron.data.array_spec import specs_of
-from kauldron.data.dataset_ops import PadDataset
-from kauldron.data.drop_remainder import DropRemainder
-from kauldron.data.engine import stacking
-from kauldron.data.iterable_dataset import IterableDataset
-from kauldron.data.processes import BatchSize
+import numpy as np
+
+from kauldron.data.dataset import IterableDataset, PadDataset
+from kauldron.data.engine import trees
+from kauldron.data.engine.batches import BatchSize, DropRemainder
+from kauldron.data.specs import specs_of
 from kauldron.utils.config_util import ROOT_CFG_REF, RootCfgRef, UpdateFromRootCfg
+from kauldron.utils.immutabledict import ImmutableDict
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         return _STANDALONE_SEED
 
     def _assert_root_cfg_resolved(self) -> None:
-        """A pipeline may be used without a trainer: `effective_seed` knows what to do."""
+        """Do nothing: pipelines work without a trainer, see `effective_seed`."""
 
     @functools.cached_property
     def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -84,13 +86,13 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         return specs_of(self.first())
 
     def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
-        """As of `IterableDataset`: smaller batches are kept as they come, or filled up."""
+        """Return data whose smaller batches are kept as they come, or filled up."""
         if remainder is not DropRemainder.PAD or not self.batch_size:
             return self
         return PadDataset(parent=self, size=self.host_batch_size or 0)
 
     def batches(self, start: int, count: int) -> Any:
-        """Some batches stacked on a new leading axis.
+        """Return some batches stacked on a new leading axis.
 
         Args:
           start: Number of the first one.
@@ -103,8 +105,8 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         if not batches:
             raise IndexError(f"{type(self).__name__} has no batch {start}.")
         try:
-            return stacking.stack(batches)
-        except stacking.RecordMismatchError as error:
+            return trees.stack(batches)
+        except trees.RecordMismatchError as error:
             raise ValueError(error.described("one batch", "another")) from None
 
     # ------------------------------------------------------------------------
@@ -120,7 +122,7 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         return hash(_comparable(self))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or pickle carries along: not what was opened, read or computed."""
+        """Return what a copy or pickle holds: not what was opened or computed."""
         return {k: v for k, v in self.__dict__.items() if not _is_cache(type(self), k)}
 
 
@@ -146,7 +148,7 @@ def _comparable(pipeline: Any) -> tuple[Any, ...]:
 
 
 def _token(value: Any) -> Any:
-    """What stands for a field's value: itself, or its identity where it has no hash.
+    """Return a field's value, or its identity where it has no hash.
 
     A list of records is thus only equal to itself, and never compared record by record.
     """
@@ -161,3 +163,33 @@ def _token(value: Any) -> Any:
 
 def _is_cache(cls: type, name: str) -> bool:
     return isinstance(getattr(cls, name, None), functools.cached_property)
+
+
+def frozen_transforms(transforms: Any) -> Any:
+    """Return the transforms in containers that do not change and have a hash."""
+    if isinstance(transforms, Mapping):
+        return ImmutableDict(transforms)
+    return tuple(transforms) if isinstance(transforms, list) else transforms
+
+
+def check_device_resident(pipeline: Any) -> None:
+    """`device_resident` is a bool or "auto"."""
+    value = pipeline.device_resident
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError(
+            f"{type(pipeline).__name__}(device_resident={value!r}): expected True, False"
+            " or 'auto'."
+        )
+
+
+def check_num_epochs(pipeline: Any) -> None:
+    """`num_epochs` is `None`, or an integer from 1 on."""
+    epochs = pipeline.num_epochs
+    if epochs is None:
+        return
+    is_integer = isinstance(epochs, int | np.integer) and not isinstance(epochs, bool)
+    if not is_integer or epochs < 1:
+        raise ValueError(
+            f"{type(pipeline).__name__}(num_epochs={epochs!r}): expected an integer from"
+            " 1 on, or None for endless data."
+        )

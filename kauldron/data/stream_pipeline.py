@@ -7,22 +7,26 @@ import dataclasses
 import functools
 import operator
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from kauldron.data.array_spec import ArraySpec, specs_of
-from kauldron.data.drop_remainder import DropRemainder
-from kauldron.data.engine import record_tree
-from kauldron.data.engine.batch_iterator import BatchIterator
-from kauldron.data.engine.batch_job import BatchJob
-from kauldron.data.engine.chunk import Chunk
+from kauldron.data.dataset import IterableDataset
+from kauldron.data.engine import trees
+from kauldron.data.engine.batches import (
+    BatchJob,
+    DropRemainder,
+    EpochPlan,
+    Share,
+    SparsePlan,
+    current_share,
+)
 from kauldron.data.engine.entries import Entry, Kind
-from kauldron.data.engine.executors import Executor, InlineExecutor
-from kauldron.data.engine.plans import EpochPlan, Share, SparsePlan
-from kauldron.data.iterable_dataset import IterableDataset
-from kauldron.data.iters.py_grain_iterator import PyGrainIterator
+from kauldron.data.engine.executors import Executor
+from kauldron.data.engine.iterator import BatchIterator
+from kauldron.data.engine.nodes import Chunk
+from kauldron.data.iters import PyGrainIterator
 from kauldron.data.pipeline import Pipeline
-from kauldron.data.processes import current_share
+from kauldron.data.specs import ArraySpec, specs_of
 from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 
@@ -35,15 +39,15 @@ class StreamPipeline(Pipeline):
 
     @abc.abstractmethod
     def _make_job(self, share: Share) -> BatchJob:
-        """What to build on a process, from the beginning."""
+        """Return the job of a process, from the beginning."""
 
     @abc.abstractmethod
     def _all_entries(self) -> Iterator[Entry]:
-        """The entries of `transforms=`, of the pipeline and of its parts."""
+        """Return the entries of `transforms=`, of the pipeline and of its parts."""
 
-    def _make_executor(self, job: BatchJob) -> Executor:
-        """Who builds it."""
-        return _inline_executor(job)
+    def _make_executor(self, job: BatchJob) -> Executor | None:
+        """Start what builds it in the background, if anything does."""
+        return None
 
     @property
     def _name(self) -> str:
@@ -73,7 +77,7 @@ class StreamPipeline(Pipeline):
         return plan.num_units
 
     def __getitem__(self, index: Any) -> Any:
-        """A batch (or record) by its number, or a list of them by a slice."""
+        """Return a batch (or record) by its number, or a list of them by a slice."""
         job = self._job
         if isinstance(job.plan, SparsePlan):
             raise TypeError(
@@ -103,14 +107,14 @@ class StreamPipeline(Pipeline):
             return super().batches(start, count)
         job = job.starting_at(job.plan.position_after(start))
         try:
-            return self._iterate(job, _inline_executor).next_batches(count)
+            return self._iterate(job, in_background=False).next_batches(count)
         except StopIteration:
             raise IndexError(f"{self._name} has no batch {start}.") from None
 
     def first(self) -> Any:
-        """The first batch, built by the caller: no thread or process is started."""
+        """Return the first batch, without starting a thread or process."""
         job = self._make_job(current_share())
-        for batch in self._iterate(job, _inline_executor):
+        for batch in self._iterate(job, in_background=False):
             return batch
         raise ValueError(f"{self._name} has no batch.")
 
@@ -126,7 +130,7 @@ class StreamPipeline(Pipeline):
         if plan.remainder is DropRemainder.KEEP and plan.total is not None:
             size = min(size, plan.total)
         columns = job.with_masks(columns, 1, 1)
-        return record_tree.map_leaves(
+        return trees.map_leaves(
             lambda c: ArraySpec((size, *c.shape[1:]), c.dtype), columns
         )
 
@@ -156,12 +160,10 @@ class StreamPipeline(Pipeline):
     def _jobs(self) -> dict[Share, BatchJob]:
         return {}
 
-    def _iterate(
-        self, job: BatchJob, make_executor: Callable[[BatchJob], Executor] | None = None
-    ) -> BatchIterator:
+    def _iterate(self, job: BatchJob, *, in_background: bool = True) -> BatchIterator:
         return BatchIterator(
             job,
-            make_executor or self._make_executor,
+            self._make_executor if in_background else None,
             name=self._name,
             max_skipped=self._max_skipped,
         )
@@ -269,7 +271,7 @@ class OtherRemainder(StreamPipeline):
     def _all_entries(self) -> Iterator[Entry]:
         return self.parent._all_entries()
 
-    def _make_executor(self, job: BatchJob) -> Executor:
+    def _make_executor(self, job: BatchJob) -> Executor | None:
         return self.parent._make_executor(job)
 
     @property
@@ -281,12 +283,8 @@ class OtherRemainder(StreamPipeline):
         return self.parent._max_skipped
 
 
-def _inline_executor(job: BatchJob) -> Executor:
-    return InlineExecutor(job.build, 0, job.plan.num_units)
-
-
 def _droppers(job: BatchJob) -> str:
-    """What may drop records, in words."""
+    """Name what may drop records, for messages."""
     return ", ".join(job.node.filter_names()) or "which records are bad"
 
 

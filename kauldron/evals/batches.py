@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from kauldron import sharding as kd_sharding
-from kauldron.data.drop_remainder import DropRemainder, remainder_of
+from kauldron.data.engine.batches import DropRemainder, remainder_of
 from kauldron.data.iters import Iterator, as_iterator
 from kauldron.evals.state_merging import HostMerger, MergePlan, States
 from kauldron.train import trainer_fields

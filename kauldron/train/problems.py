@@ -21,7 +21,7 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ckpts import Checkpointer, retention
 from kauldron.data import DeviceRecords
-from kauldron.data.dataset_ops import TakeDataset
+from kauldron.data.dataset import TakeDataset
 from kauldron.errors import did_you_mean, error_prefix, message_with_notes
 from kauldron.losses import SoftmaxCrossEntropyWithIntLabels
 from kauldron.optim.mistakes import find_mistakes

@@ -80,7 +80,7 @@ def random_crop():
     [
         ({"transforms": [random_crop()]}, "RandomCrop.*does not do the same"),
         ({"batch_size": None}, "no batches"),
-        ({"transforms": [lambda r: {"s": "text"}]}, "'s' is no array"),
+        ({"transforms": [lambda r: {"s": "text"}]}, "'s' is not an array"),
     ],
 )
 def test_what_cannot_live_on_the_device_says_why_if_asked_for(kwargs, words):

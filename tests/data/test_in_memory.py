@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kauldron import kd
-from kauldron.data.engine.plans import Share
+from kauldron.data.engine.batches import Share
 
 
 def make_ds(count=5, **kwargs):

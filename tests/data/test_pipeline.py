@@ -203,7 +203,7 @@ def test_the_spec_of_a_pipeline_is_that_of_its_first_batch():
         batch_size=4,
         transforms=[kd.data.ValueRange(key="x", vrange=(0, 1))],
     )
-    assert ds.element_spec == kd.data.array_spec.specs_of(next(iter(ds)))
+    assert ds.element_spec == kd.data.specs.specs_of(next(iter(ds)))
     assert ds.element_spec["s"].dtype == object
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.data.transforms.array_family import as_array, is_tf
-from kauldron.data.transforms.lazy_tensorflow import tf
+from kauldron.data.transforms.values import as_array, is_tf, tf
 
 
 def takes_tensors(map_element: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

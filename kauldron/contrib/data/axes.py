@@ -11,8 +11,8 @@ import numpy as np
 
 from kauldron.contrib.data.arrays import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform, Rearrange
-from kauldron.data.transforms.array_family import array_module, as_array
-from kauldron.data.transforms.rearrange import batch_pattern
+from kauldron.data.transforms.axes import batch_pattern
+from kauldron.data.transforms.values import array_module, as_array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

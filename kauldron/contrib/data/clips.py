@@ -14,8 +14,8 @@ from kauldron.data.transforms import (
     MapTransform,
     RandomMapTransform,
 )
-from kauldron.data.transforms.array_family import array_module, as_array
-from kauldron.data.transforms.keyed_fields import missing_keys_message
+from kauldron.data.transforms.fields import missing_keys_message
+from kauldron.data.transforms.values import array_module, as_array
 from kauldron.errors import ReadableKeyError
 
 

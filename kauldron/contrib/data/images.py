@@ -9,10 +9,13 @@ import numpy as np
 
 from kauldron.contrib.data.arrays import as_images, takes_tensors
 from kauldron.data.transforms import ElementWiseRandomTransform, ElementWiseTransform
-from kauldron.data.transforms.array_family import array_module, as_array, is_integer
-from kauldron.data.transforms.linear_map import round_and_cast
-from kauldron.data.transforms.resize import as_size, resize
-from kauldron.data.transforms.resize_weights import as_method
+from kauldron.data.transforms.resize import as_method, as_size, resize
+from kauldron.data.transforms.values import (
+    array_module,
+    as_array,
+    is_integer,
+    round_and_cast,
+)
 
 #
 # Padding

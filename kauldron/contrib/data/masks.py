@@ -10,8 +10,7 @@ import numpy as np
 
 from kauldron.contrib.data.arrays import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
-from kauldron.data.transforms.array_family import as_array
-from kauldron.data.transforms.cast import cast
+from kauldron.data.transforms.values import as_array, cast
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from kauldron.contrib.data import images
 from kauldron.contrib.data.arrays import as_images
 from kauldron.data import transforms
 from kauldron.data.transforms import MapTransform, RandomMapTransform
-from kauldron.data.transforms.dtypes import DType
+from kauldron.data.transforms.values import DType
 
 Predicate: TypeAlias = Callable[[tuple[str | int, ...], Any], bool]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kauldron.data.transforms import ElementWiseRandomTransform
-from kauldron.data.transforms.array_family import as_array
+from kauldron.data.transforms.values import as_array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from kauldron.data.py.array_record import ArrayRecord
-from kauldron.data.py.arrays import PathLike, paths_of
+from kauldron.data.py.files import ArrayRecord
+from kauldron.data.py.sources import PathLike, paths_of
 
 
 class LazyArrayRecordDataSource:

@@ -12,9 +12,7 @@ import numpy as np
 
 from kauldron.contrib.data.arrays import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
-from kauldron.data.transforms.array_family import as_array, is_integer
-from kauldron.data.transforms.cast import cast
-from kauldron.data.transforms.dtypes import DType, as_dtype
+from kauldron.data.transforms.values import DType, as_array, as_dtype, cast, is_integer
 
 Numbers: TypeAlias = float | Sequence[Any]
 

@@ -1,4 +1,4 @@
-"""Who builds the units: the caller itself, or threads in the background."""
+"""Building units in the background: threads here, processes in `workers`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import abc
 import collections
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ Build = Callable[[int], Any]
 
 
 class Executor(abc.ABC):
-    """Gives the units one after another, from `start` on.
+    """Builds the units ahead and gives them one after another, from `start` on.
 
     Args:
       start: The first unit.
@@ -39,80 +38,8 @@ class Executor(abc.ABC):
     def close(self) -> None:
         """Let everything in the background end. May be called again."""
 
-    @property
-    def builds_ahead(self) -> bool:
-        """Whether units are prepared in the background."""
-        return True
-
-    def skip(self, count: int) -> None:
-        """Leave out the next units. Only for executors that do not build ahead."""
-        self._next += count
-
     def _has(self, unit: int) -> bool:
         return self._stop is None or unit < self._stop
-
-
-class InlineExecutor(Executor):
-    """Builds each unit when it is asked for."""
-
-    def __init__(self, build: Build, start: int, stop: int | None):
-        super().__init__(start, stop)
-        self._build = build
-
-    @property
-    def builds_ahead(self) -> bool:
-        return False
-
-    def get(self) -> Any:
-        if not self._has(self._next):
-            raise StopIteration
-        piece = self._build(self._next)
-        self._next += 1
-        return piece
-
-    def close(self) -> None:
-        pass
-
-
-class AdaptiveExecutor(Executor):
-    """Builds units itself, and hands over to a thread if they turn out to take long.
-
-    For data in memory, where building a batch is often cheaper than waking a thread.
-    """
-
-    _LONG = 0.5e-3  # seconds; handing a batch over costs a tenth of that
-    _TRIALS = 3
-
-    def __init__(self, build: Build, start: int, stop: int | None, *, ahead: int):
-        super().__init__(start, stop)
-        self._build = build
-        self._ahead = ahead
-        self._num_long = 0
-        self._threads: ThreadExecutor | None = None
-
-    @property
-    def builds_ahead(self) -> bool:
-        return self._threads is not None
-
-    def get(self) -> Any:
-        if self._threads is not None:
-            return self._threads.get()
-        if not self._has(self._next):
-            raise StopIteration
-        begin = time.perf_counter()
-        piece = self._build(self._next)
-        is_long = time.perf_counter() - begin > self._LONG
-        self._next += 1
-        self._num_long = self._num_long + 1 if is_long else 0
-        if self._num_long == self._TRIALS:
-            self._threads = ThreadExecutor(
-                self._build, self._next, self._stop, ahead=self._ahead
-            )
-        return piece
-
-    def close(self) -> None:
-        if self._threads is not None:
-            self._threads.close()
 
 
 class ThreadExecutor(Executor):

@@ -18,7 +18,7 @@ import threading
 import traceback
 from typing import Any, BinaryIO
 
-from kauldron.data.engine import frames
+from kauldron.data.engine import shared_memory
 
 _SECONDS_TO_END = 5.0
 
@@ -39,16 +39,18 @@ def main(parent_pid: int, shared_fd: int) -> None:
     try:
         job = pickle.loads(setup["recipe"]).job()
     except Exception as error:
-        frames.write_frame(replies_out, pickle.dumps(("cannot start", _shown(error))))
+        shared_memory.write_frame(
+            replies_out, pickle.dumps(("cannot start", _shown(error)))
+        )
         return
     try:
         if setup["init_fn"] is not None:
             pickle.loads(setup["init_fn"])(setup["worker"], setup["num_workers"])
     except Exception as error:
-        frames.write_frame(replies_out, dump_error(error))
+        shared_memory.write_frame(replies_out, dump_error(error))
         return
-    frames.write_frame(replies_out, pickle.dumps(("ready", None)))
-    slots = frames.SharedSlots(shared_fd)
+    shared_memory.write_frame(replies_out, pickle.dumps(("ready", None)))
+    slots = shared_memory.SharedSlots(shared_fd)
     if setup["profile"]:
         profile = cProfile.Profile()
         profile.runcall(_serve, job, requests, replies_out, slots)
@@ -60,7 +62,7 @@ def main(parent_pid: int, shared_fd: int) -> None:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """An exception as a message: itself where it can be pickled, and as text."""
+    """Return an exception as a message: itself where it can be pickled, and as text."""
     text = "".join(traceback.format_exception(error))
     cls = type(error)
     if cls.__module__ == "__main__":  # of the parent, which knows it by this name
@@ -77,7 +79,7 @@ def _serve(
     job: Any,
     requests: queue.SimpleQueue[bytes | None],
     replies_out: BinaryIO,
-    slots: frames.SharedSlots,
+    slots: shared_memory.SharedSlots,
 ) -> None:
     while (request := requests.get()) is not None:
         unit, slot = pickle.loads(request)
@@ -88,13 +90,13 @@ def _serve(
         except Exception as error:
             message = dump_error(error)
         try:
-            frames.write_frame(replies_out, message)
+            shared_memory.write_frame(replies_out, message)
         except BrokenPipeError:
             return
 
 
 def _read(stream: BinaryIO, requests: queue.SimpleQueue[bytes | None]) -> None:
-    while (frame := frames.read_frame(stream)) is not None:
+    while (frame := shared_memory.read_frame(stream)) is not None:
         requests.put(frame)
     requests.put(None)
     # The parent is gone or wants to go: do not outlive it in a long computation.
@@ -110,7 +112,7 @@ def _watch(parent_pid: int) -> None:
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes to the parent, out of the way of what the user's code prints."""
+    """Return the pipes to the parent, out of the way of what the user's code prints."""
     requests_in = os.fdopen(os.dup(0), "rb")
     replies_out = os.fdopen(os.dup(1), "wb")
     with open(os.devnull) as nothing:

@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol, cast
 
-from kauldron.data.engine import frames
-from kauldron.data.engine.batch_job import BatchJob, Piece
+from kauldron.data.engine import shared_memory
+from kauldron.data.engine.batches import BatchJob, Piece
 from kauldron.data.engine.executors import Executor
 
 _BOOT = """
@@ -40,7 +40,7 @@ class JobRecipe(Protocol):
     """Something that can be pickled and then gives the job."""
 
     def job(self) -> BatchJob:
-        """The job, made in the process that is to run it."""
+        """Return the job, made in the process that is to run it."""
         ...
 
 
@@ -125,8 +125,8 @@ class _Worker:
         self._slot = 0
         if os.name != "posix":
             raise CannotStartError("data workers need a POSIX system")
-        self._shared_fd = frames.open_shared_file()
-        self._shared = frames.SharedReader(self._shared_fd)
+        self._shared_fd = shared_memory.open_shared_file()
+        self._shared = shared_memory.SharedReader(self._shared_fd)
         path = json.dumps([os.fspath(entry) for entry in sys.path])
         numbers = [str(os.getpid()), str(self._shared_fd)]
         command = [sys.executable, "-c", _BOOT, path, *numbers]
@@ -146,7 +146,7 @@ class _Worker:
         """Send a message; a dead worker is noticed when its answer is awaited."""
         stdin = cast(BinaryIO, self._process.stdin)
         with contextlib.suppress(BrokenPipeError):
-            frames.write_frame(stdin, pickle.dumps(message))
+            shared_memory.write_frame(stdin, pickle.dumps(message))
 
     def request(self, unit: int, num_slots: int) -> None:
         """Ask for a unit."""
@@ -169,7 +169,7 @@ class _Worker:
             self._raise(content)
 
     def receive(self, describe: Callable[[], str]) -> Piece:
-        """The unit that was asked for first."""
+        """Return the unit that was asked for first."""
         reply = self._read()
         if reply is None:
             raise RuntimeError(
@@ -186,7 +186,7 @@ class _Worker:
         return Piece(value, survivors, skipped)
 
     def _read(self) -> tuple[str, Any] | None:
-        frame = frames.read_frame(cast(BinaryIO, self._process.stdout))
+        frame = shared_memory.read_frame(cast(BinaryIO, self._process.stdout))
         return None if frame is None else pickle.loads(frame)
 
     def _raise(self, content: tuple[bytes | None, str, str]) -> None:

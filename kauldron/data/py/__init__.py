@@ -11,25 +11,25 @@ from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
     # Sources.
-    from kauldron.data.py.py_grain_pipeline import PyGrainPipeline as PyGrainPipeline
-    from kauldron.data.py.data_source import DataSourceBase as DataSourceBase
-    from kauldron.data.py.data_source import DataSource as DataSource
-    from kauldron.data.py.arrays import Arrays as Arrays
-    from kauldron.data.py.npz import Npz as Npz
-    from kauldron.data.py.idx import Idx as Idx
-    from kauldron.data.py.image_folder import ImageFolder as ImageFolder
-    from kauldron.data.py.json_records import Json as Json
-    from kauldron.data.py.array_record import ArrayRecord as ArrayRecord
-    from kauldron.data.py.tfds import Tfds as Tfds
-    from kauldron.data.py.hugging_face import HuggingFace as HuggingFace
+    from kauldron.data.py.pipeline import PyGrainPipeline as PyGrainPipeline
+    from kauldron.data.py.sources import DataSourceBase as DataSourceBase
+    from kauldron.data.py.sources import DataSource as DataSource
+    from kauldron.data.py.sources import Arrays as Arrays
+    from kauldron.data.py.files import Npz as Npz
+    from kauldron.data.py.files import Idx as Idx
+    from kauldron.data.py.files import ImageFolder as ImageFolder
+    from kauldron.data.py.files import Json as Json
+    from kauldron.data.py.files import ArrayRecord as ArrayRecord
+    from kauldron.data.py.catalogs import Tfds as Tfds
+    from kauldron.data.py.catalogs import HuggingFace as HuggingFace
 
     # Mixtures.
     from kauldron.data.py.mixtures import Mix as Mix
     from kauldron.data.py.mixtures import SelectFromDatasets as SelectFromDatasets
     from kauldron.data.py.mixtures import Concatenate as Concatenate
     from kauldron.data.py.mixtures import ZipDatasets as ZipDatasets
-    from kauldron.data.slice_dataset import SliceDataset as SliceDataset
-    from kauldron.data.drop_remainder import DropRemainder as DropRemainder
+    from kauldron.data.engine.entries import SliceDataset as SliceDataset
+    from kauldron.data.engine.batches import DropRemainder as DropRemainder
 
     # Transforms.
     from kauldron.data.transforms import Elements as Elements
@@ -52,45 +52,27 @@ if TYPE_CHECKING:
     from kauldron.data.transforms import InceptionCrop as InceptionCrop
 
 _HERE = "kauldron.data.py"
-_TRANSFORMS = (
-    "Elements",
-    "AddConstants",
-    "TreeFlattenWithPath",
-    "ElementWiseTransform",
-    "Cast",
-    "ValueRange",
-    "Rearrange",
-    "Gather",
-    "Resize",
-    "CenterCrop",
-    "ElementWiseRandomTransform",
-    "RandomCrop",
-    "RandomFlipLeftRight",
-    "OneHot",
-    "ResizeSmall",
-    "InceptionCrop",
-)
+_NAMES = {
+    f"{_HERE}.pipeline": "PyGrainPipeline",
+    f"{_HERE}.sources": "DataSourceBase DataSource Arrays",
+    f"{_HERE}.files": "Npz Idx ImageFolder Json ArrayRecord",
+    f"{_HERE}.catalogs": "Tfds HuggingFace",
+    f"{_HERE}.mixtures": "Mix SelectFromDatasets Concatenate ZipDatasets",
+    "kauldron.data.engine.entries": "SliceDataset",
+    "kauldron.data.engine.batches": "DropRemainder",
+    "kauldron.data.transforms": (
+        "Elements AddConstants TreeFlattenWithPath ElementWiseTransform"
+        " Cast ValueRange Rearrange Gather Resize CenterCrop"
+        " ElementWiseRandomTransform RandomCrop RandomFlipLeftRight"
+        " OneHot ResizeSmall InceptionCrop"
+    ),
+}
 
 __getattr__, __dir__ = lazy_namespace(
     __name__,
     {
-        "PyGrainPipeline": f"{_HERE}.py_grain_pipeline:PyGrainPipeline",
-        "DataSourceBase": f"{_HERE}.data_source:DataSourceBase",
-        "DataSource": f"{_HERE}.data_source:DataSource",
-        "Arrays": f"{_HERE}.arrays:Arrays",
-        "Npz": f"{_HERE}.npz:Npz",
-        "Idx": f"{_HERE}.idx:Idx",
-        "ImageFolder": f"{_HERE}.image_folder:ImageFolder",
-        "Json": f"{_HERE}.json_records:Json",
-        "ArrayRecord": f"{_HERE}.array_record:ArrayRecord",
-        "Tfds": f"{_HERE}.tfds:Tfds",
-        "HuggingFace": f"{_HERE}.hugging_face:HuggingFace",
-        "Mix": f"{_HERE}.mixtures:Mix",
-        "SelectFromDatasets": f"{_HERE}.mixtures:SelectFromDatasets",
-        "Concatenate": f"{_HERE}.mixtures:Concatenate",
-        "ZipDatasets": f"{_HERE}.mixtures:ZipDatasets",
-        "SliceDataset": "kauldron.data.slice_dataset:SliceDataset",
-        "DropRemainder": "kauldron.data.drop_remainder:DropRemainder",
-        **{name: f"kauldron.data.transforms:{name}" for name in _TRANSFORMS},
+        name: f"{module}:{name}"
+        for module, names in _NAMES.items()
+        for name in names.split()
     },
 )

@@ -9,10 +9,10 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kauldron.data.engine import mixture_nodes, threefry
+from kauldron.data.engine import keys, mixtures
 from kauldron.data.engine.entries import Entry
-from kauldron.data.engine.stream_node import ShuffleNode, StreamNode
-from kauldron.data.py.py_grain_pipeline import PyGrainPipeline, StreamOptions
+from kauldron.data.engine.nodes import ShuffleNode, StreamNode
+from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
 from kauldron.utils.immutabledict import ImmutableDict
 
 # Fields of the parts that only matter where a pipeline is iterated itself.
@@ -54,7 +54,7 @@ class MixtureBase(PyGrainPipeline):
             self._check_child(label, child)
 
     def _children(self) -> dict[str, PyGrainPipeline]:
-        """The parts, by what messages call them."""
+        """Return the parts, by what messages call them."""
         return {f"datasets[{i}]": child for i, child in enumerate(self.datasets)}
 
     def _check_child(self, label: str, child: Any) -> None:
@@ -80,19 +80,19 @@ class MixtureBase(PyGrainPipeline):
 
     @abc.abstractmethod
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
-        """One stream of the streams of the parts."""
+        """Return one stream of the streams of the parts."""
 
-    def _stream(self, key: threefry.Key, options: StreamOptions) -> StreamNode:
+    def _stream(self, key: keys.Key, options: StreamOptions) -> StreamNode:
         streams = []
         for number, (label, child) in enumerate(self._children().items()):
-            child_key = threefry.fold_in(key, number)
+            child_key = keys.fold_in(key, number)
             stream = child._stream_with_transforms(child_key, options)
             self._check_stream(label, child, stream)
             streams.append(stream)
         node = self._mixed(streams)
         if self.shuffle and node.length:
-            shuffle_key = threefry.fold_in_str(key, "shuffle")
-            node = ShuffleNode(node, threefry.bits(shuffle_key))
+            shuffle_key = keys.fold_in_str(key, "shuffle")
+            node = ShuffleNode(node, keys.bits(shuffle_key))
         return node
 
     def _check_stream(
@@ -123,17 +123,17 @@ class MixtureBase(PyGrainPipeline):
         return f"{type(self).__name__}({names})"
 
     def ds_for_current_process(self, rng: Any) -> Any:
-        from kauldron.data.py import grain_datasets
+        from kauldron.data.py import grain_adapter
 
-        parts = grain_datasets.children(list(self._children().values()), rng)
+        parts = grain_adapter.children(list(self._children().values()), rng)
         dataset = self._mixed_by_grain(parts)
         if self.shuffle:
-            dataset = grain_datasets.shuffled(dataset, grain_datasets.as_key(rng))
+            dataset = grain_adapter.shuffled(dataset, grain_adapter.as_key(rng))
         return dataset
 
     @abc.abstractmethod
     def _mixed_by_grain(self, parts: list[Any]) -> Any:
-        """One `grain.MapDataset` of those of the parts."""
+        """Return one `grain.MapDataset` of those of the parts."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -178,7 +178,7 @@ class Mix(MixtureBase):
                 )
 
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
-        return mixture_nodes.WeightedNode(streams, self.weights)
+        return mixtures.WeightedNode(streams, self.weights)
 
     def _mixed_by_grain(self, parts: list[Any]) -> Any:
         import grain
@@ -201,7 +201,7 @@ class SelectFromDatasets(MixtureBase):
     selection_map: Any = dataclasses.field(kw_only=True)
 
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
-        return mixture_nodes.ChosenNode(streams, self.selection_map)
+        return mixtures.ChosenNode(streams, self.selection_map)
 
     def _mixed_by_grain(self, parts: list[Any]) -> Any:
         import grain
@@ -219,7 +219,7 @@ class Concatenate(MixtureBase):
     """
 
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
-        return mixture_nodes.ConcatenateNode(streams)
+        return mixtures.ConcatenateNode(streams)
 
     def _mixed_by_grain(self, parts: list[Any]) -> Any:
         import grain
@@ -251,9 +251,9 @@ class ZipDatasets(MixtureBase):
         return {f"datasets[{name!r}]": ds for name, ds in self.datasets.items()}
 
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
-        return mixture_nodes.ZipNode(dict(zip(self.datasets, streams)))
+        return mixtures.ZipNode(dict(zip(self.datasets, streams)))
 
     def _mixed_by_grain(self, parts: list[Any]) -> Any:
-        from kauldron.data.py import grain_datasets
+        from kauldron.data.py import grain_adapter
 
-        return grain_datasets.zipped(dict(zip(self.datasets, parts)))
+        return grain_adapter.zipped(dict(zip(self.datasets, parts)))

@@ -6,26 +6,24 @@ Names can be used in configs without TensorFlow; pipelines need it once they are
 # ruff: noqa: I001  in the order a reader wants
 
 # Pipelines.
-from kauldron.data.tf.tf_data_pipeline import TFDataPipeline as TFDataPipeline
-from kauldron.data.tf.shuffle_buffer import WithShuffleBuffer as WithShuffleBuffer
+from kauldron.data.tf.pipeline import TFDataPipeline as TFDataPipeline
+from kauldron.data.tf.pipeline import WithShuffleBuffer as WithShuffleBuffer
 from kauldron.data.tf.tfds import Tfds as Tfds
-from kauldron.data.tf.tfds_legacy import TfdsLegacy as TfdsLegacy
+from kauldron.data.tf.tfds import TfdsLegacy as TfdsLegacy
 from kauldron.data.tf.seqio import SeqIOTask as SeqIOTask
 from kauldron.data.tf.seqio import SeqIOMixture as SeqIOMixture
 from kauldron.data.tf.mixtures import SampleFromDatasets as SampleFromDatasets
 from kauldron.data.tf.mixtures import ZipDatasets as ZipDatasets
-from kauldron.data.element_spec_dataset import ElementSpecDataset as ElementSpecDataset
+from kauldron.data.in_memory import ElementSpecDataset as ElementSpecDataset
 
 # Transforms of tensors.
-from kauldron.data.tf.tf_resize import Resize as Resize
-from kauldron.data.tf.tf_random_transforms import (
+from kauldron.data.tf.transforms import Resize as Resize
+from kauldron.data.tf.transforms import (
     ElementWiseRandomTransform as ElementWiseRandomTransform,
 )
-from kauldron.data.tf.tf_random_transforms import InceptionCrop as InceptionCrop
-from kauldron.data.tf.tf_random_transforms import RandomCrop as RandomCrop
-from kauldron.data.tf.tf_random_transforms import (
-    RandomFlipLeftRight as RandomFlipLeftRight,
-)
+from kauldron.data.tf.transforms import InceptionCrop as InceptionCrop
+from kauldron.data.tf.transforms import RandomCrop as RandomCrop
+from kauldron.data.tf.transforms import RandomFlipLeftRight as RandomFlipLeftRight
 
 # Transforms of any arrays.
 from kauldron.data.transforms import ElementWiseTransform as ElementWiseTransform

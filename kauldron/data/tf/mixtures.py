@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kauldron.data.tf.tf_data_pipeline import TFDataPipeline
-from kauldron.data.transforms.lazy_tensorflow import tf
+from kauldron.data.tf.pipeline import TFDataPipeline
+from kauldron.data.transforms.values import tf
 from kauldron.utils.immutabledict import ImmutableDict
 
 

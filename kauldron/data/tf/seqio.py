@@ -7,14 +7,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kauldron.data.engine.batches import current_share
 from kauldron.data.in_memory import check_num_epochs
-from kauldron.data.processes import current_share
-from kauldron.data.tf.tf_data_pipeline import TFDataPipeline
+from kauldron.data.tf.pipeline import TFDataPipeline
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _SeqIOPipeline(TFDataPipeline):
-    """What tasks and mixtures share.
+    """The base of tasks and mixtures.
 
     Attributes:
       name: Under which it is registered.
@@ -37,7 +37,7 @@ class _SeqIOPipeline(TFDataPipeline):
 
     @abc.abstractmethod
     def _registry(self, seqio: Any) -> Any:
-        """Where the name is looked up."""
+        """Return where the name is looked up."""
 
     def _dataset_arguments(self) -> dict[str, Any]:
         return {}

@@ -1,4 +1,4 @@
-"""Records of TensorFlow Datasets, by random access."""
+"""Records of TensorFlow Datasets: by random access, or read in order."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kauldron.data import py
-from kauldron.data.engine.index_shuffle import EpochOrder
+from kauldron.data.engine.batches import current_share
+from kauldron.data.engine.shuffles import EpochOrder
 from kauldron.data.in_memory import check_num_epochs
-from kauldron.data.processes import current_share
-from kauldron.data.tf.tf_data_pipeline import TFDataPipeline
-from kauldron.data.transforms.lazy_tensorflow import tf
+from kauldron.data.tf.pipeline import TFDataPipeline, WithShuffleBuffer
+from kauldron.data.transforms.values import tf
+from kauldron.utils.immutabledict import unfreeze
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class Tfds(TFDataPipeline):
         return self._positions().map(reader.read, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _positions(self) -> Any:
-        """Positions of this process in the shuffled, repeated stream."""
+        """Return positions of this process in the shuffled, repeated stream."""
         share = current_share()
         if not len(self._source):
             raise ValueError(f"{self.name!r} has no records in split {self.split!r}.")
@@ -113,7 +114,7 @@ class _RecordReader:
 
 
 def _leaves(record: Any, spec: Any) -> list[Any]:
-    """The leaves of a record in the order in which TensorFlow flattens its spec."""
+    """Return the leaves of a record in the order of TensorFlow's flattened spec."""
     if not isinstance(spec, Mapping):
         return [record]
     return [leaf for key in sorted(spec) for leaf in _leaves(record[key], spec[key])]
@@ -140,3 +141,65 @@ def _spec_of(record: Any, spec: Any) -> Any:
     if isinstance(spec, tf.TensorSpec) and spec.shape.rank == array.ndim:
         return tf.TensorSpec(spec.shape, dtype)
     return tf.TensorSpec([None] * array.ndim, dtype)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TfdsLegacy(WithShuffleBuffer):
+    """A data set of TensorFlow Datasets that was prepared as TFRecord.
+
+    Files are read in a random order, records go through a shuffle buffer.
+
+    Attributes:
+      name: Of the data set, such as "mnist" or "imagenet2012:5.*.*".
+      split: Such as "train" or "train[:90%]".
+      data_dir: Where it was prepared; by default `~/tensorflow_datasets`.
+      decoders: Instructions how to decode features; see TensorFlow Datasets.
+      read_config: A `tfds.ReadConfig`. Where it has no `shuffle_seed`, files are
+        shuffled by the seed of the pipeline.
+    """
+
+    name: str = dataclasses.field(kw_only=False)
+    split: str = dataclasses.field(kw_only=True)
+    data_dir: Any = dataclasses.field(default=None, kw_only=True)
+    decoders: Any = dataclasses.field(default=None, kw_only=True)
+    read_config: Any = dataclasses.field(default=None, kw_only=True)
+
+    def ds_for_current_process(self, rng: Any) -> Any:
+        try:
+            import tensorflow_datasets as tfds
+        except ImportError as error:
+            raise ImportError(
+                "kd.data.tf.TfdsLegacy needs TensorFlow Datasets: pip install"
+                ' "kauldron[tfds]"'
+            ) from error
+        read_config = self.read_config or tfds.ReadConfig()
+        if self.shuffle:
+            seed = read_config.shuffle_seed
+            if seed is None:
+                seed = rng.fold_in("files").as_seed() % 2**31
+            # Ordered data may be shuffled too: the user asked for it.
+            read_config = dataclasses.replace(
+                read_config, shuffle_seed=seed, enable_ordering_guard=False
+            )
+        share = current_share()
+        split = tfds.even_splits(self.split, share.count, drop_remainder=True)
+        try:
+            builder = tfds.builder(self.name, data_dir=self.data_dir)
+            return builder.as_dataset(
+                split=split[share.index],
+                shuffle_files=self.shuffle,
+                decoders=unfreeze(self.decoders),
+                read_config=read_config,
+            )
+        except NotImplementedError as error:  # ArrayRecord
+            raise ValueError(
+                f"{self.name!r} is not stored as TFRecord; use kd.data.tf.Tfds or"
+                " kd.data.py.Tfds."
+            ) from error
+        except Exception as error:
+            error.add_note(
+                f"While opening TfdsLegacy({self.name!r}, split={self.split!r},"
+                f" data_dir={self.data_dir!r}). If it is not on disk yet, prepare it on a"
+                " machine with a network: `tfds.builder(name).download_and_prepare()`."
+            )
+            raise

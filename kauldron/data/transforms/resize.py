@@ -1,23 +1,30 @@
-"""Change of the size of images."""
+"""Resizing images, with NumPy, jax or TensorFlow.
+
+Along each axis, a matrix says how much each input pixel counts for each output pixel.
+Pixels are unit intervals: pixel i of n covers `[i/n, (i+1)/n]` of the axis, so an
+output pixel k has its centre at `(k + 0.5) * n_in / n_out - 0.5` in input pixels.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from kauldron.data.transforms import resize_weights, tensorflow_forms
-from kauldron.data.transforms.array_family import (
+from kauldron.data.transforms.fields import ElementWiseTransform
+from kauldron.data.transforms.values import (
     array_module,
     as_array,
+    cast,
     is_integer,
     is_jax,
     is_tf,
+    tf,
 )
-from kauldron.data.transforms.cast import cast
-from kauldron.data.transforms.element_wise import ElementWiseTransform
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +79,7 @@ class Resize(ElementWiseTransform):
             ((name, value),) = given.items()
             object.__setattr__(self, name, _as_edge(value, name))
         if self.method is not None:
-            object.__setattr__(self, "method", resize_weights.as_method(self.method))
+            object.__setattr__(self, "method", as_method(self.method))
 
     def map_element(self, element: Any) -> Any:
         return self._resize(as_array(element), num_batch_axes=0)
@@ -88,7 +95,7 @@ class Resize(ElementWiseTransform):
                 " channel with kd.data.Rearrange(pattern='h w -> h w 1')."
             )
         if is_tf(array):
-            return tensorflow_forms.resize(array, self)
+            return resize_tensor(array, self)
         method = self.method or ("nearest" if is_integer(array) else "bilinear")
         return resize(array, self.new_size(*shape[-3:-1]), method, self.antialias)
 
@@ -122,7 +129,7 @@ def resize(
     for axis in axes:
         old, new = array.shape[axis], size[axis + 3]
         if old != new:
-            weights = resize_weights.weight_matrix(old, new, method, antialias, compute)
+            weights = weight_matrix(old, new, method, antialias, compute)
             resized = _weigh(resized, weights, axis)
     return cast(resized, dtype)
 
@@ -132,7 +139,7 @@ def _resize_nearest(array: Any, size: tuple[int, int]) -> Any:
     for axis in (-3, -2):
         old, new = array.shape[axis], size[axis + 3]
         if old != new:
-            indices = resize_weights.nearest_indices(old, new)
+            indices = nearest_indices(old, new)
             array = xnp.take(array, indices, axis=axis)
     return array
 
@@ -167,3 +174,193 @@ def _as_edge(value: Any, argument: str) -> int:
     if edge < 1:
         raise ValueError(f"{argument}={value!r}: expected at least one pixel.")
     return edge
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResizeSmall(ElementWiseTransform):
+    """Resizes images so that their shorter edge gets a size; see `Resize`.
+
+    Attributes:
+      key: The field or fields to resize.
+      smaller_size: The new size of the shorter edge.
+      method: As in `Resize`, or `"AUTO"`: `nearest` for integers, `area` for floats.
+
+    Example:
+      >>> import numpy as np
+      >>> image = np.zeros((32, 48, 3), np.float32)
+      >>> ResizeSmall(key="x", smaller_size=16).map({"x": image})["x"].shape
+      (16, 24, 3)
+    """
+
+    smaller_size: int
+    method: str = "AUTO"
+
+    traceable = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._resize_for(None)  # raises for sizes that make no sense
+        if self.method.upper() != "AUTO":
+            object.__setattr__(self, "method", as_method(self.method))
+
+    def map_element(self, element: Any) -> Any:
+        array = as_array(element)
+        return self._resize_for(array).map_element(array)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        array = as_array(elements)
+        return self._resize_for(array).map_element_batch(array)
+
+    def _resize_for(self, array: Any) -> Resize:
+        method: str | None = self.method
+        if self.method.upper() == "AUTO":
+            method = "nearest" if array is None or is_integer(array) else "area"
+        return Resize(key=self.key, min_size=self.smaller_size, method=method)
+
+
+def resize_tensor(tensor: Any, transform: Resize) -> Any:
+    """`Resize`; `area` is the default for floats."""
+    *lead, height, width, channels = _sizes(tensor)
+    size = _new_size(transform, height, width)
+    integers = tensor.dtype.is_integer or tensor.dtype == tf.bool
+    method = transform.method or ("nearest" if integers else "area")
+    images = tf.reshape(tensor, [-1, height, width, channels])
+    if tensor.dtype == tf.bool:
+        images = tf.cast(images, tf.uint8)
+    resized = tf.image.resize(images, size, method, antialias=transform.antialias)
+    dtype = tf.float32 if integers and method != "nearest" else tensor.dtype
+    resized = tf.cast(tf.reshape(resized, [*lead, size[0], size[1], channels]), dtype)
+    return tf.ensure_shape(
+        resized, [*tensor.shape[:-3], *_static(size), tensor.shape[-1]]
+    )
+
+
+def _sizes(tensor: Any) -> list[Any]:
+    """Return the sizes as far as they are known, otherwise scalar tensors."""
+    dynamic = tf.shape(tensor)
+    return [
+        dynamic[axis] if size is None else size
+        for axis, size in enumerate(tensor.shape)
+    ]
+
+
+def _new_size(transform: Resize, height: Any, width: Any) -> Sequence[Any]:
+    if transform.size or (isinstance(height, int) and isinstance(width, int)):
+        return transform.new_size(height, width)
+    edges = tf.cast(tf.stack([height, width]), tf.float64)
+    if transform.min_size is not None:
+        ratio = transform.min_size / tf.reduce_min(edges)
+    else:
+        assert transform.max_size is not None
+        ratio = transform.max_size / tf.reduce_max(edges)
+    return tf.unstack(tf.maximum(1, tf.cast(tf.round(edges * ratio), tf.int32)))
+
+
+def _static(sizes: Sequence[Any]) -> list[int | None]:
+    return [size if isinstance(size, int) else None for size in sizes]
+
+
+# ----------------------------------------------------------------------------
+# Methods and weights
+# ----------------------------------------------------------------------------
+
+
+METHODS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5", "area")
+
+_ALIASES = {
+    "linear": "bilinear",
+    "trilinear": "bilinear",
+    "triangle": "bilinear",
+    "cubic": "bicubic",
+    "tricubic": "bicubic",
+}
+
+
+def as_method(method: str) -> str:
+    """Return the method under its first name.
+
+    Raises:
+      ValueError: There is no such method.
+    """
+    name = _ALIASES.get(str(method).lower(), str(method).lower())
+    if name not in METHODS:
+        raise ValueError(f"method={method!r}: expected one of {', '.join(METHODS)}.")
+    return name
+
+
+@functools.lru_cache(maxsize=512)
+def nearest_indices(size: int, new_size: int) -> np.ndarray:
+    """Return the input pixel that each output pixel copies.
+
+    >>> nearest_indices(2, 4)
+    array([0, 0, 1, 1])
+    """
+    # In integers: a centre that falls exactly between two pixels goes to the second,
+    # whereas in floats rounding would decide (and does, in `jax.image.resize`).
+    indices = (2 * np.arange(new_size) + 1) * size // (2 * new_size)
+    indices.flags.writeable = False
+    return indices
+
+
+@functools.lru_cache(maxsize=512)
+def weight_matrix(
+    size: int, new_size: int, method: str, antialias: bool, dtype: np.dtype
+) -> np.ndarray:
+    """Matrix of shape `(new_size, size)` whose rows sum to one."""
+    if method == "area":
+        weights = _overlaps(size, new_size)
+    else:
+        weights = _kernel_values(size, new_size, _KERNELS[method], antialias)
+    total = weights.sum(axis=1, keepdims=True)
+    weights = np.divide(weights, total, out=np.zeros_like(weights), where=total != 0)
+    weights = weights.astype(dtype)
+    weights.flags.writeable = False
+    return weights
+
+
+def _kernel_values(
+    size: int,
+    new_size: int,
+    kernel: Callable[[np.ndarray], np.ndarray],
+    antialias: bool,
+) -> np.ndarray:
+    step = size / new_size
+    centers = (np.arange(new_size) + 0.5) * step - 0.5
+    width = max(step, 1.0) if antialias else 1.0
+    return kernel(np.abs(centers[:, None] - np.arange(size)[None, :]) / width)
+
+
+def _overlaps(size: int, new_size: int) -> np.ndarray:
+    edges = np.arange(new_size + 1) * (size / new_size)
+    pixels = np.arange(size)
+    upper = np.minimum(edges[1:, None], pixels[None, :] + 1)
+    lower = np.maximum(edges[:-1, None], pixels[None, :])
+    return np.maximum(upper - lower, 0.0)
+
+
+# ----------------------------------------------------------------------------
+# Kernels, as functions of the distance in pixels
+# ----------------------------------------------------------------------------
+
+
+def _triangle(x: np.ndarray) -> np.ndarray:
+    return np.maximum(0.0, 1.0 - x)
+
+
+def _cubic(x: np.ndarray) -> np.ndarray:
+    """R. G. Keys, "Cubic convolution interpolation for digital image processing"."""
+    near = (1.5 * x - 2.5) * x * x + 1.0
+    far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+
+
+def _lanczos(x: np.ndarray, radius: float) -> np.ndarray:
+    return np.where(x < radius, np.sinc(x) * np.sinc(x / radius), 0.0)
+
+
+_KERNELS = {
+    "bilinear": _triangle,
+    "bicubic": _cubic,
+    "lanczos3": functools.partial(_lanczos, radius=3.0),
+    "lanczos5": functools.partial(_lanczos, radius=5.0),
+}

@@ -11,8 +11,12 @@ from jax.experimental import multihost_utils
 
 from kauldron import ckpts
 from kauldron.data import utils as data_utils
-from kauldron.data.iters import NonCheckpointableIterator, PyGrainIterator
-from kauldron.data.iters.iterator import as_iterator, wrap_like
+from kauldron.data.iters import (
+    NonCheckpointableIterator,
+    PyGrainIterator,
+    as_iterator,
+    wrap_like,
+)
 from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.run import workdir_files

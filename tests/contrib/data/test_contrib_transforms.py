@@ -9,7 +9,7 @@ import pytest
 
 from kauldron.contrib import data as C
 from kauldron.data import transforms as T
-from kauldron.data.engine import stacking
+from kauldron.data.engine import trees
 
 VIDEO = np.random.default_rng(0).integers(0, 255, (3, 4, 6, 8, 2)).astype(np.uint8)
 COLUMNS = {
@@ -63,8 +63,8 @@ WITH_BATCH = {
 def test_batch_equals_stacked_records(name):
     transform = WITH_BATCH[name]
     batch = T.batch_form(transform)(COLUMNS)
-    rows = [transform.map(record) for record in stacking.unstack(COLUMNS, 3)]
-    expected = stacking.stack(rows)
+    rows = [transform.map(record) for record in trees.unstack(COLUMNS, 3)]
+    expected = trees.stack(rows)
     assert sorted(batch) == sorted(expected)
     for key in expected:
         assert batch[key].dtype == expected[key].dtype

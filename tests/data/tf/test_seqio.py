@@ -9,8 +9,8 @@ import seqio
 import tensorflow as tf
 
 from kauldron import kd
-from kauldron.data import processes
-from kauldron.data.engine.plans import Share
+from kauldron.data.engine import batches
+from kauldron.data.engine.batches import Share
 
 
 def tokens(split, shuffle_files, seed=None):
@@ -59,11 +59,11 @@ def test_processes_share_the_records():
     parts = []
     try:
         for index in range(2):
-            processes.inherit_share(Share(index=index, count=2))
+            batches.inherit_share(Share(index=index, count=2))
             ds = kd.data.tf.SeqIOTask(name="ten_records", shuffle=False, **ARGUMENTS)
             parts.append(firsts(ds))
     finally:
-        processes.inherit_share(None)
+        batches.inherit_share(None)
     assert parts == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
 
 

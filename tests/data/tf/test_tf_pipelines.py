@@ -11,8 +11,8 @@ pytest.importorskip("tensorflow", reason="needs the extra kauldron[tf]")
 import tensorflow as tf
 
 from kauldron import kd
-from kauldron.data import processes
-from kauldron.data.engine.plans import Share
+from kauldron.data.engine import batches
+from kauldron.data.engine.batches import Share
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -24,7 +24,7 @@ class Range(kd.data.tf.TFDataPipeline):
     _supports_symbolic_checkpoint = True
 
     def ds_for_current_process(self, rng):
-        share = processes.current_share()
+        share = batches.current_share()
         ds = tf.data.Dataset.range(share.index, self.size, share.count)
         return ds.map(lambda i: {"x": i}).repeat(self.num_epochs)
 
@@ -46,10 +46,10 @@ def process_of():
     """Count as one of several processes."""
 
     def become(index, count):
-        processes.inherit_share(Share(index=index, count=count))
+        batches.inherit_share(Share(index=index, count=count))
 
     yield become
-    processes.inherit_share(None)
+    batches.inherit_share(None)
 
 
 # ----------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_random_transforms_of_kd_data_tf():
     ("error", "words", "transform"),
     [
         (TypeError, "forget the parentheses", kd.data.tf.RandomFlipLeftRight),
-        (TypeError, "no transform", 3),
+        (TypeError, "not a transform", 3),
         (
             ValueError,
             r"kd\.data\.tf\.RandomCrop",
@@ -386,7 +386,7 @@ def test_what_is_not_checkpointed_by_default():
 
 
 def test_orbax_handler_writes_one_folder_per_process(tmp_path):
-    from kauldron.data.tf.tf_checkpoint_handler import TFDataArg, TFDataHandler
+    from kauldron.data.checkpointing import TFDataArg, TFDataHandler
 
     iterator = iter(Range(batch_size=2))
     next(iterator)
@@ -416,7 +416,7 @@ def test_checkpointer_saves_and_restores_the_position(tmp_path):
 
 
 def test_restoring_where_nothing_was_saved(tmp_path):
-    from kauldron.data.tf.tf_checkpoint_handler import TFDataHandler
+    from kauldron.data.checkpointing import TFDataHandler
 
     iterator = iter(Range())
     with pytest.raises(ValueError, match="No position of a"):

@@ -10,8 +10,8 @@ pytest.importorskip("tensorflow_datasets", reason="needs the extra kauldron[tfds
 import tensorflow_datasets as tfds
 
 from kauldron import kd, kontext
-from kauldron.data import processes
-from kauldron.data.engine.plans import Share
+from kauldron.data.engine import batches
+from kauldron.data.engine.batches import Share
 
 NUM_RECORDS = 11
 
@@ -128,7 +128,7 @@ def test_processes_share_the_records(data_dir, drop, sizes):
     parts = []
     try:
         for index in range(2):
-            processes.inherit_share(Share(index=index, count=2))
+            batches.inherit_share(Share(index=index, count=2))
             parts.append(
                 labels(
                     kd.data.tf.Tfds(
@@ -142,7 +142,7 @@ def test_processes_share_the_records(data_dir, drop, sizes):
                 )
             )
     finally:
-        processes.inherit_share(None)
+        batches.inherit_share(None)
     assert [len(part) for part in parts] == sizes
     assert not set(parts[0]) & set(parts[1])
 
@@ -299,7 +299,7 @@ def test_legacy_processes_share_the_records(legacy_dir):
     parts = []
     try:
         for index in range(2):
-            processes.inherit_share(Share(index=index, count=2))
+            batches.inherit_share(Share(index=index, count=2))
             ds = kd.data.tf.TfdsLegacy(
                 "squares",
                 split="train",
@@ -310,7 +310,7 @@ def test_legacy_processes_share_the_records(legacy_dir):
             )
             parts.append(labels(ds))
     finally:
-        processes.inherit_share(None)
+        batches.inherit_share(None)
     assert [len(part) for part in parts] == [5, 5]
     assert not set(parts[0]) & set(parts[1])
 

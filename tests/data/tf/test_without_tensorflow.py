@@ -48,7 +48,7 @@ def test_pipeline_without_tensorflow_names_the_extra():
     importlib.util.find_spec("tensorflow") is not None, reason="TensorFlow is installed"
 )
 def test_using_tensorflow_that_is_not_installed_names_the_extra():
-    from kauldron.data.transforms.lazy_tensorflow import tf
+    from kauldron.data.transforms.values import tf
 
     with pytest.raises(ImportError, match=r'pip install "kauldron\[tf\]"'):
         tf.constant(1)

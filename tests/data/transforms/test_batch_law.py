@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kauldron.data import transforms as T
-from kauldron.data.engine import stacking
-from kauldron.data.engine.record_rngs import RecordRngs
+from kauldron.data.engine import trees
+from kauldron.data.engine.keys import RecordRngs
 
 DTYPES = ["uint8", "int8", "int32", "int64", "bool", "float16", "float32", "float64"]
 
@@ -42,8 +42,8 @@ def assert_same(actual, expected):
 
 
 def check_law(transform, columns):
-    size = stacking.num_rows(columns)
-    records = stacking.unstack(columns, size)
+    size = trees.num_rows(columns)
+    records = trees.unstack(columns, size)
     form = T.batch_form(transform)
     assert form is not None
     if isinstance(transform, T.RandomMapTransform):
@@ -53,7 +53,7 @@ def check_law(transform, columns):
     else:
         batch = form(columns)
         rows = [transform.map(row) for row in records]
-    assert_same(batch, stacking.stack(rows))
+    assert_same(batch, trees.stack(rows))
 
 
 TRANSFORMS = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax.experimental import checkify
 
 from kauldron import kd, writers
-from kauldron.data.iters.iterator import as_iterator
+from kauldron.data.iters import as_iterator
 from kauldron.train.run import dispatch
 from kauldron.train.run.dispatch import (
     Dispatcher,

@@ -13,7 +13,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kauldron import kd, writers
-from kauldron.data.iters.iterator import as_iterator
+from kauldron.data.iters import as_iterator
 from kauldron.train.run import finish
 from kauldron.train.run.dispatch import HostSteps, make_dispatcher
 from kauldron.train.run.feed import read_feeds

@@ -1,0 +1,533 @@
+"""Batches: which stream positions they hold, on which process, and how to build one.
+
+A `Plan` cuts a stream into units of work. A `BatchJob` builds any unit: a batch, a single
+record, or what is left of a span in which records are missing.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+import functools
+import itertools
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kauldron.data.engine import trees
+from kauldron.data.engine.nodes import (
+    Chunk,
+    Positions,
+    SkippedRecords,
+    StreamNode,
+    as_array,
+)
+from kauldron.errors import ReadableKeyError
+from kauldron.utils.batch_mask import BATCH_MASK
+
+
+class DropRemainder(enum.StrEnum):
+    """What to do with the last, smaller batch.
+
+    DROP leaves it out, KEEP yields it as it is, PAD fills it up with zeros, `False`
+    and empty strings.
+
+    >>> DropRemainder(True), DropRemainder("PAD")
+    (<DropRemainder.DROP: 'drop'>, <DropRemainder.PAD: 'pad'>)
+    """
+
+    DROP = "drop"
+    KEEP = "keep"
+    PAD = "pad"
+
+    @classmethod
+    def _missing_(cls, value: Any) -> DropRemainder | None:
+        if isinstance(value, bool):
+            return cls.DROP if value else cls.KEEP
+        if isinstance(value, str) and value.lower() in cls._value2member_map_:
+            return cls(value.lower())
+        legal = ", ".join(repr(member.value) for member in cls)
+        raise ValueError(
+            f"{value!r} is not a valid DropRemainder; use one of {legal}, True (drop) or"
+            " False (keep)."
+        )
+
+
+def remainder_of(ds: Any) -> DropRemainder | None:
+    """Return what data does with its last, smaller batch; `None` if unknown."""
+    for name in ("batch_drop_remainder", "drop_remainder"):
+        if hasattr(ds, name):
+            return DropRemainder(getattr(ds, name))
+    parent = getattr(ds, "parent", None)
+    return None if parent is None else remainder_of(parent)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """Which process this is, of how many."""
+
+    index: int = 0
+    count: int = 1
+
+
+_inherited: Share | None = None
+
+
+def current_share() -> Share:
+    """This process among those of the job, as jax counts them.
+
+    Without jax there is only one: a script that never imports jax need not start it.
+    """
+    if _inherited is not None:
+        return _inherited
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return Share()
+    return Share(index=jax.process_index(), count=jax.process_count())
+
+
+def inherit_share(share: Share) -> None:
+    """In a data worker: count as the process that started it."""
+    global _inherited
+    _inherited = share
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchSize:
+    """A batch size over all processes, and the part of each.
+
+    >>> BatchSize(256).per_process
+    256
+
+    Raises:
+      ValueError: The number of processes does not divide it.
+    """
+
+    total: int
+
+    def __post_init__(self) -> None:
+        if self.total < 0:
+            raise ValueError(f"batch_size={self.total} is negative.")
+        count = current_share().count
+        if self.total % count:
+            raise ValueError(
+                f"batch_size={self.total} cannot be shared equally by {count} processes;"
+                f" use a multiple of {count}."
+            )
+
+    @property
+    def per_process(self) -> int:
+        """Records of each batch that one process provides."""
+        return self.total // current_share().count
+
+
+# ----------------------------------------------------------------------------
+# Plans
+# ----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(abc.ABC):
+    """How a stream is cut into units, each one batch (or record) of one process.
+
+    Attributes:
+      length: Records of one epoch of the stream.
+      num_epochs: `None` for endless data.
+      batch_size: Over all processes; `None` for single records.
+      share: Which part of each batch belongs to this process.
+      remainder: What happens to a last, smaller batch.
+      start: Stream position of the first record, over all processes.
+    """
+
+    length: int
+    num_epochs: int | None
+    batch_size: int | None
+    share: Share = Share()
+    remainder: DropRemainder = DropRemainder.DROP
+    start: int = 0
+
+    @functools.cached_property
+    def total(self) -> int | None:
+        """Positions of the whole stream."""
+        return None if self.num_epochs is None else self.num_epochs * self.length
+
+    @functools.cached_property
+    def local_batch_size(self) -> int:
+        """Records of one unit on this process."""
+        return (self.batch_size or self.share.count) // self.share.count
+
+    @property
+    @abc.abstractmethod
+    def num_units(self) -> int | None:
+        """Units from `start` to the end, `None` for endless data."""
+
+    @abc.abstractmethod
+    def positions(self, unit: int) -> range:
+        """Stream positions of this process's part of a unit."""
+
+    @abc.abstractmethod
+    def position_after(self, units: int) -> int:
+        """Stream position, over all processes, once `units` were consumed."""
+
+    @property
+    @abc.abstractmethod
+    def may_be_short(self) -> bool:
+        """Whether some batch may have fewer records than the others."""
+
+    def is_full(self, unit: int) -> bool:
+        """Return whether the unit has as many records as the others."""
+        return len(self.positions(unit)) == self.local_batch_size
+
+
+class StreamPlan(Plan):
+    """Epochs follow each other without a seam: a batch may span two of them."""
+
+    @property
+    def num_units(self) -> int | None:
+        if self.total is None:
+            return None
+        remaining = self.total - self.start
+        if not self.batch_size and not self._is_cut:  # single records, no step in lock
+            remaining -= self.share.index
+        return count_units(max(remaining, 0), self._global_size, self._is_cut)
+
+    @property
+    def may_be_short(self) -> bool:
+        rest = 0 if self.total is None else self.total - self.start
+        return rest % self._global_size != 0
+
+    @functools.cached_property
+    def _global_size(self) -> int:
+        return self.local_batch_size * self.share.count
+
+    @property
+    def _is_cut(self) -> bool:
+        return self.remainder is DropRemainder.DROP
+
+    def positions(self, unit: int) -> range:
+        size = self.local_batch_size
+        first = self.start + unit * self._global_size + self.share.index * size
+        return _clipped(first, first + size, self.total)
+
+    def position_after(self, units: int) -> int:
+        position = self.start + units * self._global_size
+        return position if self.total is None else min(position, self.total)
+
+
+class EpochPlan(Plan):
+    """Every epoch is cut on its own: no batch spans two of them."""
+
+    @property
+    def num_units(self) -> int | None:
+        if self.num_epochs is None:
+            return None
+        epoch, _ = self._start
+        later = max(self.num_epochs - epoch - 1, 0) * self._units_per_epoch
+        return (self._units_in_first if epoch < self.num_epochs else 0) + later
+
+    @property
+    def may_be_short(self) -> bool:
+        size = self.local_batch_size * self.share.count
+        ends = {self.length, self.length - self._start[1]}
+        return any(records % size for records in ends)
+
+    @property
+    def _start(self) -> tuple[int, int]:
+        return divmod(self.start, self.length) if self.length else (0, 0)
+
+    @property
+    def _units_in_first(self) -> int:
+        return self._count(self.length - self._start[1])
+
+    @property
+    def _units_per_epoch(self) -> int:
+        return self._count(self.length)
+
+    def _count(self, records: int) -> int:
+        size = self.local_batch_size * self.share.count
+        return count_units(records, size, self.remainder is DropRemainder.DROP)
+
+    def _epoch_and_offset(self, unit: int) -> tuple[int, int]:
+        size = self.local_batch_size * self.share.count
+        epoch, offset = self._start
+        if unit < self._units_in_first:
+            return epoch, offset + unit * size
+        later, number = divmod(unit - self._units_in_first, self._units_per_epoch)
+        return epoch + 1 + later, number * size
+
+    def positions(self, unit: int) -> range:
+        epoch, offset = self._epoch_and_offset(unit)
+        size = self.local_batch_size
+        first = epoch * self.length + offset + self.share.index * size
+        return _clipped(first, first + size, (epoch + 1) * self.length)
+
+    def position_after(self, units: int) -> int:
+        if units == 0:
+            return self.start
+        epoch, offset = self._epoch_and_offset(units - 1)
+        offset += self.local_batch_size * self.share.count
+        if self._count(self.length - min(offset, self.length)) == 0:
+            return (epoch + 1) * self.length
+        return epoch * self.length + offset
+
+
+class SparsePlan(Plan):
+    """For streams with holes: each process walks its own positions, p, p+P, ...
+
+    A unit is a span of positions, from which batches are made of what is there. `start`
+    counts positions of this process alone.
+    """
+
+    @property
+    def num_units(self) -> int | None:
+        if self.total is None:
+            return None
+        local_total = -(-max(self.total - self.share.index, 0) // self.share.count)
+        return count_units(
+            max(local_total - self.start, 0), self.local_batch_size, False
+        )
+
+    @property
+    def may_be_short(self) -> bool:
+        return True
+
+    def positions(self, unit: int) -> range:
+        index, count = self.share.index, self.share.count
+        first = self.start + unit * self.local_batch_size
+        stop = index + (first + self.local_batch_size) * count
+        if self.total is not None:
+            stop = min(stop, self.total)
+        return range(index + first * count, max(stop, index + first * count), count)
+
+    def position_after(self, units: int) -> int:
+        raise NotImplementedError("Depends on what was left out.")
+
+
+def count_units(records: int, size: int, is_cut: bool) -> int:
+    """Count the groups of `size`, with the last, smaller one unless cut."""
+    return records // size if is_cut else -(-records // size)
+
+
+def _clipped(first: int, stop: int, end: int | None) -> range:
+    if end is not None:
+        first, stop = min(first, end), min(stop, end)
+    return range(first, stop)
+
+
+# ----------------------------------------------------------------------------
+# Building
+# ----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True)
+class Piece:
+    """The result of one unit of work.
+
+    Attributes:
+      value: The finished batch or record; if `survivors` is set, columns (batched) or a
+        list of records (unbatched) still to be put together.
+      survivors: Stream positions of the records in `value`, where some may be missing.
+      skipped: What was wrong with the bad records that were left out.
+    """
+
+    value: Any
+    survivors: np.ndarray | None = None
+    skipped: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchJob:
+    """Everything needed to build any unit, in any order, in any thread or process.
+
+    Attributes:
+      node: The stream.
+      plan: How it is cut.
+      mask_key: Field that tells real records from filler, if any.
+      skipped: Where bad records are noted, if they may be left out.
+      owner: Which process the stream belongs to, if it is not shared by all.
+      cut_epochs: Whether no batch may span two epochs.
+    """
+
+    node: StreamNode
+    plan: Plan
+    mask_key: str | None = None
+    skipped: SkippedRecords | None = None
+    owner: Share | None = None
+    cut_epochs: bool = False
+
+    def starting_at(self, position: int) -> BatchJob:
+        """Return the same job from another position on."""
+        plan = dataclasses.replace(self.plan, start=position)
+        return dataclasses.replace(self, plan=plan)
+
+    def build(self, unit: int) -> Piece:
+        """Build one unit."""
+        positions = self.plan.positions(unit)
+        if self.plan.batch_size and not isinstance(self.plan, SparsePlan):
+            piece = self._build_batch(positions)
+        else:
+            piece = self._build_records(positions)
+        if self.skipped is not None:
+            piece.skipped = self.skipped.drain()
+        return piece
+
+    def build_stacked(self, units: range) -> Any | None:
+        """Several full batches at once, stacked on a new leading axis.
+
+        Returns:
+          `None` where that cannot be done at once: records are missing, or differ.
+        """
+        first = self._build_flat(units[:1])
+        if first is None:
+            return None
+        size, form = self.plan.local_batch_size, _row_form(first)
+        rows = len(units) * size
+        outputs = [np.empty((rows, *shape), dtype) for _, shape, dtype in form]
+        _copy_rows(first, outputs, 0)
+        # As many at once as stay in the processor's cache, and each part copied away at
+        # once, so that its memory is used again: that is where the time goes.
+        unit_bytes = sum(output.nbytes for output in outputs) // len(units)
+        at_once = max(1, _CACHED_BYTES // max(1, unit_bytes))
+        for start in range(1, len(units), at_once):
+            part = self._build_flat(units[start : start + at_once])
+            if part is None or _row_form(part) != form:
+                return None
+            _copy_rows(part, outputs, start * size)
+        shape = (len(units), size)
+        stacked = iter([o.reshape(*shape, *o.shape[1:]) for o in outputs])
+        return trees.map_leaves(lambda _: next(stacked), first)
+
+    def _build_flat(self, units: range) -> Any | None:
+        """Full batches one after another along the first axis."""
+        positions = _joined_spans([self.plan.positions(unit) for unit in units])
+        chunk = self.node.fetch(positions)
+        if chunk.kept is not None:
+            return None
+        columns = self.columns(chunk, positions)
+        size = len(positions)
+        return self.with_masks(columns, size, size)
+
+    def finish(self, columns: Any, size: int) -> Any:
+        """Return a batch of `size` real records ready to use: padded, with masks."""
+        wanted = size
+        if self.plan.remainder is DropRemainder.PAD:
+            wanted = self.plan.local_batch_size
+        if size < wanted:
+            columns = trees.pad_rows(columns, wanted)
+        return self.with_masks(columns, size, wanted)
+
+    @functools.cached_property
+    def mask_names(self) -> tuple[str, ...]:
+        """Fields that tell real records from filler: the user's, and that of metrics."""
+        names = () if self.mask_key is None else (self.mask_key,)
+        is_endless = isinstance(self.plan, SparsePlan) and self.plan.total is None
+        may_pad = (
+            self.plan.batch_size is not None
+            and self.plan.remainder is DropRemainder.PAD
+            and self.plan.may_be_short
+            and (self.cut_epochs or not is_endless)
+        )
+        return (*names, BATCH_MASK) if may_pad else names
+
+    def with_masks(self, columns: Any, real: int, size: int) -> Any:
+        """Return the batch with the fields that are true for real records."""
+        names = self.mask_names
+        if real < size and BATCH_MASK not in names:
+            names = (*names, BATCH_MASK)  # records are missing that should be there
+        if not isinstance(columns, dict):
+            self._tell_that_there_is_no_field(columns, has_filler=real < size)
+            return columns
+        for name in names:
+            if name in columns:
+                raise ReadableKeyError(
+                    f"batch_mask_key={name!r}: the records already have a field of that"
+                    f" name. Their fields: {sorted(columns)}."
+                )
+        return {**columns, **{name: np.arange(size) < real for name in names}}
+
+    def _tell_that_there_is_no_field(self, columns: Any, *, has_filler: bool) -> None:
+        kind = type(columns).__name__
+        if self.mask_key is not None:
+            raise TypeError(
+                f"batch_mask_key={self.mask_key!r} needs records that are dicts, not"
+                f" {kind}."
+            )
+        if has_filler and self.plan.batch_size:
+            warnings.warn(
+                f"The last batch is filled up with zeros, but a {kind} has no place for"
+                " the mask that keeps them out of losses and metrics: make the records"
+                " dicts.",
+                stacklevel=2,
+            )
+
+    def columns(self, chunk: Chunk, positions: Positions) -> Any:
+        """Return the chunk as columns that the caller may write to.
+
+        Raises:
+          ValueError: Two records do not fit together; says which and why.
+        """
+        if chunk.records is None:
+            return trees.map_leaves(_writeable, chunk.columns)
+        try:
+            return trees.stack(chunk.records)
+        except trees.RecordMismatchError as error:
+            rows = as_array(positions)
+            rows = rows if chunk.kept is None else rows[chunk.kept]
+            names = [self.node.locate(int(rows[row])) for row in error.rows]
+            raise ValueError(error.described(*names)) from None
+
+    def _build_batch(self, positions: range) -> Piece:
+        if not positions:  # the others have the last real records: filler of that form
+            assert self.plan.total
+            last = range(self.plan.total - 1, self.plan.total)
+            columns = self.columns(self.node.fetch(last), last)
+            return Piece(self.finish(trees.take_rows(columns, slice(0)), 0))
+        chunk = self.node.fetch(positions)
+        if chunk.kept is None:
+            return Piece(self.finish(self.columns(chunk, positions), len(positions)))
+        return self._survivors(chunk, positions)
+
+    def _build_records(self, positions: range) -> Piece:
+        chunk = self.node.fetch(positions)
+        if chunk.kept is None and not isinstance(self.plan, SparsePlan):
+            return Piece(chunk.own_records()[0])
+        return self._survivors(chunk, positions)
+
+    def _survivors(self, chunk: Chunk, positions: range) -> Piece:
+        rows = as_array(positions)
+        rows = rows if chunk.kept is None else rows[chunk.kept]
+        if not chunk.size:
+            return Piece(None, rows)
+        if self.plan.batch_size:
+            return Piece(self.columns(chunk, positions), rows)
+        return Piece(chunk.own_records(), rows)
+
+
+_CACHED_BYTES = 1 << 20
+
+
+def _row_form(columns: Any) -> list[tuple[str, tuple[int, ...], Any]]:
+    return [(path, shape[1:], dtype) for path, shape, dtype in trees.form(columns)]
+
+
+def _copy_rows(columns: Any, outputs: Sequence[np.ndarray], start: int) -> None:
+    leaves = trees.leaves_with_paths(columns)
+    for output, (_, column) in zip(outputs, leaves):
+        output[start : start + len(column)] = column
+
+
+def _writeable(column: Any) -> np.ndarray:
+    if type(column) is np.ndarray and column.flags.writeable:
+        return column
+    return np.array(column)
+
+
+def _joined_spans(spans: Sequence[range]) -> Positions:
+    """Spans one after another, as one span where they follow each other."""
+    if all(a.stop == b.start for a, b in itertools.pairwise(spans)):
+        return range(spans[0].start, spans[-1].stop)
+    return np.concatenate([as_array(span) for span in spans])

@@ -1,0 +1,542 @@
+"""Streams: what is at position k, for any number of positions at once.
+
+Streams form a tree. A leaf reads a source; the nodes above reorder positions or apply
+transforms. Positions run on over epochs: position `k` of a stream of `n` records is
+record `k % n` of epoch `k // n`.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from kauldron.data.engine import keys, trees
+from kauldron.data.engine.entries import Entry, Kind
+from kauldron.data.engine.shuffles import EpochOrder
+from kauldron.data.transforms.forms import batch_form
+
+# ----------------------------------------------------------------------------
+# Records on their way to a batch
+# ----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True)
+class Chunk:
+    """Records in one of two forms: as columns, or as a list.
+
+    Attributes:
+      size: Number of records.
+      columns: Tree of arrays with leading axis `size`, if `records` is `None`.
+      records: The records one by one.
+      kept: Which of the requested positions are here, ascending; `None`: all of them.
+      is_fresh: Whether nobody else holds the arrays and containers.
+    """
+
+    size: int
+    columns: Any = None
+    records: list[Any] | None = None
+    kept: np.ndarray | None = None
+    is_fresh: bool = False
+
+    def as_records(self) -> list[Any]:
+        """Return the records one by one, whatever the form."""
+        if self.records is not None:
+            return self.records
+        return trees.unstack(self.columns, self.size)
+
+    def own_records(self) -> list[Any]:
+        """Return the records one by one, free to be changed by the caller."""
+        records = self.as_records()
+        return records if self.is_fresh else [trees.copy_record(r) for r in records]
+
+    def with_records(self, records: list[Any], *, is_fresh: bool) -> Chunk:
+        """Return the same positions with new records; `None` among them are dropped."""
+        if not any(record is None for record in records):
+            return Chunk(len(records), None, records, self.kept, is_fresh)
+        alive = np.array([record is not None for record in records])
+        records = [record for record in records if record is not None]
+        return Chunk(len(records), None, records, self._rows(alive), is_fresh)
+
+    def select(self, alive: np.ndarray) -> Chunk:
+        """Return the records where `alive` is true."""
+        if alive.all():
+            return self
+        size, kept = int(alive.sum()), self._rows(alive)
+        if self.records is not None:
+            records = [r for r, is_alive in zip(self.records, alive) if is_alive]
+            return Chunk(size, None, records, kept, self.is_fresh)
+        columns = trees.take_rows(self.columns, alive)
+        return Chunk(size, columns, None, kept, is_fresh=True)
+
+    def _rows(self, alive: np.ndarray) -> np.ndarray:
+        kept = np.arange(len(alive)) if self.kept is None else self.kept
+        return kept[alive]
+
+
+Positions = range | np.ndarray
+
+
+def as_array(positions: Positions) -> np.ndarray:
+    """Return positions as int64 numbers."""
+    if isinstance(positions, range):
+        return np.arange(positions.start, positions.stop, positions.step)
+    return positions
+
+
+class SkippedRecords:
+    """Collects what went wrong with records; any thread may add."""
+
+    def __init__(self):
+        self._messages: collections.deque[str] = collections.deque()
+
+    def add(self, where: str, error: BaseException) -> None:
+        """Note a record that failed."""
+        self._messages.append(f"{where} {type(error).__name__}: {error}")
+
+    def drain(self) -> list[str]:
+        """Return the messages that came in since the last call."""
+        messages = []
+        while self._messages:
+            messages.append(self._messages.popleft())
+        return messages
+
+
+# ----------------------------------------------------------------------------
+# Streams, and streams in another order
+# ----------------------------------------------------------------------------
+
+
+class StreamNode(abc.ABC):
+    """One stream of records.
+
+    Attributes:
+      length: Number of records of one epoch.
+      is_sparse: Whether some positions may hold no record (filters).
+      leaf_seeds: For each source below, nearest first: its 32 random bits and how many
+        steps down it is. Random transforms derive their seed from them.
+    """
+
+    length: int
+    is_sparse: bool = False
+    leaf_seeds: tuple[tuple[int, int], ...] = ()
+
+    @abc.abstractmethod
+    def fetch(self, positions: Positions) -> Chunk:
+        """Return the records at these positions. May be called by many threads."""
+
+    @abc.abstractmethod
+    def locate(self, position: int) -> str:
+        """Return which record of which source stands at a position, in words."""
+
+    def filter_names(self) -> list[str]:
+        """Return the entries that may drop records, for messages."""
+        return []
+
+
+def deeper(leaf_seeds: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the leaf seeds seen from one step further up, nearest first."""
+    return tuple(sorted(((b, d + 1) for b, d in leaf_seeds), key=lambda leaf: leaf[1]))
+
+
+class ReorderNode(StreamNode):
+    """The records of the parent in another order, or some of them."""
+
+    def __init__(self, parent: StreamNode):
+        self.parent = parent
+        self.length = parent.length
+        self.is_sparse = parent.is_sparse
+        self.leaf_seeds = deeper(parent.leaf_seeds)
+
+    @abc.abstractmethod
+    def parent_positions(self, positions: Positions) -> Positions:
+        """Return where in the parent these positions are found."""
+
+    def fetch(self, positions: Positions) -> Chunk:
+        return self.parent.fetch(self.parent_positions(positions))
+
+    def locate(self, position: int) -> str:
+        parent_positions = self.parent_positions(range(position, position + 1))
+        return self.parent.locate(int(parent_positions[0]))
+
+    def filter_names(self) -> list[str]:
+        return self.parent.filter_names()
+
+
+class ShuffleNode(ReorderNode):
+    """Each epoch of the parent in an order of its own."""
+
+    def __init__(self, parent: StreamNode, seed: int):
+        super().__init__(parent)
+        self._order = EpochOrder(self.length, seed)
+
+    def parent_positions(self, positions: Positions) -> Positions:
+        if isinstance(positions, range) and positions:
+            return self._order.span(positions)
+        epochs, indices = np.divmod(as_array(positions), self.length)
+        return self._order(epochs, indices) + epochs * self.length
+
+
+class SliceNode(ReorderNode):
+    """The records that `range(parent.length)[slice]` names, in each epoch."""
+
+    def __init__(self, parent: StreamNode, selection: slice):
+        super().__init__(parent)
+        self._selected = range(parent.length)[selection]
+        self.length = len(self._selected)
+
+    def parent_positions(self, positions: Positions) -> Positions:
+        epochs, indices = np.divmod(as_array(positions), self.length)
+        selected = self._selected.start + indices * self._selected.step
+        return selected + epochs * self.parent.length
+
+
+# ----------------------------------------------------------------------------
+# Sources
+# ----------------------------------------------------------------------------
+
+
+@runtime_checkable
+class RandomAccessSource(Protocol):
+    """A source that a pipeline can read from.
+
+    Two optional methods are used where they exist, the first one by preference:
+    `get_batch(indices: np.ndarray)` gives a tree of arrays with leading dimension
+    `len(indices)`; `__getitems__(indices: list[int])` gives a list of records.
+    """
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class SourceNode(StreamNode):
+    """Position `k` is record `selection[k % len(selection)]` of the source."""
+
+    def __init__(
+        self,
+        source: RandomAccessSource,
+        *,
+        name: str,
+        selection: range,
+        seed_bits: int,
+        seed_depth: int,
+        skipped: SkippedRecords | None = None,
+        as_records: bool = False,
+    ):
+        self.source = source
+        self.name = name
+        self.length = len(selection)
+        self.leaf_seeds = ((seed_bits, seed_depth),)
+        self._selection = selection
+        self._skipped = skipped
+        self._as_records = as_records
+        self._read = _best_reader(source, name)
+        self._is_fresh = getattr(source, "gives_fresh_records", False)
+
+    def fetch(self, positions: Positions) -> Chunk:
+        indices = self.source_indices(positions)
+        try:
+            chunk = self._read(indices, self._is_fresh)
+        except Exception as error:
+            return self._read_one_by_one(indices, error)
+        if self._as_records and chunk.records is None:
+            return chunk.with_records(chunk.as_records(), is_fresh=chunk.is_fresh)
+        return chunk
+
+    def source_indices(self, positions: Positions) -> np.ndarray:
+        """Return the numbers of the records in the source."""
+        indices = as_array(positions) % self.length
+        start, step = self._selection.start, self._selection.step
+        return indices if (start, step) == (0, 1) else start + step * indices
+
+    def all_columns(self) -> Any:
+        """Return all selected records of a columnar source, uncopied if possible."""
+        if self._selection == range(len(self.source)):
+            return self.source.columns  # pyright: ignore[reportAttributeAccessIssue]
+        return self.fetch(range(self.length)).columns
+
+    def locate(self, position: int) -> str:
+        index = self._selection[position % self.length]
+        return f"record {index} of {self.name}"
+
+    def _read_one_by_one(self, indices: np.ndarray, error: Exception) -> Chunk:
+        """Find out which record fails; leave it out if that is allowed."""
+        records: list[Any] = []
+        has_failed = False
+        for row, index in enumerate(indices.tolist()):
+            try:
+                one = self._read(indices[row : row + 1], self._is_fresh)
+            except Exception as record_error:
+                where = f"While reading record {index} of {self.name}."
+                if self._skipped is None:
+                    record_error.add_note(where)
+                    raise
+                self._skipped.add(where, record_error)
+                has_failed = True
+                records.append(None)
+            else:
+                records.extend(one.as_records() or [None])
+        if not has_failed:
+            shown = f"{indices[:8].tolist()}{'...' if len(indices) > 8 else ''}"
+            error.add_note(
+                f"While reading the records {shown} of {self.name} together; read one"
+                " by one, none of them fails."
+            )
+            raise error
+        return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
+
+
+_Reader = Callable[[np.ndarray, bool], Chunk]
+
+
+def is_columnar(source: Any) -> bool:
+    """Return whether the source gives whole batches as arrays."""
+    return callable(getattr(source, "get_batch", None))
+
+
+def _best_reader(source: Any, name: str) -> _Reader:
+    if is_columnar(source):
+        return lambda indices, is_fresh: _read_columns(source, name, indices)
+    if _gives_many(source):
+        return lambda indices, is_fresh: _read_many(source, name, indices, is_fresh)
+
+    def read_each(indices: np.ndarray, is_fresh: bool) -> Chunk:
+        records = [source[index] for index in indices.tolist()]
+        return Chunk(len(records)).with_records(records, is_fresh=is_fresh)
+
+    return read_each
+
+
+def _gives_many(source: Any) -> bool:
+    """Return whether the source has a working `__getitems__`.
+
+    Python looks up such methods on the class. `tfds.testing.mock_data()` puts one that
+    expects `self` on the object that its sources read from, where it cannot be called.
+    """
+    parts = (source, getattr(source, "data_source", None))
+    on_object = any("__getitems__" in getattr(p, "__dict__", ()) for p in parts)
+    return callable(getattr(source, "__getitems__", None)) and not on_object
+
+
+def _read_columns(source: Any, name: str, indices: np.ndarray) -> Chunk:
+    columns = source.get_batch(indices)
+    size = len(indices)
+    if getattr(source, "gives_fresh_records", False):
+        return Chunk(size, columns, None, None, is_fresh=True)
+    columns = trees.map_leaves(_read_only_if_borrowed, columns)
+    is_fresh = True
+    for path, column in trees.leaves_with_paths(columns):
+        is_fresh = is_fresh and column.flags.writeable
+        if column.shape[:1] != (size,):
+            raise ValueError(
+                f"get_batch of {name} was asked for {size} records, but the field"
+                f" {path!r} has shape {column.shape}; its first dimension must be"
+                f" {size}."
+            )
+    return Chunk(size, columns, None, None, is_fresh)
+
+
+def _read_only_if_borrowed(column: Any) -> np.ndarray:
+    """Arrays that may be views of the source's own memory cannot be written to."""
+    column = np.asarray(column)
+    if column.flags.owndata or not column.flags.writeable:
+        return column
+    column = column.view()
+    column.flags.writeable = False
+    return column
+
+
+def _read_many(source: Any, name: str, indices: np.ndarray, is_fresh: bool) -> Chunk:
+    records: Sequence[Any] = source.__getitems__(indices.tolist())
+    if len(records) != len(indices):
+        raise ValueError(
+            f"__getitems__ of {name} was asked for {len(indices)} records and gave"
+            f" {len(records)}."
+        )
+    return Chunk(len(records)).with_records(list(records), is_fresh=is_fresh)
+
+
+# ----------------------------------------------------------------------------
+# Transforms
+# ----------------------------------------------------------------------------
+
+
+class TransformNode(StreamNode):
+    """The parent's records after some transforms.
+
+    Columns stay columns as long as transforms have a batch form; an entry without one
+    gets the records one by one, and only that entry pays for it.
+    """
+
+    def __init__(
+        self,
+        parent: StreamNode,
+        entries: Sequence[Entry],
+        *,
+        skipped: SkippedRecords | None = None,
+    ):
+        self.parent = parent
+        self.length = parent.length
+        self.is_sparse = parent.is_sparse or any(e.may_drop for e in entries)
+        self.entries = tuple(entries)
+        self._skipped = skipped
+        self._steps = []
+        leaf_seeds = parent.leaf_seeds
+        for entry in entries:
+            leaf_seeds = deeper(leaf_seeds)
+            if entry.kind is not Kind.SLICE:  # done at the source, but counted
+                self._steps.append(_Step(entry, leaf_seeds))
+        self.leaf_seeds = leaf_seeds
+        self._stack_before = len(self._steps)
+
+    def stack_early(self) -> None:
+        """Turn records into columns as soon as nothing needs them one by one.
+
+        For the last node before the batch: then nobody sees the difference, except in
+        time.
+        """
+        while self._stack_before and self._steps[self._stack_before - 1].on_columns:
+            self._stack_before -= 1
+
+    def fetch(self, positions: Positions) -> Chunk:
+        chunk = self.parent.fetch(positions)
+        for number, step in enumerate(self._steps):
+            if not chunk.size:
+                break
+            if number == self._stack_before:
+                chunk = _try_to_stack(chunk)
+            chunk = self._apply(step, chunk, positions)
+        return chunk
+
+    def locate(self, position: int) -> str:
+        return self.parent.locate(position)
+
+    def filter_names(self) -> list[str]:
+        mine = [str(entry) for entry in self.entries if entry.may_drop]
+        return self.parent.filter_names() + mine
+
+    def _apply(self, step: _Step, chunk: Chunk, positions: Positions) -> Chunk:
+        if chunk.records is None and step.on_columns:
+            try:
+                return step.apply_to_columns(chunk, positions)
+            except Exception as error:
+                return self._find_bad_record(step, chunk, positions, error)
+        records = chunk.as_records() if step.is_ours else chunk.own_records()
+        is_fresh = chunk.is_fresh or not step.is_ours
+        results, _ = self._apply_to_records(step, chunk, records, positions)
+        changed = chunk.with_records(results, is_fresh=is_fresh)
+        return _try_to_stack(changed) if chunk.records is None else changed
+
+    def _find_bad_record(
+        self, step: _Step, chunk: Chunk, positions: Positions, error: Exception
+    ) -> Chunk:
+        """Find out at which record a batch form fails; leave it out if allowed."""
+        records = chunk.own_records()
+        results, has_failed = self._apply_to_records(step, chunk, records, positions)
+        if not has_failed:
+            error.add_note(
+                f"In the batch form of {step.entry}; record by record it does not fail."
+                f" The batch: {trees.describe(chunk.columns)}."
+            )
+            raise error
+        return _try_to_stack(chunk.with_records(results, is_fresh=True))
+
+    def _apply_to_records(
+        self, step: _Step, chunk: Chunk, records: list[Any], positions: Positions
+    ) -> tuple[list[Any], bool]:
+        """Return a result per record (`None`: dropped), and whether some failed."""
+        apply = step.record_function(_rows_of(chunk, positions))
+        results: list[Any] = []
+        has_failed = False
+        for row, record in enumerate(records):
+            try:
+                results.append(apply(row, record))
+            except Exception as error:
+                where = self._where(step, chunk, positions, row, record)
+                if self._skipped is None:
+                    error.add_note(where)
+                    raise
+                self._skipped.add(where, error)
+                results.append(None)
+                has_failed = True
+        return results, has_failed
+
+    def _where(
+        self, step: _Step, chunk: Chunk, positions: Positions, row: int, record: Any
+    ) -> str:
+        position = int(_rows_of(chunk, positions)[row])
+        return (
+            f"In {step.entry}, applied to {self.locate(position)}:"
+            f" {trees.describe(record)}."
+        )
+
+
+class _Step:
+    """One entry, with everything resolved that does not depend on the record."""
+
+    def __init__(self, entry: Entry, leaf_seeds: tuple[tuple[int, int], ...]):
+        self.entry = entry
+        self.is_ours = entry.is_ours
+        self._method: Callable[..., Any] = getattr(entry.transform, entry.kind.value)
+        has_batch_form = entry.kind in (Kind.MAP, Kind.RANDOM_MAP, Kind.FILTER)
+        self._batch_method = batch_form(entry.transform) if has_batch_form else None
+        self.on_columns = self._batch_method is not None
+        self._seed = keys.op_seed(leaf_seeds)
+
+    def apply_to_columns(self, chunk: Chunk, positions: Positions) -> Chunk:
+        assert self._batch_method is not None
+        kind = self.entry.kind
+        if kind is Kind.MAP:
+            columns = self._batch_method(chunk.columns)
+        elif kind is Kind.RANDOM_MAP:
+            rngs = keys.RecordRngs(self._seed, _rows_of(chunk, positions))
+            columns = self._batch_method(chunk.columns, rngs)
+        else:
+            alive = np.asarray(self._batch_method(chunk.columns), bool)
+            return chunk.select(alive.reshape(chunk.size))
+        if not self.is_ours:
+            _check_size(columns, chunk.size)
+        return Chunk(chunk.size, columns, None, chunk.kept, chunk.is_fresh)
+
+    def record_function(self, rows: np.ndarray) -> Callable[[int, Any], Any]:
+        """Return the function of (row, record) that gives the new record."""
+        method = self._method
+        if self.entry.kind is Kind.RANDOM_MAP:
+            rngs = keys.RecordRngs(self._seed, rows)
+            return lambda row, record: method(record, rngs[row])
+        if self.entry.kind is Kind.MAP_WITH_INDEX:
+            return lambda row, record: method(int(rows[row]), record)
+        if self.entry.kind is Kind.FILTER:
+            return lambda row, record: record if method(record) else None
+        return lambda row, record: method(record)
+
+
+def _rows_of(chunk: Chunk, positions: Positions) -> np.ndarray:
+    rows = as_array(positions)
+    return rows if chunk.kept is None else rows[chunk.kept]
+
+
+def _check_size(columns: Any, size: int) -> None:
+    if columns is None:
+        raise ValueError("It returned None instead of a batch.")
+    for path, column in trees.leaves_with_paths(columns):
+        if np.shape(column)[:1] != (size,):
+            raise ValueError(
+                f"It got {size} records, but returned the field {path!r} with shape"
+                f" {np.shape(column)}; the first dimension must stay."
+            )
+
+
+def _try_to_stack(chunk: Chunk) -> Chunk:
+    """Return columns if the records can be stacked, else the same records."""
+    if chunk.records is None or not chunk.size:
+        return chunk
+    try:
+        columns = trees.stack(chunk.records)
+    except trees.RecordMismatchError:
+        return chunk
+    return Chunk(chunk.size, columns, None, chunk.kept, is_fresh=True)

@@ -1,0 +1,450 @@
+"""Values of fields: kinds of arrays, dtypes, and transforms of single values.
+
+A field holds NumPy, jax or TensorFlow arrays, told apart without importing them.
+TensorFlow code works on eager tensors and inside `tf.data` maps, where sizes may be
+unknown until the graph runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import math
+import operator
+import sys
+from types import ModuleType
+from typing import Any, ClassVar, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from kauldron.data.engine.trees import describe_leaf, is_jax
+from kauldron.data.transforms.fields import ElementWiseTransform, NotAnArrayError
+from kauldron.errors import did_you_mean
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cast(ElementWiseTransform):
+    """Casts fields to another dtype, as `astype` does.
+
+    Attributes:
+      key: The field or fields to cast.
+      dtype: Anything `np.dtype` takes, also by name (`"float32"`, `"bfloat16"`), a
+        scalar type of `jax.numpy`, a TensorFlow dtype.
+
+    Example:
+      >>> Cast(key="label", dtype="int32").map({"label": np.int64(3)})
+      {'label': array(3, dtype=int32)}
+    """
+
+    dtype: DType
+
+    traceable = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+
+    def map_element(self, element: Any) -> Any:
+        return cast(as_array(element), self.dtype)
+
+    map_element_batch = map_element
+
+
+def cast(array: Any, dtype: np.dtype) -> Any:
+    """`array.astype(dtype)` in every array family."""
+    if is_tf(array):
+        return tf.cast(array, tf.as_dtype(dtype))
+    if is_jax(array):
+        import jax
+
+        return array.astype(jax.dtypes.canonicalize_dtype(dtype))
+    return array.astype(dtype, copy=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ValueRange(ElementWiseTransform):
+    """Maps `in_vrange` linearly to `vrange`.
+
+    Attributes:
+      key: The field or fields to map.
+      vrange: Range of the result; `(1, 0)` inverts.
+      in_vrange: Range of the input.
+      dtype: Of the result. Integers are rounded.
+      clip_values: Whether values outside `in_vrange` end at the border of `vrange`.
+
+    Example:
+      >>> to_unit = ValueRange(key="image", vrange=(0, 1))
+      >>> to_unit.map({"image": np.array([0, 255], np.uint8)})["image"]
+      array([0., 1.], dtype=float32)
+    """
+
+    vrange: tuple[float, float]
+    in_vrange: tuple[float, float] = (0.0, 255.0)
+    dtype: DType = np.float32
+    clip_values: bool = True
+
+    traceable = True
+    _line: ClassVar[Line]  # from range to range
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        dtype = as_dtype(self.dtype)
+        if dtype.kind == "c":
+            raise TypeError(f"ValueRange(dtype={dtype}): expected real numbers.")
+        object.__setattr__(self, "dtype", dtype)
+        for name in ("vrange", "in_vrange"):
+            object.__setattr__(self, name, _as_range(getattr(self, name), name))
+        low, high = self.in_vrange
+        if low == high:
+            raise ValueError(
+                f"ValueRange(in_vrange={self.in_vrange}): both ends are equal, so"
+                " nothing can be scaled."
+            )
+        line = line_between(self.in_vrange, self.vrange, dtype)
+        object.__setattr__(self, "_line", line)
+
+    def map_element(self, element: Any) -> Any:
+        array = as_array(element)
+        line = self._line
+        if is_tf(array):
+            return _value_range_of_tensor(array, line, self.dtype, self.clip_values)
+        if is_jax(array):
+            import jax.numpy as jnp
+
+            result = line.at(array)
+            if self.clip_values:
+                result = jnp.clip(result, line.low, line.high)
+        else:
+            result = line.at_numpy(array)
+            if self.clip_values and not line.keeps_inside(array.dtype):
+                np.clip(result, line.low, line.high, out=result)
+        return round_and_cast(result, self.dtype)
+
+    map_element_batch = map_element
+
+
+def _value_range_of_tensor(
+    tensor: Any, line: Line, dtype: np.dtype, clip_values: bool
+) -> Any:
+    """`ValueRange`."""
+    if tensor.dtype.is_complex:
+        raise TypeError(f"expected real numbers, got {tensor.dtype.name}.")
+    result = line.at(tensor)
+    if clip_values:
+        result = tf.clip_by_value(result, line.low, line.high)
+    return round_and_cast_tensor(result, dtype)
+
+
+def _as_range(ends: Any, argument: str) -> tuple[float, float]:
+    try:
+        low, high = (float(end) for end in ends)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"ValueRange({argument}={ends!r}): expected two numbers."
+        ) from None
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"ValueRange({argument}={ends!r}): expected finite numbers.")
+    return low, high
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Line:
+    """`(x - shift) * scale + offset`, computed in `dtype`; `low` and `high` bound it."""
+
+    shift: Any
+    scale: Any
+    offset: Any
+    low: Any
+    high: Any
+    dtype: np.dtype
+
+    def at(self, x: Any) -> Any:
+        """Return the line at `x`, for arrays with operators."""
+        return (cast(x, self.dtype) - self.shift) * self.scale + self.offset
+
+    def at_numpy(self, x: np.ndarray) -> np.ndarray:
+        """Return the line at `x`, with as few passes over memory as possible."""
+        if x.dtype.kind == "c":
+            raise TypeError(f"expected real numbers, got {x.dtype}.")
+        out = np.empty(x.shape, self.dtype)
+        if self.shift:
+            np.subtract(x, self.shift, out=out, dtype=self.dtype)
+            np.multiply(out, self.scale, out=out)
+        else:
+            np.multiply(x, self.scale, out=out, dtype=self.dtype)
+        if self.offset:
+            np.add(out, self.offset, out=out)
+        return out
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019  lines are few and small
+    def keeps_inside(self, dtype: np.dtype) -> bool:
+        """Return whether no number of an integer dtype lands outside `[low, high]`."""
+        if dtype.kind not in "iub":
+            return False
+        limits = (0, 1) if dtype.kind == "b" else _integer_limits(dtype)
+        ends = self.at_numpy(np.array(limits, dtype))
+        return bool(np.all((self.low <= ends) & (ends <= self.high)))
+
+
+@functools.lru_cache(maxsize=256)
+def line_between(
+    in_vrange: tuple[float, float], vrange: tuple[float, float], dtype: np.dtype
+) -> Line:
+    """Return the line that takes one range to the other, for results of this dtype."""
+    compute = np.dtype(np.float64 if dtype == np.float64 else np.float32).type
+    (in_low, in_high), (low, high) = in_vrange, vrange
+    width = in_high - in_low
+    scale = (high - low) / width
+    # One multiplication and one addition lose digits when the input is far from zero.
+    if max(abs(in_low), abs(in_high)) <= 4 * abs(width):
+        shift, offset = 0.0, low - in_low * scale
+    else:
+        shift, offset = in_low, low
+    numbers = (shift, scale, offset, min(vrange), max(vrange))
+    return Line(*map(compute, numbers), dtype=np.dtype(compute))
+
+
+def round_and_cast(array: Any, dtype: np.dtype) -> Any:
+    """Cast floats of NumPy or jax; to integers by rounding, without overflow."""
+    if array.dtype == dtype:
+        return array
+    if dtype.kind in "iu":
+        xnp = array_module(array)
+        array = xnp.clip(xnp.round(array), *limits_in(dtype, array.dtype))
+    elif dtype.kind == "b":
+        array = array_module(array).round(array)
+    return cast(array, dtype)
+
+
+def round_and_cast_tensor(tensor: Any, dtype: np.dtype) -> Any:
+    """Cast floats; to integers by rounding, without overflow."""
+    if dtype.kind in "iu":
+        limits = limits_in(dtype, tensor.dtype.as_numpy_dtype)
+        tensor = tf.clip_by_value(tf.round(tensor), *limits)
+    elif dtype.kind == "b":
+        tensor = tf.round(tensor)
+    return cast(tensor, dtype)
+
+
+def limits_in(dtype: np.dtype, float_dtype: Any) -> tuple[Any, Any]:
+    """Return the outermost floats which an integer dtype can hold.
+
+    >>> [int(limit) for limit in limits_in(np.dtype("int32"), np.float32)]
+    [-2147483648, 2147483520]
+    """
+    compute = np.dtype(float_dtype).type
+    low, high = _integer_limits(dtype)
+    upper = compute(high)
+    if int(upper) > high:
+        upper = np.nextafter(upper, compute(0))
+    return compute(low), upper
+
+
+def _integer_limits(dtype: np.dtype) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneHot(ElementWiseTransform):
+    """Turns integer labels into float32 vectors.
+
+    A negative label stands for "none", as in padded lists of labels.
+
+    Attributes:
+      key: The field or fields with labels.
+      num_classes: Length of the vectors.
+      multi: Whether a list of labels gives one vector with several ones, rather than
+        one row per label.
+      on: Value where the label is.
+      off: Value elsewhere.
+
+    Example:
+      >>> OneHot(key="label", num_classes=3).map({"label": 1})["label"]
+      array([0., 1., 0.], dtype=float32)
+      >>> OneHot(key="label", num_classes=3).map({"label": [0, 2]})["label"]
+      array([1., 0., 1.], dtype=float32)
+    """
+
+    num_classes: int
+    multi: bool = True
+    on: float = 1.0
+    off: float = 0.0
+
+    traceable = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if operator.index(self.num_classes) < 1:
+            raise ValueError(f"OneHot(num_classes={self.num_classes}): expected >= 1.")
+
+    def map_element(self, element: Any) -> Any:
+        labels = as_array(element)
+        return self._encode(labels, merge=self.multi and len(labels.shape) == 1)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        labels = as_array(elements)
+        return self._encode(labels, merge=self.multi and len(labels.shape) == 2)
+
+    def _encode(self, labels: Any, merge: bool) -> Any:
+        if not is_integer(labels):
+            raise TypeError(
+                f"OneHot: labels must be integers, got {describe_leaf(labels)}."
+            )
+        if is_tf(labels):
+            return _one_hot_of_tensor(
+                labels, self.num_classes, self.on, self.off, merge=merge
+            )
+        if not is_jax(labels) and labels.size and labels.max() >= self.num_classes:
+            raise ValueError(
+                f"OneHot(num_classes={self.num_classes}): there is a label"
+                f" {labels.max()}."
+            )
+        xnp = array_module(labels)
+        hits = labels[..., None] == xnp.arange(self.num_classes)
+        if merge:
+            hits = hits.any(axis=-2)
+        return xnp.where(hits, xnp.float32(self.on), xnp.float32(self.off))
+
+
+def _one_hot_of_tensor(
+    labels: Any, num_classes: int, on: float, off: float, *, merge: bool
+) -> Any:
+    """`OneHot`; unknown labels give all zeros, since a graph cannot raise."""
+    labels = tf.cast(labels, tf.int64)
+    hits = labels[..., tf.newaxis] == tf.range(num_classes, dtype=tf.int64)
+    if merge:
+        hits = tf.reduce_any(hits, axis=-2)
+    return tf.where(hits, tf.constant(on, tf.float32), tf.constant(off, tf.float32))
+
+
+# ----------------------------------------------------------------------------
+# Kinds of arrays
+# ----------------------------------------------------------------------------
+
+
+_NUMBERS_AND_LISTS = (bool, int, float, complex, np.generic, list, tuple)
+
+
+def is_tf(element: Any) -> bool:
+    """True for a `tf.Tensor`, eager or symbolic."""
+    return isinstance(element, getattr(sys.modules.get("tensorflow"), "Tensor", ()))
+
+
+def array_module(element: Any) -> ModuleType:
+    """`jax.numpy` for jax arrays, `numpy` for everything else.
+
+    >>> array_module(np.zeros(3)).__name__
+    'numpy'
+    """
+    if is_jax(element):
+        return sys.modules["jax"].numpy
+    return np
+
+
+def as_array(element: Any) -> Any:
+    """Return the field as an array of its family; numbers and lists become NumPy.
+
+    Raises:
+      NotAnArrayError: Strings, bytes, objects, `None`, dicts, string arrays.
+      ValueError: A list whose rows have different lengths.
+    """
+    if not isinstance(element, np.ndarray):
+        if is_jax(element) or (is_tf(element) and element.dtype.name != "string"):
+            return element
+        if not isinstance(element, _NUMBERS_AND_LISTS):  # also strings of TensorFlow
+            raise NotAnArrayError(_expected_an_array(element))
+        element = _from_python(element)
+    if element.dtype.kind in "OUST":
+        raise NotAnArrayError(_expected_an_array(element))
+    return element
+
+
+def is_integer(array: Any) -> bool:
+    """True for integer and boolean arrays of every family."""
+    if is_tf(array):
+        return array.dtype.is_integer or array.dtype.is_bool
+    return np.dtype(array.dtype).kind in "iub"
+
+
+def _from_python(element: Any) -> np.ndarray:
+    try:
+        return np.asarray(element)
+    except ValueError as error:
+        raise ValueError(
+            f"The list is ragged, its rows have different lengths: {element!r:.200}"
+        ) from error
+
+
+def _expected_an_array(element: Any) -> str:
+    return f"expected an array, a number or a list of numbers, got {describe_leaf(element)}."
+
+
+# ----------------------------------------------------------------------------
+# Dtypes
+# ----------------------------------------------------------------------------
+
+
+DType: TypeAlias = Any  # what np.dtype takes, jnp.bfloat16, "bfloat16", tf.float32
+
+
+def as_dtype(dtype: DType, *, argument: str = "dtype") -> np.dtype:
+    """`dtype` as a NumPy dtype.
+
+    Args:
+      dtype: Anything `np.dtype` takes, the name of a small float such as `"bfloat16"`,
+        a scalar type of `jax.numpy`, or a TensorFlow dtype.
+      argument: How the error message calls it.
+
+    Raises:
+      TypeError: It names no dtype of numbers.
+
+    Example:
+      >>> as_dtype("bfloat16").itemsize
+      2
+      >>> as_dtype("flaot32")
+      Traceback (most recent call last):
+      TypeError: dtype='flaot32' is not a dtype. Did you mean 'float32'?
+    """
+    if dtype is None:
+        raise TypeError(f"{argument} must be given, such as 'float32'; got None.")
+    try:
+        result = np.dtype(_numpy_spelling(dtype))
+    except TypeError as error:
+        hint = did_you_mean(dtype, [*np.sctypeDict, "bfloat16"])
+        raise TypeError(f"{argument}={dtype!r} is not a dtype.{hint}") from error
+    if result.kind in "OUST" or result.names:
+        raise TypeError(f"{argument}={dtype!r} is not a dtype of numbers.")
+    return result
+
+
+def _numpy_spelling(dtype: DType) -> Any:
+    if hasattr(dtype, "as_numpy_dtype"):  # TensorFlow
+        return dtype.as_numpy_dtype
+    if isinstance(dtype, str) and dtype not in np.sctypeDict:
+        return getattr(ml_dtypes, dtype, dtype)
+    return dtype
+
+
+# ----------------------------------------------------------------------------
+# TensorFlow
+# ----------------------------------------------------------------------------
+
+
+class _LazyTensorFlow:
+    """Stands for the module `tensorflow`, which is an optional dependency."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # inspection must not load TensorFlow
+            raise AttributeError(name)
+        try:
+            return getattr(importlib.import_module("tensorflow"), name)
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                'kd.data.tf needs TensorFlow: pip install "kauldron[tf]"'
+            ) from error
+
+
+tf: Any = _LazyTensorFlow()
