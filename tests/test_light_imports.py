@@ -51,6 +51,7 @@ def test_models_losses_and_the_trainer_load_no_optional_library():
         "kd.nn.Dropout, kd.losses.L2, kd.metrics.Accuracy, kd.summaries.ShowImages\n"
         "kd.sharding.ShardingStrategy, kd.optim.partial_updates, kd.evals.Evaluator\n"
         "kd.data.py.Arrays, kd.ckpts.Checkpointer, kd.train.Trainer, kd.klinen.Module\n"
+        "kd.contrib.losses.DiceLoss, kd.contrib.metrics.RootMeanSquaredError\n"
     )
     assert loaded & OPTIONAL == set()
 

@@ -1,9 +1,6 @@
 """Other train steps: a GAN, in which each loss has an optimizer, and none at all."""
 
 import dataclasses
-import pathlib
-import subprocess
-import sys
 
 import flax.linen as nn
 import jax
@@ -14,8 +11,6 @@ import pytest
 
 from kauldron import kd, kontext, writers
 from tests.train.toy import make_trainer
-
-EXAMPLES = pathlib.Path(__file__).parents[3] / "examples"
 
 
 class Gan(nn.Module):
@@ -253,27 +248,6 @@ def test_run_trains_saves_and_resumes(tmp_path):
     [first, *_] = writers.read_scalars(tmp_path / "whole" / "train")[1:]
     names = {name for name in first["values"] if name.startswith("losses/")}
     assert names == {"losses/discriminator", "losses/generator", "losses/total"}
-
-
-@pytest.mark.slow
-def test_example_trains_from_the_command_line(tmp_path):
-    run = subprocess.run(
-        [
-            *(sys.executable, "-m", "kauldron.main"),
-            f"--cfg={EXAMPLES / 'gan_multi_optimizer.py'}",
-            f"--cfg.workdir={tmp_path}",
-            "--cfg.num_train_steps=2",
-            "--cfg.checkpointer=None",
-            "--cfg.profiler=None",
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    [*_, last] = writers.read_scalars(tmp_path / "train")
-    assert last["step"] == 1 and "losses/generator" in last["values"]
-    assert (tmp_path / "train_complete.txt").exists()
 
 
 #
