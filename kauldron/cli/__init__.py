@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from kauldron.cli import config as config
     from kauldron.cli import data as data
     from kauldron.cli import run as run
-    from kauldron.cli.commands import CommandGroup as CommandGroup
-    from kauldron.cli.commands import SubCommand as SubCommand
-    from kauldron.cli.commands import execute_command as execute_command
+    from kauldron.cli.loading import CommandGroup as CommandGroup
     from kauldron.cli.loading import ConfigOrigin as ConfigOrigin
+    from kauldron.cli.loading import SubCommand as SubCommand
+    from kauldron.cli.loading import execute_command as execute_command
     from kauldron.cli.patch import BATCH_SIZE_DEVICES as BATCH_SIZE_DEVICES
     from kauldron.cli.patch import PatchConfig as PatchConfig
     from kauldron.cli.patch import tracked_update as tracked_update
@@ -38,9 +38,9 @@ _MEMBERS = {
     "run": "run",
     "cmd_utils": "cmd_utils",
     "patch_config": "patch_config",
-    "CommandGroup": "commands:CommandGroup",
-    "SubCommand": "commands:SubCommand",
-    "execute_command": "commands:execute_command",
+    "CommandGroup": "loading:CommandGroup",
+    "SubCommand": "loading:SubCommand",
+    "execute_command": "loading:execute_command",
     "PatchConfig": "patch:PatchConfig",
     "BATCH_SIZE_DEVICES": "patch:BATCH_SIZE_DEVICES",
     "tracked_update": "patch:tracked_update",

@@ -1,20 +1,14 @@
-"""The commands: the table that `kauldron --help` lists, and commands as objects.
+"""The table of commands that `kauldron --help` lists.
 
-The table names where each command is implemented, and imports none of them.
+It names where each command is implemented, and imports none of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from kauldron import konfig
-    from kauldron.cli.loading import ConfigOrigin
-    from kauldron.train import Trainer
+from typing import Protocol
 
 # Exit codes of all commands.
 OK = 0
@@ -132,89 +126,3 @@ COMMANDS: dict[tuple[str, ...], Command] = {
 
 # What `kauldron --cfg=...` without the name of a command means.
 DEFAULT_COMMAND = ("train",)
-
-
-#
-# Commands as objects: what `kauldron <group> <command>` does, from Python
-#
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SubCommand:
-    """A command on a config. Subclasses add options as fields and define `__call__`.
-
-    Attributes:
-      cfg: The config.
-      origin: Where it came from.
-      group: The group that the command is run in.
-
-    Example:
-      >>> from kauldron import konfig
-      >>> @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-      ... class Count(SubCommand):
-      ...     text: str = "fields"
-      ...
-      ...     def __call__(self):
-      ...         print(len(self.cfg), self.text)
-      >>> Count(konfig.ConfigDict({"a": 1}), text="field")()
-      1 field
-    """
-
-    cfg: konfig.ConfigDict | None = None
-    origin: ConfigOrigin | None = None
-    group: CommandGroup | None = dataclasses.field(default=None, repr=False)
-
-    @functools.cached_property
-    def trainer(self) -> Trainer:
-        """The trainer that the config describes, built when it is first asked for."""
-        from kauldron import konfig
-
-        return konfig.resolve(self.config)
-
-    @property
-    def config(self) -> konfig.ConfigDict:
-        """The config, which must be there."""
-        if self.cfg is None:
-            raise ValueError(f"{type(self).__name__} needs a config: pass `cfg=`.")
-        return self.cfg
-
-    def print_config_origin(self) -> None:
-        """Print where the config came from."""
-        if self.origin is not None and self.origin.summary():
-            print("\n".join(f"# {line}" for line in self.origin.summary().split("\n")))
-
-    def __call__(self) -> Any:
-        """Do the work and return the exit code, or `None` for 0."""
-        raise NotImplementedError(f"{type(self).__name__} does not define __call__.")
-
-    def execute(self) -> Any:
-        """Call the command."""
-        return self()
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class CommandGroup:
-    """Commands that belong together, of which one was chosen.
-
-    Attributes:
-      sub_command: The chosen one.
-    """
-
-    sub_command: SubCommand
-
-
-def execute_command(
-    group: CommandGroup, cfg: konfig.ConfigDict, origin: ConfigOrigin | None = None
-) -> Any:
-    """Run the chosen command of a group on a config.
-
-    Args:
-      group: The group.
-      cfg: The config.
-      origin: Where the config came from.
-
-    Returns:
-      What the command returns.
-    """
-    changes = {"cfg": cfg, "origin": origin, "group": group}
-    return dataclasses.replace(group.sub_command, **changes)()

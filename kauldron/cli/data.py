@@ -7,8 +7,8 @@ import dataclasses
 from typing import Any
 
 from kauldron import konfig
-from kauldron.cli.commands import OK, SubCommand
-from kauldron.cli.loading import ConfigOrigin, bad_input, load_config
+from kauldron.cli.commands import OK
+from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
 from kauldron.cli.terminal import print_json, print_table
 
 _COLUMNS = ("Dtype", "Shape", "Min", "Max", "Mean", "StdDev")

@@ -11,8 +11,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kauldron.cli.commands import OK, SubCommand
-from kauldron.cli.loading import ConfigOrigin, build_trainer, load_config
+from kauldron.cli.commands import OK
+from kauldron.cli.loading import (
+    ConfigOrigin,
+    SubCommand,
+    build_trainer,
+    load_config,
+)
 from kauldron.cli.terminal import print_table
 from kauldron.cli.train import Train as Train
 

@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING
 
 from kauldron import konfig
 from kauldron.cli.check import Problems
-from kauldron.cli.commands import FAILED, OK, SubCommand
+from kauldron.cli.commands import FAILED, OK
 from kauldron.cli.job import add_job_arguments, print_closing_table, start_job
-from kauldron.cli.loading import ConfigOrigin, build_trainer, load_config
+from kauldron.cli.loading import (
+    ConfigOrigin,
+    SubCommand,
+    build_trainer,
+    load_config,
+)
 from kauldron.cli.terminal import UsageError, tell
 from kauldron.utils.error_utils import post_mortem
 
