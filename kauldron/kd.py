@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kauldron import nn as nn  # from here on flax takes `is_training_property=`
 from kauldron.lazy_namespace import lazy_namespace
-from kauldron.utils import library_logs
+from kauldron.utils.status import quieten_libraries
 
 if TYPE_CHECKING:
     from kauldron import ckpts as ckpts
@@ -68,4 +68,4 @@ __getattr__, __dir__ = lazy_namespace(
     __name__, {name: f"kauldron.{name}" for name in _PACKAGES}
 )
 
-library_logs.quieten()
+quieten_libraries()

@@ -18,7 +18,7 @@ from kauldron.train.exporter import ModelExporter
 from kauldron.train.forward import forward_on_inputs
 from kauldron.train.state import Context
 from kauldron.utils import config_util, status
-from kauldron.utils.checkify_ignore import checkify_ignore
+from kauldron.utils.small_tools import checkify_ignore
 from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 
 from kauldron import sharding as kd_sharding
+from kauldron.errors import error_prefix
 from kauldron.sharding.tree import flatten_with_shardings
-from kauldron.utils.error_context import error_prefix
 
 
 def assert_step_specs(trainer: Any, *, evals: bool = False) -> Any:

@@ -27,7 +27,7 @@ from kauldron.train.init_programs import compute_in_parts, is_tracing
 from kauldron.train.jit_method import jit_method
 from kauldron.train.state import Context, TrainState
 from kauldron.utils import config_util
-from kauldron.utils.checkify_ignore import checkify_ignore
+from kauldron.utils.small_tools import checkify_ignore
 
 if TYPE_CHECKING:
     import flax.linen as nn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_namespace, older_modules
 
 if TYPE_CHECKING:
     from kauldron.utils import chrono as chrono
@@ -27,4 +27,13 @@ _MEMBERS = {
 
 __getattr__, __dir__ = lazy_namespace(
     __name__, {name: f"{__name__}.{where}" for name, where in _MEMBERS.items()}
+)
+
+older_modules(
+    {
+        f"{__name__}.base_config": f"{__name__}.config_util",
+        f"{__name__}.root_cfg_ref": f"{__name__}.config_util",
+        f"{__name__}.update_from_root": f"{__name__}.config_util",
+        f"{__name__}.error_context": "kauldron.errors",
+    }
 )

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from kauldron.utils.error_context import error_prefix as error_prefix
+from kauldron.errors import error_prefix as error_prefix
 
 _Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")

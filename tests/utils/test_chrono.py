@@ -6,9 +6,7 @@ import jax
 import pytest
 
 from kauldron.utils import chrono as chrono_module
-from kauldron.utils import performance_timer
-from kauldron.utils.chrono import Chrono, Pause
-from kauldron.utils.performance_timer import PerformanceTimer
+from kauldron.utils.chrono import Chrono, Pause, PerformanceTimer
 
 
 class Clock:
@@ -26,7 +24,6 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(chrono_module, "_now", clock)
-    monkeypatch.setattr(performance_timer, "_now", clock)
     return clock
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kauldron import ktyping as kt
-from kauldron.utils.error_context import error_prefix
+from kauldron.errors import error_prefix
 
 
 @kt.typechecked

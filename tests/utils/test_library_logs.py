@@ -7,11 +7,11 @@ import textwrap
 SCRIPT = textwrap.dedent(
     """
     import logging, sys, tempfile
-    from kauldron.utils import library_logs
+    from kauldron.utils import status
 
     if "quiet" in sys.argv:
-        library_logs.quieten()
-        library_logs.quieten()
+        status.quieten_libraries()
+        status.quieten_libraries()
     from absl import logging as absl_logging
     absl_logging.set_verbosity(absl_logging.INFO)
     absl_logging.use_absl_handler()

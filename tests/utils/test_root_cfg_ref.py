@@ -9,7 +9,7 @@ import types
 import pytest
 
 from kauldron.utils import config_util
-from kauldron.utils.root_cfg_ref import find_in_root
+from kauldron.utils.config_util import find_in_root
 
 REF = config_util.ROOT_CFG_REF
 
