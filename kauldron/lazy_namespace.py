@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import importlib
 import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from kauldron.errors import did_you_mean
 
 
 def lazy_namespace(
@@ -50,45 +52,59 @@ def lazy_namespace(
     return get_member, list_members
 
 
-def older_modules(places: Mapping[str, str]) -> None:
-    """Keep older module paths importable.
+def older_modules(package: str, places: Mapping[str, str]) -> None:
+    """Keep older module paths of a package importable.
 
-    Each becomes a module that looks its names up in another one when they are asked for.
-    To be called where the package that holds the older paths is imported.
+    Each becomes a module that looks its names up, when they are asked for, in the modules
+    that have them now. To be called while the package is imported.
 
     Args:
-      places: From the older path to the module that has the names now.
+      package: The package that the older paths are part of.
+      places: From the older path to the modules that have its names now, separated by
+        spaces. Both are relative to the package, unless they begin with `kauldron.`.
 
     Example:
-      >>> older_modules({"kauldron.roots": "math"})
-      >>> from kauldron.roots import sqrt
-      >>> sqrt(4)
-      2.0
+      >>> older_modules("kauldron", {"names": "errors path_grammar"})
+      >>> from kauldron.names import did_you_mean
+      >>> did_you_mean("logit", ["labels", "logits"])
+      " Did you mean 'logits'?"
     """
+
+    def absolute(name: str) -> str:
+        return name if name.startswith("kauldron.") else f"{package}.{name}"
+
     for older, newer in places.items():
-        sys.modules[older] = _OlderModule(older, newer)
+        path = absolute(older)
+        sys.modules[path] = _OlderModule(
+            path, [absolute(name) for name in newer.split()]
+        )
+        parent, _, name = path.rpartition(".")
+        if parent in sys.modules:
+            vars(sys.modules[parent]).setdefault(name, sys.modules[path])
 
 
 class _OlderModule(types.ModuleType):
-    def __init__(self, name: str, newer: str):
-        super().__init__(name, f"Older path of `{newer}`.")
+    def __init__(self, name: str, newer: list[str]):
+        super().__init__(name, f"Older path of {', '.join(newer)}.")
+        self.__path__ = []  # other older paths may lie below this one
         self.__newer__ = newer
 
     def __getattr__(self, name: str) -> Any:
         # Whoever looks through `sys.modules` for a file must not import anything.
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(importlib.import_module(self.__newer__), name)
+        if not name.startswith("__"):
+            for module in map(importlib.import_module, self.__newer__):
+                with contextlib.suppress(AttributeError):
+                    return getattr(module, name)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}.")
 
     def __dir__(self) -> list[str]:
-        return dir(importlib.import_module(self.__newer__))
+        modules = map(importlib.import_module, self.__newer__)
+        return sorted({name for module in modules for name in dir(module)})
 
 
 def _missing_message(namespace: str, name: str, members: Mapping[str, str]) -> str:
     message = f"module {namespace!r} has no attribute {name!r}."
     if name.startswith("__"):
         return message
-    close = difflib.get_close_matches(name, members, n=1)
-    if close:
-        return f"{message} Did you mean {close[0]!r}?"
-    return f"{message} It has: {', '.join(sorted(members))}."
+    hint = did_you_mean(name, members)
+    return message + (hint or f" It has: {', '.join(sorted(members))}.")

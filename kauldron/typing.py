@@ -24,7 +24,7 @@ from kauldron.ktyping.annotations import walk_annotation
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta, ShapeMeta, is_array_type
 from kauldron.ktyping.array_type_meta import Shape as ShapeType
 from kauldron.ktyping.array_types import PyTree as PyTree
-from kauldron.ktyping.checkers.base import check_one
+from kauldron.ktyping.checkers.checker import check_one
 from kauldron.ktyping.checks import (
     TypecheckedBlock,
     check_in_scope,

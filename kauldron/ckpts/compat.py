@@ -14,8 +14,9 @@ def workdir_from_xid(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 older_modules(
+    "kauldron.ckpts",
     {
-        "kauldron.ckpts.mapped_loader": "kauldron.ckpts.loaders",
-        "kauldron.ckpts.partial_loader": "kauldron.ckpts.loaders",
-    }
+        "mapped_loader": "loaders",
+        "partial_loader": "loaders",
+    },
 )

@@ -1,10 +1,11 @@
-"""Older module paths of the Python side of commands."""
+"""Older module paths, which pickles, saved configs and other code may name."""
 
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
+    "kauldron.cli",
     {
-        "kauldron.cli.cmd_utils": "kauldron.cli",
-        "kauldron.cli.patch_config": "kauldron.cli",
-    }
+        "cmd_utils": "kauldron.cli",
+        "patch_config": "kauldron.cli",
+    },
 )

@@ -9,7 +9,7 @@ TensorFlow is needed to look at a pipeline.
 
 from typing import TYPE_CHECKING
 
-from kauldron.data import compat as _compat
+from kauldron.data import compat as compat
 from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kauldron.data.device_records import DeviceRecords as DeviceRecords
 
     from kauldron.data import iters as iters
-    from kauldron.data import utils as utils
+    from kauldron.data import model_inputs as utils  # noqa: F401
 
     # Transforms.
     from kauldron.data.transforms import MapTransform as MapTransform
@@ -49,11 +49,10 @@ _TRANSFORMS = (
     " Cast ValueRange Rearrange Gather Resize CenterCrop"
 )
 
-_compat.install()
 __getattr__, __dir__ = lazy_namespace(
     __name__,
     {
-        **{name: f"{_HERE}.{name}" for name in ("py", "tf", "iters", "utils")},
+        **{name: f"{_HERE}.{name}" for name in ("py", "tf", "iters")},
         "Pipeline": f"{_HERE}.pipeline:Pipeline",
         "IterableDataset": f"{_HERE}.dataset:IterableDataset",
         "InMemoryPipeline": f"{_HERE}.in_memory:InMemoryPipeline",

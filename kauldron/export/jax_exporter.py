@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 
 from kauldron import kontext
-from kauldron.data import utils as data_utils
+from kauldron.data.model_inputs import array_spec_to_jnp_empty, get_model_inputs
 from kauldron.train.exporter import ModelExporter
 from kauldron.train.forward import forward_on_inputs
 from kauldron.train.state import Context
@@ -232,7 +232,7 @@ def batch_structs(element_spec: Any, batch_specs: Any) -> Any:
 def _struct(spec: Any) -> jax.ShapeDtypeStruct | None:
     if spec.dtype == np.dtype(object):
         return None
-    return jax.eval_shape(lambda: data_utils.array_spec_to_jnp_empty(spec))
+    return jax.eval_shape(lambda: array_spec_to_jnp_empty(spec))
 
 
 def model_inputs(model: Any, batch: Any) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def model_inputs(model: Any, batch: Any) -> dict[str, Any]:
         return {"batch": batch}
 
     def read(step: Any, batch: Any) -> dict[str, Any]:
-        _, inputs = data_utils.get_model_inputs(model, Context(step=step, batch=batch))
+        _, inputs = get_model_inputs(model, Context(step=step, batch=batch))
         return {name: value for name, value in inputs.items() if value is not None}
 
     return jax.eval_shape(read, jax.ShapeDtypeStruct((), "int32"), batch)

@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 
 from kauldron import konfig
-from kauldron.data import utils as data_utils
+from kauldron.data import model_inputs
 from kauldron.inspect.specs import array_spec_text
 from kauldron.inspect.views import Table, make_table
 from kauldron.sharding.tree import flatten_with_shardings
@@ -79,11 +79,11 @@ def overview_rows(
     *, model: Any, train_ds: Any, ds_sharding: Any, rngs: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the rows of the table."""
-    spec = data_utils.get_global_elem_spec(train_ds.element_spec, ds_sharding)
+    spec = model_inputs.get_global_elem_spec(train_ds.element_spec, ds_sharding)
 
     def make_inputs() -> Any:
-        batch = data_utils.mock_batch_from_elem_spec(spec, ds_sharding)
-        return data_utils.get_model_inputs_from_batch(model, batch)
+        batch = model_inputs.mock_batch_from_elem_spec(spec, ds_sharding)
+        return model_inputs.get_model_inputs_from_batch(model, batch)
 
     recorder, params = record_calls(model, rngs, make_inputs)
     seen: set[Path] = set()

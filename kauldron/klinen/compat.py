@@ -1,15 +1,16 @@
-"""Older module paths, which pickles and saved configs may name."""
+"""Older module paths, which pickles, saved configs and other code may name."""
 
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
+    "kauldron.klinen",
     {
-        "kauldron.klinen.bound_class": "kauldron.klinen.bound",
-        "kauldron.klinen.captured": "kauldron.klinen.intermediates",
-        "kauldron.klinen.coded_leaves": "kauldron.klinen.variables",
-        "kauldron.klinen.converting": "kauldron.klinen.layers",
-        "kauldron.klinen.packed_modules": "kauldron.klinen.definitions",
-        "kauldron.klinen.pytree_nodes": "kauldron.klinen.pytree",
-        "kauldron.klinen.root": "kauldron.klinen.view",
-    }
+        "bound_class": "bound",
+        "captured": "intermediates",
+        "coded_leaves": "variables",
+        "converting": "layers",
+        "packed_modules": "definitions",
+        "pytree_nodes": "pytree",
+        "root": "view",
+    },
 )

@@ -64,4 +64,4 @@ from kauldron.konfig.authoring.imports import (
 )
 
 # Names of the past
-from kauldron.konfig.compat import immutabledict_lib as immutabledict_lib
+from kauldron.konfig import compat as compat

@@ -39,8 +39,4 @@ from kauldron.path_grammar import PathSyntaxError as PathSyntaxError
 # Modules that code refers to by name, some of them under older names.
 from kauldron.kontext import path_builder as path_builder
 from kauldron.kontext import paths as paths
-from kauldron.kontext.compat import annotate as annotate
-from kauldron.kontext.compat import filter_utils as filter_utils
-from kauldron.kontext.compat import glob_paths as glob_paths
-from kauldron.kontext.compat import path_parser as path_parser
-from kauldron.kontext.compat import type_utils as type_utils
+from kauldron.kontext import compat as compat

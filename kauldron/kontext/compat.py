@@ -1,14 +1,14 @@
-"""Module paths that other code and pickles name, and the modules that they mean now."""
+"""Older module paths, which pickles, saved configs and other code may name."""
 
-import sys
+from kauldron.lazy_namespace import older_modules
 
-from kauldron.kontext import annotations, keys, paths, search
-
-annotate = keys
-filter_utils = search
-glob_paths = paths
-path_parser = paths
-type_utils = annotations
-
-for _name in ("annotate", "filter_utils", "glob_paths", "path_parser", "type_utils"):
-    sys.modules[f"kauldron.kontext.{_name}"] = globals()[_name]
+older_modules(
+    "kauldron.kontext",
+    {
+        "annotate": "keys",
+        "filter_utils": "search",
+        "glob_paths": "paths",
+        "path_parser": "paths",
+        "type_utils": "annotations",
+    },
+)

@@ -49,7 +49,7 @@ from kauldron.ktyping.shapes.parsing import ShapeSpecSyntaxError as ShapeSpecSyn
 from kauldron.ktyping.errors import NoActiveScopeError as NoActiveScopeError
 
 # Older module paths.
-from kauldron.ktyping import compat as _compat
+from kauldron.ktyping import compat as compat
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike as DType

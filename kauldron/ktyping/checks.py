@@ -27,7 +27,7 @@ from kauldron.ktyping.calls.signatures import (
 )
 from kauldron.ktyping.calls.wrapper import wrap_function
 from kauldron.ktyping.checkers.arrays import array_checker_for
-from kauldron.ktyping.checkers.base import Checker, check_all, check_one
+from kauldron.ktyping.checkers.checker import Checker, check_all, check_one
 from kauldron.ktyping.checkers.compiler import Compiler
 from kauldron.ktyping.checkers.records import (
     DataclassChecker,

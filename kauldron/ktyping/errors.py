@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kauldron.errors import ReadableKeyError
-from kauldron.ktyping.checkers.base import Checker, Failure
+from kauldron.ktyping.checkers.checker import Checker, Failure
 from kauldron.ktyping.config import MISSING
 from kauldron.ktyping.scopes import NOWHERE, DimValues, ShapeScope, format_dims
 from kauldron.ktyping.shapes.sizes import State

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kauldron.ktyping.checkers.base import Checker, check_all
+from kauldron.ktyping.checkers.checker import Checker, check_all
 from kauldron.ktyping.config import MISSING, VERSION, Config, get_config
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, Dims, State, format_sizes, merged
 

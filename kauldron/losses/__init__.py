@@ -20,9 +20,9 @@ from kauldron.losses.simple import (
 )
 
 # Writing one's own, and using many.
-from kauldron.losses.base import Loss as Loss
+from kauldron.losses.loss import Loss as Loss
 from kauldron.metrics.averages import AllReduceMean as AllReduceMean
-from kauldron.losses.base import compute_losses as compute_losses
+from kauldron.losses.loss import compute_losses as compute_losses
 
 # Older module paths.
 from kauldron.losses import compat as compat

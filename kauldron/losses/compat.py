@@ -1,10 +1,11 @@
-"""Older module paths, which pickles and saved configs may name."""
+"""Older module paths, which pickles, saved configs and other code may name."""
 
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
+    "kauldron.losses",
     {
-        "kauldron.losses.loss": "kauldron.losses.base",
-        "kauldron.losses.all_reduce_mean": "kauldron.metrics.averages",
-    }
+        "base": "loss",
+        "all_reduce_mean": "kauldron.metrics.averages",
+    },
 )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
-from kauldron.losses.base import Loss
+from kauldron.losses.loss import Loss
 from kauldron.metrics.averages import as_real
 
 #

@@ -50,5 +50,4 @@ from kauldron.metrics.state import merge_states as merge_states
 # Older names and module paths.
 from kauldron.metrics.collecting_state import CollectingState as CollectingState
 from kauldron.metrics.collecting_state import CollectFirstState as CollectFirstState
-from kauldron.metrics.compat import base as base
-from kauldron.metrics.compat import base_state as base_state
+from kauldron.metrics import compat as compat

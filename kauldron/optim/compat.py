@@ -1,11 +1,12 @@
-"""Older module paths, which pickles and saved configs may name."""
+"""Older module paths, which pickles, saved configs and other code may name."""
 
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
+    "kauldron.optim",
     {
-        "kauldron.optim.path_masks": "kauldron.optim.masks",
-        "kauldron.optim.init_decay": "kauldron.optim.transforms",
-        "kauldron.optim.parameter_average": "kauldron.optim.transforms",
-    }
+        "path_masks": "masks",
+        "init_decay": "transforms",
+        "parameter_average": "transforms",
+    },
 )

@@ -1,9 +1,10 @@
-"""Older module paths, which pickles and saved configs may name."""
+"""Older module paths, which pickles, saved configs and other code may name."""
 
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
+    "kauldron.sharding",
     {
-        "kauldron.sharding.fsdp": "kauldron.sharding.strategy",
-    }
+        "fsdp": "strategy",
+    },
 )

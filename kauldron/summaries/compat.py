@@ -1,11 +1,12 @@
-"""Older module paths, which pickles and saved configs may name."""
+"""Older module paths, which pickles, saved configs and other code may name."""
 
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
+    "kauldron.summaries",
     {
-        "kauldron.summaries.boxes": "kauldron.summaries.images",
-        "kauldron.summaries.segmentations": "kauldron.summaries.images",
-        "kauldron.summaries.difference_images": "kauldron.summaries.images",
-    }
+        "boxes": "images",
+        "segmentations": "images",
+        "difference_images": "images",
+    },
 )

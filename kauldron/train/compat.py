@@ -66,12 +66,13 @@ def _warn(method: str, replacement: str) -> None:
 
 
 older_modules(
+    "kauldron.train",
     {
-        "kauldron.train.checkpoint_state": "kauldron.train.state",
-        "kauldron.train.context": "kauldron.train.state",
-        "kauldron.train.model_with_aux": "kauldron.train.compat",
-        "kauldron.train.preemption": "kauldron.train.run.preemption",
-        "kauldron.train.profiler": "kauldron.train.run.profiler",
-        "kauldron.train.train_state": "kauldron.train.state",
-    }
+        "checkpoint_state": "state",
+        "context": "state",
+        "model_with_aux": "compat",
+        "preemption": "run.preemption",
+        "profiler": "run.profiler",
+        "train_state": "state",
+    },
 )

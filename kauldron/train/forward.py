@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from kauldron import losses as kd_losses
-from kauldron.data import utils as data_utils
+from kauldron.data import model_inputs
 from kauldron.utils import status
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def forward(
     Returns:
       The context with `preds`, `interms` and the new `collections`.
     """
-    args, kwargs = data_utils.get_model_inputs(model, context)
+    args, kwargs = model_inputs.get_model_inputs(model, context)
     return forward_on_inputs(
         context,
         args,

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, Sharding
 from kauldron import kontext
 from kauldron import sharding as kd_sharding
 from kauldron.ckpts.init_transforms import check_only_values_changed
-from kauldron.data import utils as data_utils
+from kauldron.data import model_inputs
 from kauldron.errors import error_prefix
 from kauldron.optim import step_update
 from kauldron.sharding import device_mesh
@@ -114,10 +114,10 @@ class TrainStep(config_util.UpdateFromRootCfg):
         return compute_in_parts(init, self._state_shardings)
 
     def _init_variables(self, elem_spec: Any, model_method: str | None) -> TrainState:
-        elem_spec = data_utils.get_global_elem_spec(elem_spec, self.sharding.batch)
+        elem_spec = model_inputs.get_global_elem_spec(elem_spec, self.sharding.batch)
         check_divisible(elem_spec, self.sharding.batch)
-        batch = data_utils.mock_batch_from_elem_spec(elem_spec, self.sharding.batch)
-        args, kwargs = data_utils.get_model_inputs_from_batch(self.model, batch)
+        batch = model_inputs.mock_batch_from_elem_spec(elem_spec, self.sharding.batch)
+        args, kwargs = model_inputs.get_model_inputs_from_batch(self.model, batch)
 
         @checkify_ignore
         def init(rngs: Any, args: Any, kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ import jax
 
 from kauldron import ckpts, metrics, writers
 from kauldron import sharding as kd_sharding
-from kauldron.data import utils as data_utils
+from kauldron.data import model_inputs
 from kauldron.konfig.immutabledict import ImmutableDict, freeze
 from kauldron.sharding import ShardingStrategy
 from kauldron.train import train_step
@@ -355,8 +355,10 @@ def batch_specs(trainer: Trainer) -> Any:
 
 def global_batch_specs(element_spec: Any, sharding: Any) -> Any:
     """Return a batch over all processes as `jax.ShapeDtypeStruct`s."""
-    spec = data_utils.get_global_elem_spec(element_spec, sharding)
-    return jax.eval_shape(lambda: data_utils.mock_batch_from_elem_spec(spec, sharding))
+    spec = model_inputs.get_global_elem_spec(element_spec, sharding)
+    return jax.eval_shape(
+        lambda: model_inputs.mock_batch_from_elem_spec(spec, sharding)
+    )
 
 
 def context_specs(trainer: Trainer) -> Context:

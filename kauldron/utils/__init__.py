@@ -30,10 +30,11 @@ __getattr__, __dir__ = lazy_namespace(
 )
 
 older_modules(
+    __name__,
     {
-        f"{__name__}.base_config": f"{__name__}.config_util",
-        f"{__name__}.root_cfg_ref": f"{__name__}.config_util",
-        f"{__name__}.update_from_root": f"{__name__}.config_util",
-        f"{__name__}.error_context": "kauldron.errors",
-    }
+        "base_config": "config_util",
+        "root_cfg_ref": "config_util",
+        "update_from_root": "config_util",
+        "error_context": "kauldron.errors",
+    },
 )

@@ -1,11 +1,12 @@
-"""Older module paths and where their names live now."""
+"""Older module paths, which pickles, saved configs and other code may name."""
 
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
+    "kauldron.writers",
     {
-        "kauldron.writers.multi_writer": "kauldron.writers.writer",
-        "kauldron.writers.noop_writer": "kauldron.writers.writer",
-        "kauldron.writers.scalars_file": "kauldron.writers.kd_metric_writer",
-    }
+        "multi_writer": "writer",
+        "noop_writer": "writer",
+        "scalars_file": "kd_metric_writer",
+    },
 )

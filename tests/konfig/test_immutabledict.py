@@ -270,5 +270,5 @@ def test_the_old_name_warns():
     with pytest.warns(DeprecationWarning, match="immutabledict"):
         from kauldron.konfig.immutabledict_lib import ImmutableDict as older
     assert older is ImmutableDict
-    with pytest.raises(AttributeError, match="has no 'Immutable'"):
+    with pytest.raises(AttributeError, match="has no attribute 'Immutable'"):
         module.Immutable

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kauldron.data.transforms import base
+from kauldron.data.transforms import transform_types
 
 
 class Kind(enum.Enum):
@@ -126,9 +126,9 @@ def _kind(transform: Any, label: str) -> Kind:
 
 
 _OUR_TYPES = (
-    (base.MapTransform, Kind.MAP),
-    (base.FilterTransform, Kind.FILTER),
-    (base.RandomMapTransform, Kind.RANDOM_MAP),
+    (transform_types.MapTransform, Kind.MAP),
+    (transform_types.FilterTransform, Kind.FILTER),
+    (transform_types.RandomMapTransform, Kind.RANDOM_MAP),
 )
 
 # Looked up only where the user's own code has imported grain.

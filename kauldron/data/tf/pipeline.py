@@ -18,7 +18,7 @@ from kauldron.data.iters import Iterator, NonCheckpointableIterator
 from kauldron.data.pipeline import Pipeline
 from kauldron.data.specs import ArraySpec
 from kauldron.data.tf.iterator import TFDataIterator, to_numpy
-from kauldron.data.transforms.base import FilterTransform, MapTransform
+from kauldron.data.transforms.transform_types import FilterTransform, MapTransform
 from kauldron.data.transforms.values import tf
 from kauldron.errors import ReadableKeyError
 

@@ -2,9 +2,11 @@
 
 # ruff: noqa: I001  in the order a reader wants
 # What users derive from.
-from kauldron.data.transforms.base import MapTransform as MapTransform
-from kauldron.data.transforms.base import FilterTransform as FilterTransform
-from kauldron.data.transforms.base import RandomMapTransform as RandomMapTransform
+from kauldron.data.transforms.transform_types import MapTransform as MapTransform
+from kauldron.data.transforms.transform_types import FilterTransform as FilterTransform
+from kauldron.data.transforms.transform_types import (
+    RandomMapTransform as RandomMapTransform,
+)
 from kauldron.data.transforms.fields import ElementWiseTransform as ElementWiseTransform
 from kauldron.data.transforms.fields import (
     ElementWiseRandomTransform as ElementWiseRandomTransform,

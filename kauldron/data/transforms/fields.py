@@ -13,7 +13,7 @@ import numpy as np
 from kauldron import path_grammar
 from kauldron.data.engine import trees
 from kauldron.data.engine.trees import describe_leaf
-from kauldron.data.transforms.base import MapTransform, RandomMapTransform
+from kauldron.data.transforms.transform_types import MapTransform, RandomMapTransform
 from kauldron.errors import ReadableKeyError, nearest
 from kauldron.utils.immutabledict import ImmutableDict
 

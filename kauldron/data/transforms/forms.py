@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from kauldron.data.transforms.axes import Rearrange
-from kauldron.data.transforms.base import (
-    FilterTransform,
-    MapTransform,
-    RandomMapTransform,
-)
 from kauldron.data.transforms.fields import (
     ElementWiseRandomTransform,
     ElementWiseTransform,
+)
+from kauldron.data.transforms.transform_types import (
+    FilterTransform,
+    MapTransform,
+    RandomMapTransform,
 )
 
 # Method for one record, method for a batch.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kauldron.data.engine.trees import describe_leaf, is_jax
-from kauldron.data.transforms.base import MapTransform
 from kauldron.data.transforms.fields import KeyedFields, num_records
+from kauldron.data.transforms.transform_types import MapTransform
 from kauldron.errors import ReadableKeyError
 from kauldron.utils.immutabledict import ImmutableDict
 

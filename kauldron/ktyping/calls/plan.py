@@ -25,7 +25,7 @@ from kauldron.ktyping.calls.signatures import (
     compile_function,
     report_jaxtyping,
 )
-from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.config import CONFIG, MISSING, VERSION, Rules, get_config
 from kauldron.ktyping.dims import enclosing_scope
 from kauldron.ktyping.errors import FailedCheck, make_error

@@ -22,7 +22,7 @@ from kauldron.ktyping.annotations import (
     walk_annotation,
 )
 from kauldron.ktyping.array_type_meta import is_array_type, is_shape_type
-from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.compiler import Compiler
 from kauldron.ktyping.checkers.containers import ExtraArgumentsChecker
 from kauldron.ktyping.config import MISSING, ReportingPolicy, get_config

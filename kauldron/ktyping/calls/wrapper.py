@@ -13,12 +13,12 @@ from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.calls.plan import FunctionPlan
-from kauldron.ktyping.checkers.base import check_one
+from kauldron.ktyping.checkers.checker import check_one
 from kauldron.ktyping.errors import FailedCheck, make_error
 from kauldron.ktyping.scopes import STACK, CallScope
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.checkers.base import Checker
+    from kauldron.ktyping.checkers.checker import Checker
 
 
 _P = inspect.Parameter

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping import values
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta, ShapeMeta, is_shape_value
-from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.config import MISSING
 from kauldron.ktyping.shapes.matching import (
     SpecSource,

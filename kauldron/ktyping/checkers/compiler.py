@@ -22,7 +22,7 @@ from kauldron.ktyping.array_type_meta import (
     is_pytree_type,
     is_shape_type,
 )
-from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers import containers, records
 from kauldron.ktyping.checkers.arrays import (
     ShapeChecker,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.array_type_meta import PyTreeMeta
-from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.config import MISSING
 from kauldron.ktyping.shapes.sizes import State, merged
 from kauldron.ktyping.values import format_value, library_marker

@@ -8,14 +8,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.checkers import base as c
+from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.config import MISSING
 from kauldron.ktyping.scopes import CodeLocation, ShapeScope, Transparent, locate_class
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, State
 from kauldron.ktyping.values import format_annotation, format_value
 
 if TYPE_CHECKING:
-    from kauldron.ktyping.checkers.base import Checker
+    from kauldron.ktyping.checkers.checker import Checker
 
 
 Fields = dict[str, c.Checker]

@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from kauldron import ckpts
-from kauldron.data import utils as data_utils
+from kauldron.data import model_inputs
 from kauldron.data.iters import (
     NonCheckpointableIterator,
     PyGrainIterator,
@@ -203,7 +203,7 @@ def _resume_writers(trainer: Trainer, begin: Start) -> None:
 
 
 def _global_spec(trainer: Trainer) -> Any:
-    return data_utils.get_global_elem_spec(
+    return model_inputs.get_global_elem_spec(
         trainer.train_ds.element_spec, trainer.sharding.batch
     )
 

@@ -22,7 +22,7 @@ from etils import epath
 
 import kauldron
 from kauldron import konfig
-from kauldron.data.utils import spec_from_json
+from kauldron.data.model_inputs import spec_from_json
 from kauldron.errors import error_prefix
 from kauldron.konfig.overrides.config_files import importable_folders
 from kauldron.utils import constants, status

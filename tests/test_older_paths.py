@@ -1,0 +1,94 @@
+"""Older module paths stay importable and give the objects of the modules of today."""
+
+import importlib
+import pickle
+import sys
+
+import pytest
+
+from kauldron import kd, konfig, kontext, ktyping
+from kauldron.lazy_namespace import older_modules
+
+_PACKAGES = {
+    *("ckpts", "cli", "contrib", "data", "klinen", "konfig", "kontext", "ktyping"),
+    *("losses", "metrics", "nn", "optim", "sharding", "summaries", "train", "utils"),
+    "writers",
+}
+for package in _PACKAGES:
+    importlib.import_module(f"kauldron.{package}")
+_OLDER = {
+    path: module.__newer__
+    for path, module in sys.modules.items()
+    if path.startswith("kauldron.") and "__newer__" in vars(module)
+}
+
+
+def test_every_package_keeps_its_older_paths():
+    assert {path.split(".")[1] for path in _OLDER} == _PACKAGES
+
+
+@pytest.mark.parametrize("path", sorted(_OLDER))
+def test_older_module_gives_the_names_of_the_newer_ones(path):
+    older = importlib.import_module(path)
+    for newer in map(importlib.import_module, _OLDER[path]):
+        assert set(dir(newer)) <= set(dir(older))
+    first = importlib.import_module(_OLDER[path][0])
+    for name, value in vars(first).items():
+        if not name.startswith("_"):
+            assert getattr(older, name) is value
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("ckauldron.ktyping.missing\nMISSING\n.", ktyping.config.MISSING),
+        ("ckauldron.ktyping.shape_type\nShape\n.", ktyping.Shape),
+        ("ckauldron.ktyping.pytree_type\nPyTree\n.", ktyping.PyTree),
+        ("ckauldron.ktyping.shape_type\n_make\n(S'a b'\ntR.", ktyping.Shape["a b"]),
+        ("ckauldron.ktyping.shape_spec\nDimSpec\n.", ktyping.shapes.spec.Dim),
+        ("ckauldron.data.array_spec\nArraySpec\n.", kd.data.ArraySpec),
+        ("ckauldron.data.py.tfds\nTfds\n.", kd.data.py.Tfds),
+        ("ckauldron.data.transforms.normalize\nValueRange\n.", kd.data.ValueRange),
+        ("ckauldron.data.transforms.map_transforms\nResize\n.", kd.data.Resize),
+        ("ckauldron.losses.base\nLoss\n.", kd.losses.Loss),
+        ("ckauldron.metrics.base_state\nState\n.", kd.metrics.State),
+        ("ckauldron.konfig.configdict\nConfigDict\n.", konfig.ConfigDict),
+        ("ckauldron.kontext.path_parser\nPath\n.", kontext.Path),
+    ],
+)
+def test_pickles_that_name_an_older_path_are_read(text, value):
+    assert pickle.loads(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    "path, name",
+    [
+        ("kauldron.data.drop_remainder", "DropRemainder"),
+        ("kauldron.data.iters.state_handler", "PyGrainCheckpointHandler"),
+        ("kauldron.data.iterators.pygrain_handler", "PyGrainCheckpointRestore"),
+    ],
+)
+def test_modules_below_an_older_path_are_found(path, name):
+    assert getattr(importlib.import_module(path), name).__name__ == name
+
+
+def test_older_module_is_an_attribute_of_its_package():
+    assert kd.metrics.base.Metric is kd.metrics.Metric
+    assert kd.data.utils.get_model_inputs.__name__ == "get_model_inputs"
+
+
+def test_names_that_never_were_are_missing():
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("kauldron.data.array_specs")
+    with pytest.raises(ImportError, match="other"):
+        from kauldron.ktyping.dim_view import other  # noqa: F401
+    with pytest.raises(AttributeError, match=r"'kauldron.losses.base' has no.*'Los'"):
+        _ = kd.losses.base.Los
+    with pytest.raises(AttributeError, match="ArraySpec"):
+        _ = kd.data.array_spec_of
+
+
+def test_looking_through_the_modules_imports_nothing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kauldron.older", None)
+    older_modules("kauldron", {"older": "a_module_that_fails_to_import"})
+    assert not hasattr(sys.modules["kauldron.older"], "__file__")
