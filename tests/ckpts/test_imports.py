@@ -24,6 +24,5 @@ def test_orbax_is_loaded_only_when_something_is_saved_or_read(tmp_path):
 def test_older_names_of_the_packages():
     assert importlib.import_module("kauldron.checkpoints") is kd.ckpts
     assert importlib.import_module("kauldron.modules") is kd.nn
-    assert importlib.import_module("kauldron.contrib.checkpoints") is kd.contrib.ckpts
     assert kd.ckpts.PartialLoader is kd.ckpts.PartialKauldronLoader
     assert kd.ckpts.checkpointer.CHECKPOINT_FOLDER_NAME == "checkpoints"

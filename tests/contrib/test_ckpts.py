@@ -77,7 +77,7 @@ def test_metrics_are_stored_for_a_policy_and_found_again(tmp_path):
 
 def test_policies_of_orbax_are_here_and_the_newest_stays(tmp_path):
     policies = kd.contrib.checkpoints
-    assert policies is kd.contrib.ckpts
+    assert policies.BestN is kd.contrib.ckpts.BestN
     any_of = policies.AnyPreservationPolicy(
         [policies.CustomSteps([1]), policies.EveryNSteps(4)]
     )

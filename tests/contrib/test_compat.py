@@ -43,7 +43,3 @@ def test_older_path_of_a_module_has_its_names(path):
     older = importlib.import_module(f"kauldron.contrib.{path}")
     public = getattr(kd.contrib, path.split(".")[0])
     assert getattr(older, MEMBERS[path]) is getattr(public, MEMBERS[path])
-
-
-def test_older_path_of_a_package_is_the_package():
-    assert importlib.import_module("kauldron.contrib.checkpoints") is kd.contrib.ckpts

@@ -16,7 +16,7 @@ import flax.linen as nn
 import pytest
 
 from kauldron import kontext
-from kauldron.kontext import Key, KeyTree, get_keypaths, is_key_annotated
+from kauldron.kontext import Key, KeyTree, get_keypaths, is_key_annotated, keys
 
 T = TypeVar("T")
 
@@ -138,8 +138,8 @@ def test_order_of_keys_does_not_depend_on_the_hash_seed():
 
 
 def test_keys_are_still_keys_after_a_reload():
-    old_key = kontext.annotate.Key
-    reloaded = importlib.reload(kontext.annotate)
+    old_key = keys.Key
+    reloaded = importlib.reload(keys)
     try:
         assert reloaded.Key.__metadata__[0] is not old_key.__metadata__[0]
 
@@ -153,7 +153,7 @@ def test_keys_are_still_keys_after_a_reload():
             assert function(Old()) == {"x": "v"}
             assert function(New()) == {"x": "v"}
     finally:
-        importlib.reload(kontext.annotate)
+        importlib.reload(keys)
 
 
 def test_classes_are_not_kept_alive():

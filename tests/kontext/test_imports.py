@@ -26,4 +26,6 @@ def test_kontext_works_without_loading_any_other_library():
     result = subprocess.run(
         [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True
     )
-    assert result.stdout.strip() == "[] ['kauldron.errors', 'kauldron.path_grammar']"
+    assert result.stdout.strip() == (
+        "[] ['kauldron.errors', 'kauldron.lazy_namespace', 'kauldron.path_grammar']"
+    )
