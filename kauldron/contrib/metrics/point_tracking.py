@@ -252,7 +252,7 @@ def _distances(pred: Any, true: Any) -> jax.Array:
 #
 
 _DEPTH_SCALINGS = ("median", "reproduce_2d")
-_METRES = {1: 0.01, 2: 0.04, 4: 0.16, 8: 0.64, 16: 2.56}
+_METRES: dict[float, float] = {1: 0.01, 2: 0.04, 4: 0.16, 8: 0.64, 16: 2.56}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
