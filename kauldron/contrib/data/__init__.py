@@ -75,6 +75,7 @@ from kauldron.contrib.data.images import (
 )
 from kauldron.contrib.data.images import RandomResize as RandomResize
 from kauldron.contrib.data.images import GaussianBlur as GaussianBlur
+from kauldron.contrib.data.rand_augment import RandAugment as RandAugment
 from kauldron.contrib.data.images import JaxImageResize as JaxImageResize
 
 # Poses of cameras.

@@ -26,24 +26,28 @@ if TYPE_CHECKING:
 #
 
 
-def default_stop_after_steps_schedule_fn(step: int, num_train_steps: int) -> int:
+def default_stop_after_steps_schedule_fn(
+    step: int, default_num_train_evaluator_steps: int
+) -> int:
     """Return all steps, however long the model was trained.
 
     >>> default_stop_after_steps_schedule_fn(10, 500)
     500
     """
     del step
-    return num_train_steps
+    return default_num_train_evaluator_steps
 
 
 def linear_stop_after_steps_schedule_fn(
-    step: int, num_train_steps: int, ramp_up_for_num_pre_training_steps: int = 100_000
+    step: int,
+    default_num_train_evaluator_steps: int,
+    ramp_up_for_num_pre_training_steps: int = 100_000,
 ) -> int:
     """Return few steps for an early model, and all of them after a ramp.
 
     Args:
       step: Step of the model.
-      num_train_steps: Steps of the readout's config.
+      default_num_train_evaluator_steps: Steps of the readout's config.
       ramp_up_for_num_pre_training_steps: Step of the model from which on the readout
         gets all its steps.
 
@@ -56,8 +60,8 @@ def linear_stop_after_steps_schedule_fn(
       >>> linear_stop_after_steps_schedule_fn(0, 500)
       1
     """
-    steps = int(num_train_steps * step / ramp_up_for_num_pre_training_steps)
-    return min(max(steps, 1), num_train_steps)
+    share = min(step / ramp_up_for_num_pre_training_steps, 1)
+    return max(int(default_num_train_evaluator_steps * share), 1)
 
 
 #
