@@ -170,9 +170,11 @@ every_metric_of_arrays = pytest.mark.parametrize(
 )
 
 
-def states(name, num=2):
+@functools.cache
+def states(name):
+    """Two states of the metric, made once: no test can change them."""
     metric, make_inputs = EXAMPLES[name]
-    return [metric.get_state(**make_inputs()) for _ in range(num)]
+    return tuple(metric.get_state(**make_inputs()) for _ in range(2))
 
 
 @functools.cache
@@ -235,7 +237,7 @@ def test_can_be_pickled(name):
 @every_metric
 def test_empty_is_neutral_on_either_side(name):
     metric, _ = EXAMPLES[name]
-    state = states(name, 1)[0]
+    state = states(name)[0]
     expected = state.compute()
     assert_same(metric.empty().merge(state).compute(), expected)
     assert_same(state.merge(metric.empty()).compute(), expected)

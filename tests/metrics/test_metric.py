@@ -184,7 +184,7 @@ def test_other_failed_type_checks_have_no_such_hints():
     context = {"x": np.ones((4, 10)), "y": np.ones((5, 1), int)}
     with pytest.raises(ktyping.KTypeCheckError) as info:
         metric.get_state_from_context(context)
-    assert "tree" not in str(info.value) and "lacks" not in str(info.value)
+    assert "is a tree" not in str(info.value) and "lacks" not in str(info.value)
 
 
 def test_mask_that_does_not_fit_is_reported_with_keys_and_shapes():

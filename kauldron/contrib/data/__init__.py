@@ -4,6 +4,7 @@
 
 # Values.
 from kauldron.contrib.data.values import AddBias as AddBias
+from kauldron.contrib.data.values import ApplyW as ApplyW
 from kauldron.contrib.data.values import Binarize as Binarize
 from kauldron.contrib.data.values import Normalize as Normalize
 from kauldron.contrib.data.values import OneMinus as OneMinus
@@ -18,6 +19,7 @@ from kauldron.contrib.data.masks import CreateNonEqualMask as CreateNonEqualMask
 from kauldron.contrib.data.masks import CreateMeshGridMask as CreateMeshGridMask
 
 # Fields.
+from kauldron.data.transforms import AddConstants as AddConstants
 from kauldron.contrib.data.fields import AddStringField as AddStringField
 from kauldron.contrib.data.fields import TreeUnflattenForKey as TreeUnflattenForKey
 
@@ -62,6 +64,9 @@ from kauldron.contrib.data.random_subsets import RandomDropTokens as RandomDropT
 from kauldron.contrib.data.random_subsets import (
     SubsampleAndFlatten as SubsampleAndFlatten,
 )
+from kauldron.contrib.data.random_subsets import (
+    MaskedVideoVisualization as MaskedVideoVisualization,
+)
 
 # Images.
 from kauldron.contrib.data.images import ThreeSpatialCrop as ThreeSpatialCrop
@@ -70,7 +75,12 @@ from kauldron.contrib.data.images import (
 )
 from kauldron.contrib.data.images import RandomResize as RandomResize
 from kauldron.contrib.data.images import GaussianBlur as GaussianBlur
-from kauldron.data.transforms import Resize as JaxImageResize  # noqa: F401
+from kauldron.contrib.data.rand_augment import RandAugment as RandAugment
+from kauldron.contrib.data.images import JaxImageResize as JaxImageResize
+
+# Poses of cameras.
+from kauldron.contrib.data.poses import RelativePoses as RelativePoses
+from kauldron.contrib.data.poses import TartanPoseToRT as TartanPoseToRT
 
 # Fields chosen by a predicate.
 from kauldron.contrib.data.predicates import (
@@ -80,7 +90,12 @@ from kauldron.contrib.data.predicates import (
     ElementWiseRandomTransformWithPredicate as ElementWiseRandomTransformWithPredicate,
 )
 from kauldron.contrib.data.predicates import FlipUpsideDown as FlipUpsideDown
+from kauldron.contrib.data.predicates import Resize as Resize
+from kauldron.contrib.data.predicates import ValueRange as ValueRange
 from kauldron.contrib.data.predicates import matching_keys as matching_keys
+
+# For one's own transforms.
+from kauldron.data.transforms import RandomMapTransform as RandomMapTransform
 
 # The predicate forms of transforms that also exist by key, and sources.
 from kauldron.contrib.data import py as py

@@ -149,37 +149,38 @@ class SpacetimeToDepth(Rearrange):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReshapeSpatialDim(Rearrange):
-    """Space as height and width again: `... (h w) c -> ... h w c`.
+    """The last axis as height and width: `... (h w) -> ... h w`.
 
     Attributes:
       key: The field or fields.
-      height: Of the images.
-      width: Of the images.
+      h: Height.
+      w: Width.
     """
 
-    pattern: str = dataclasses.field(default="... (h w) c -> ... h w c", init=False)
+    pattern: str = dataclasses.field(default="... (h w) -> ... h w", init=False)
     axes_lengths: Mapping[str, int] = dataclasses.field(
         default_factory=dict, init=False
     )
-    height: int
-    width: int
+    h: int
+    w: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "axes_lengths", {"h": self.height, "w": self.width})
+        object.__setattr__(self, "axes_lengths", {"h": self.h, "w": self.w})
         super().__post_init__()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RepeatFrames(ElementWiseTransform):
-    """Repeats the last frame until a number divides the length of the video.
+    """Repeats frames, evenly spread, until a number divides the length of the video.
 
     Attributes:
-      key: The field or fields, frames first.
+      key: The field or fields, `(..., t, h, w, c)`; frames are the first axis of those
+        with fewer than four.
       divisible_by: The number.
 
     Example:
-      >>> RepeatFrames(key="x", divisible_by=4).map({"x": [1, 2, 3, 4, 5]})
-      {'x': array([1, 2, 3, 4, 5, 5, 5, 5])}
+      >>> RepeatFrames(key="x", divisible_by=2).map({"x": [0, 1, 2]})
+      {'x': array([0, 1, 1, 2])}
     """
 
     divisible_by: int
@@ -195,15 +196,17 @@ class RepeatFrames(ElementWiseTransform):
 
     @takes_tensors
     def map_element(self, element: Any) -> Any:
-        return self._repeat(as_array(element), axis=0)
+        return self._repeat(as_array(element), num_batch_axes=0)
 
     def map_element_batch(self, elements: Any) -> Any:
-        return self._repeat(as_array(elements), axis=1)
+        return self._repeat(as_array(elements), num_batch_axes=1)
 
-    def _repeat(self, frames: Any, axis: int) -> Any:
-        widths = [(0, 0)] * len(frames.shape)
-        widths[axis] = (0, -frames.shape[axis] % self.divisible_by)
-        return array_module(frames).pad(frames, widths, mode="edge")
+    def _repeat(self, frames: Any, num_batch_axes: int) -> Any:
+        axis = max(len(frames.shape) - 4, num_batch_axes)
+        size = frames.shape[axis]
+        new_size = size + -size % self.divisible_by
+        indices = (2 * np.arange(new_size) + 1) * size // (2 * new_size)
+        return array_module(frames).take(frames, indices, axis=axis)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

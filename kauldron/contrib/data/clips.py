@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class _Clip:
 
     input_key: str = "images"
     output_key: str | None = None
-    num_frames: int
+    num_frames: int = 1
     stride: int = 1
     indices_key: str | None = None
 
@@ -55,9 +55,9 @@ class _Clip:
             raise ValueError(f"{type(self).__name__}: the video has no frames.")
         return video
 
-    def _span(self) -> int:
-        """Count the frames from the first to the last of a clip, both included."""
-        return (self.num_frames - 1) * self.stride + 1
+    def _free(self, video: Any) -> int:
+        """Return how many frames the video has besides those that a clip spans."""
+        return max(0, len(video) - self.num_frames * self.stride)
 
     def _cut(
         self, features: Mapping[str, Any], video: Any, starts: Any
@@ -67,7 +67,8 @@ class _Clip:
         Past the end of the video its last frame is repeated.
         """
         offsets = np.arange(self.num_frames) * self.stride
-        indices = np.minimum(np.asarray(starts)[..., None] + offsets, len(video) - 1)
+        indices = (np.atleast_1d(starts)[:, None] + offsets).ravel()
+        indices = np.minimum(indices, len(video) - 1)
         result = {**features, self.output_key or self.input_key: video[indices]}
         if self.indices_key is not None:
             result[self.indices_key] = indices
@@ -94,7 +95,7 @@ class MiddleClip(_Clip, MapTransform):
 
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
         video = self._video(element)
-        return self._cut(element, video, max(0, len(video) - self._span()) // 2)
+        return self._cut(element, video, self._free(video) // 2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,10 +103,10 @@ class MultiClip(_Clip, MapTransform):
     """Several clips, evenly spaced from the beginning to the end of a video.
 
     Attributes:
-      num_clips: How many; the result has an axis for them in front.
+      num_clips: How many; their frames follow each other, clip by clip.
     """
 
-    num_clips: int
+    num_clips: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,9 +117,8 @@ class MultiClip(_Clip, MapTransform):
 
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
         video = self._video(element)
-        last = max(0, len(video) - self._span())
-        starts = np.linspace(0, last, self.num_clips).round().astype(np.int64)
-        return self._cut(element, video, starts)
+        starts = np.linspace(0, self._free(video), self.num_clips)
+        return self._cut(element, video, starts.astype(np.int64))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,52 +131,21 @@ class RandomClip(_Clip, RandomMapTransform):
         self, element: Mapping[str, Any], rng: np.random.Generator
     ) -> dict[str, Any]:
         video = self._video(element)
-        last = max(0, len(video) - self._span())
-        return self._cut(element, video, int(rng.integers(0, last + 1)))
+        return self._cut(element, video, rng.integers(max(1, self._free(video))))
 
 
 #
-# Windows at random places
+# Windows and walks at random places
 #
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Window(ElementWiseRandomTransform):
-    """What windows share.
-
-    Attributes:
-      key: The field or fields; those of one length get the same window.
-      length: Frames of the window.
-      padding_mode: How a sequence that is too short goes on, as in `np.pad`:
-        `"constant"`, `"edge"`, `"wrap"`, ...
-      padding_value: What `"constant"` fills with.
-    """
-
     length: int
-    padding_mode: str = "constant"
-    padding_value: float = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_positive("length")
-
-    @abc.abstractmethod
-    def _draw(self, num_frames: int, rng: np.random.Generator) -> np.ndarray:
-        """Ascending numbers of frames; those from `num_frames` on are padding."""
-
-    def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        frames = as_array(element)
-        if not frames.shape or not len(frames):
-            raise ValueError(f"{type(self).__name__}: there are no frames.")
-        indices = self._draw(len(frames), rng)
-        missing = max(0, int(indices.max()) + 1 - len(frames))
-        if missing:
-            widths = [(0, missing)] + [(0, 0)] * (frames.ndim - 1)
-            options: dict[str, Any] = {"mode": self.padding_mode}
-            if self.padding_mode == "constant":
-                options["constant_values"] = self.padding_value
-            frames = array_module(frames).pad(frames, widths, **options)
-        return frames[indices]
 
     def _check_positive(self, name: str) -> None:
         if getattr(self, name) < 1:
@@ -185,9 +154,23 @@ class _Window(ElementWiseRandomTransform):
                 " more."
             )
 
+    def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
+        frames = as_array(element)
+        if not frames.shape or not len(frames):
+            raise ValueError(f"{type(self).__name__}: there are no frames.")
+        return self._choose(frames, rng)
 
-def _draw_start(num_frames: int, span: int, rng: np.random.Generator) -> int:
-    return int(rng.integers(0, max(0, num_frames - span) + 1))
+    @abc.abstractmethod
+    def _choose(self, frames: Any, rng: np.random.Generator) -> Any: ...
+
+
+def _pad(frames: Any, length: int, mode: str, value: float) -> Any:
+    """Fill up at the end; `mode` as in `np.pad`, or `"last"`."""
+    widths = [(0, length - len(frames))] + [(0, 0)] * (frames.ndim - 1)
+    options: dict[str, Any] = {"mode": "edge" if mode == "last" else mode}
+    if mode == "constant":
+        options["constant_values"] = np.asarray(value).astype(frames.dtype)
+    return array_module(frames).pad(frames, widths, **options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,7 +178,13 @@ class TemporalRandomWindow(_Window):
     """A window at a random place of a sequence.
 
     Attributes:
-      frame_rate: Distance of the frames of the window in the sequence.
+      key: The field or fields; those of one length get the same window.
+      length: Frames of the window.
+      padding_mode: How a window that is too short goes on: `"constant"`, `"last"` for
+        its last frame, or another mode of `np.pad`.
+      padding_value: What `"constant"` fills with.
+      frame_rate: Distance of the frames of the window in the sequence, or `"random"` for
+        one with which it fits.
 
     Example:
       >>> window = TemporalRandomWindow(key="x", length=3)
@@ -205,70 +194,66 @@ class TemporalRandomWindow(_Window):
       array([4, 5, 0])
     """
 
-    frame_rate: int = 1
+    padding_mode: str = "constant"
+    padding_value: float = 0.0
+    frame_rate: int | Literal["random"] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_positive("frame_rate")
+        if self.frame_rate != "random":
+            self._check_positive("frame_rate")
 
-    def _draw(self, num_frames: int, rng: np.random.Generator) -> np.ndarray:
-        offsets = np.arange(self.length) * self.frame_rate
-        return _draw_start(num_frames, int(offsets[-1]) + 1, rng) + offsets
+    def _choose(self, frames: Any, rng: np.random.Generator) -> Any:
+        length = min(self.length, len(frames))
+        rate = self.frame_rate
+        if rate == "random":
+            rate = int(rng.integers(1, len(frames) // length + 1))
+        span = rate * length
+        start = int(rng.integers(max(0, len(frames) - span) + 1))
+        chosen = frames[start : start + span : rate]
+        return _pad(chosen, self.length, self.padding_mode, self.padding_value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TemporalRandomStridedWindow(_Window):
-    """A window at a random place, whose frames have a random distance.
+    """A window of consecutive frames that starts at a multiple of the stride.
 
     Attributes:
-      max_stride: The largest distance. Distances with which the window is longer than
-        the sequence are not drawn, as long as there is another.
+      key: The field or fields; those of one length get the same window.
+      length: Frames of the window.
+      stride: Distance of the places where a window may start.
+      padding_value: What a window at the end is filled up with.
     """
 
-    max_stride: int
+    stride: int
+    padding_value: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_positive("max_stride")
+        self._check_positive("stride")
 
-    def _draw(self, num_frames: int, rng: np.random.Generator) -> np.ndarray:
-        fitting = (num_frames - 1) // max(1, self.length - 1)
-        stride = int(rng.integers(1, max(1, min(self.max_stride, fitting)) + 1))
-        offsets = np.arange(self.length) * stride
-        return _draw_start(num_frames, int(offsets[-1]) + 1, rng) + offsets
+    def _choose(self, frames: Any, rng: np.random.Generator) -> Any:
+        start = self.stride * int(rng.integers(-(-len(frames) // self.stride)))
+        chosen = frames[start : start + self.length]
+        return _pad(chosen, self.length, "constant", self.padding_value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TemporalRandomWalk(ElementWiseRandomTransform):
-    """Frames met on a random walk through time.
-
-    The walk starts at a random frame, each step is drawn from `-max_step` to `max_step`,
-    and at the ends of the sequence it stands still.
+class TemporalRandomWalk(_Window):
+    """Frames met on a walk through time that turns at the ends, and now and then.
 
     Attributes:
       key: The field or fields; those of one length get the same walk.
       length: Frames of the result.
-      max_step: The longest step.
+      thresh: Probability of turning before each step.
     """
 
-    length: int
-    max_step: int = 1
+    thresh: float = 0.05
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length < 1 or self.max_step < 0:
-            raise ValueError(
-                f"TemporalRandomWalk(length={self.length}, max_step={self.max_step}):"
-                " expected a length from 1 on and a step from 0 on."
-            )
-
-    def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        frames = as_array(element)
-        if not frames.shape or not len(frames):
-            raise ValueError("TemporalRandomWalk: there are no frames.")
-        frame = int(rng.integers(len(frames)))
-        indices = [frame]
-        for step in rng.integers(-self.max_step, self.max_step + 1, self.length - 1):
-            frame = min(max(frame + int(step), 0), len(frames) - 1)
-            indices.append(frame)
-        return frames[np.array(indices)]
+    def _choose(self, frames: Any, rng: np.random.Generator) -> Any:
+        # Forwards and backwards through the video is once around a ring.
+        ring = [*range(len(frames)), *range(len(frames) - 2, 0, -1)]
+        start = rng.integers(len(ring))
+        turns = np.where(rng.random(self.length) < self.thresh, -1, 1)
+        places = (start + np.cumsum(np.cumprod(turns))) % len(ring)
+        return frames[np.array(ring)[places]]

@@ -50,7 +50,7 @@ class TreeUnflattenForKey(MapTransform):
     """Gathers fields with a common prefix into one nested field.
 
     The inverse of `kd.data.TreeFlattenWithPath`: fields whose names count from 0 become
-    a list.
+    a list. A record without such fields stays as it is.
 
     Attributes:
       key: The prefix, and the name of the nested field.
@@ -74,10 +74,7 @@ class TreeUnflattenForKey(MapTransform):
             if name.startswith(prefix):
                 self._insert(tree, name, name.removeprefix(prefix), value)
         if not tree:
-            raise ReadableKeyError(
-                f"TreeUnflattenForKey(key={self.key!r}): no field starts with {prefix!r}."
-                f" Available keys: {sorted(element)}."
-            )
+            return dict(element)
         if self.key in result:
             raise ReadableKeyError(
                 f"TreeUnflattenForKey: the record already has a field {self.key!r}."
@@ -91,14 +88,18 @@ class TreeUnflattenForKey(MapTransform):
         for part in parents:
             tree = tree.setdefault(part, {})
             if not isinstance(tree, dict):
-                raise ReadableKeyError(
+                raise LeafAndNodeError(
                     f"TreeUnflattenForKey: {name!r} lies below a leaf."
                 )
         if last in tree:
-            raise ReadableKeyError(
+            raise LeafAndNodeError(
                 f"TreeUnflattenForKey: {name!r} is a leaf and a node."
             )
         tree[last] = value
+
+
+class LeafAndNodeError(ReadableKeyError, ValueError):
+    """Two names of fields of which one lies below the other."""
 
 
 def _with_lists(tree: Any) -> Any:

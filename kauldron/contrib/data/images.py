@@ -9,11 +9,11 @@ import numpy as np
 
 from kauldron.contrib.data.arrays import as_images, takes_tensors
 from kauldron.data.transforms import ElementWiseRandomTransform, ElementWiseTransform
-from kauldron.data.transforms.resize import as_method, as_size, resize
+from kauldron.data.transforms.resize import as_method, resize
 from kauldron.data.transforms.values import (
     array_module,
     as_array,
-    is_integer,
+    is_jax,
     round_and_cast,
 )
 
@@ -130,54 +130,77 @@ class PadAxisToFixedSize(ElementWiseTransform):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThreeSpatialCrop(ElementWiseTransform):
-    """Three crops along the longer edge of images and videos: begin, middle, end.
+    """Three square crops along the longer edge of a video: begin, middle, end.
 
     Attributes:
-      key: The field or fields, `(..., h, w, c)`.
-      size: Edge of the square crops, or their `(height, width)`.
+      key: The field or fields, `(t, h, w, c)`.
+      shape: Edge of the crops.
 
     Example:
       >>> import numpy as np
       >>> video = {"video": np.zeros((4, 6, 9, 3))}
-      >>> ThreeSpatialCrop(key="video", size=6).map(video)["video"].shape
-      (3, 4, 6, 6, 3)
+      >>> ThreeSpatialCrop(key="video", shape=6).map(video)["video"].shape
+      (12, 6, 6, 3)
     """
 
-    size: int | tuple[int, int]
+    shape: int
 
     traceable = True
 
+    @takes_tensors
+    def map_element(self, element: Any) -> Any:
+        return self._crop(as_array(element), num_batch_axes=0)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return self._crop(as_array(elements), num_batch_axes=1)
+
+    def _crop(self, videos: Any, num_batch_axes: int) -> Any:
+        shape, size = tuple(videos.shape[num_batch_axes:]), self.shape
+        if len(shape) != 4 or not 0 < size <= min(shape[1:3]):
+            raise ValueError(
+                f"ThreeSpatialCrop(shape={size}): expected a larger video (t, h, w, c),"
+                f" got the shape {shape}."
+            )
+        free = np.array(shape[1:3]) - size
+        starts = np.stack([-(-free // 2)] * 3)
+        axis = 0 if shape[1] > shape[2] else 1
+        starts[[0, 2], axis] = 0, free[axis]
+        crops = [
+            videos[..., top : top + size, left : left + size, :] for top, left in starts
+        ]
+        return array_module(videos).concatenate(crops, axis=num_batch_axes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JaxImageResize(ElementWiseTransform):
+    """`jax.image.resize` of a field of any rank.
+
+    Attributes:
+      key: The field or fields.
+      shape: The whole shape of a record's field afterwards.
+      method: As in `jax.image.resize`.
+
+    Example:
+      >>> import numpy as np
+      >>> resize = JaxImageResize(key="x", shape=(2, 1))
+      >>> resize.map({"x": np.arange(4.0)[:, None]})["x"].ravel().round(3)
+      array([0.714, 2.286], dtype=float32)
+    """
+
+    shape: tuple[int, ...]
+    method: str = "bilinear"
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        size = (self.size,) * 2 if isinstance(self.size, int) else self.size
-        object.__setattr__(self, "size", as_size(size, "size"))
+        object.__setattr__(self, "shape", tuple(self.shape))
 
     @takes_tensors
     def map_element(self, element: Any) -> Any:
-        return self._crop(as_images(element, self), num_batch_axes=0)
+        import jax
 
-    def map_element_batch(self, elements: Any) -> Any:
-        images = as_images(elements, self, num_batch_axes=1)
-        return self._crop(images, num_batch_axes=1)
-
-    def _crop(self, images: Any, num_batch_axes: int) -> Any:
-        height, width = self.size  # pyright: ignore[reportGeneralTypeIssues]
-        free = (images.shape[-3] - height, images.shape[-2] - width)
-        if min(free) < 0:
-            shape = tuple(images.shape[num_batch_axes:])
-            raise ValueError(
-                f"ThreeSpatialCrop(size={self.size}): the images are smaller, their"
-                f" shape is {shape}."
-            )
-        is_wide = images.shape[-2] >= images.shape[-3]
-        crops = []
-        for third in range(3):
-            top, left = (
-                extent * third // 2 if is_longer else extent // 2
-                for extent, is_longer in zip(free, (not is_wide, is_wide))
-            )
-            crops.append(images[..., top : top + height, left : left + width, :])
-        return array_module(images).stack(crops, axis=num_batch_axes)
+        array = as_array(element)
+        resized = jax.image.resize(array, self.shape, self.method)
+        return resized if is_jax(array) else np.asarray(resized)
 
 
 #
@@ -206,39 +229,40 @@ class RandomResize(ElementWiseRandomTransform):
 
     Attributes:
       key: The field or fields, all alike when they have the same size.
-      scale_range: Smallest and largest factor.
-      probability: Of resizing at all.
-      method: As in `kd.data.Resize`, and with the same default.
+      prob: Probability of resizing at all.
+      min_scale_factor: The smallest factor.
+      max_scale_factor: The largest factor.
+      method: As in `kd.data.Resize`.
+      antialias: Whether to filter when shrinking.
 
     Example:
-      >>> resize = RandomResize(key="image", scale_range=(0.5, 2))
+      >>> resize = RandomResize(key="image", prob=1.0)
       >>> image = np.zeros((100, 100, 3), np.uint8)
       >>> resize({"image": image}, np.random.default_rng(0))["image"].shape
-      (90, 56, 3)
+      (90, 81, 3)
     """
 
-    scale_range: tuple[float, float] = (0.8, 1.2)
-    probability: float = 1.0
-    method: str | None = None
+    prob: float = 0.8
+    min_scale_factor: float = 0.8
+    max_scale_factor: float = 1.2
+    method: str = "bilinear"
+    antialias: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = _as_range(self.scale_range, "scale_range", self)
-        object.__setattr__(self, "scale_range", (low, high))
-        _check_probability(self)
-        if self.method is not None:
-            object.__setattr__(self, "method", as_method(self.method))
+        _check_range(self, "min_scale_factor", "max_scale_factor")
+        _check_probability(self, "prob")
+        object.__setattr__(self, "method", as_method(self.method))
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        images = as_images(element, self)
-        if rng.random() >= self.probability:
+        images = as_images(element, self).astype(np.float32)
+        if rng.random() >= self.prob:
             return images
+        low, high = self.min_scale_factor, self.max_scale_factor
         height, width = (
-            max(1, round(edge * rng.uniform(*self.scale_range)))
-            for edge in images.shape[-3:-1]
+            max(1, int(edge * rng.uniform(low, high))) for edge in images.shape[-3:-1]
         )
-        method = self.method or ("nearest" if is_integer(images) else "bilinear")
-        return resize(images, (height, width), method)
+        return resize(images, (height, width), self.method, self.antialias)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -247,40 +271,36 @@ class GaussianBlur(ElementWiseRandomTransform):
 
     Attributes:
       key: The field or fields, all alike.
-      sigma_range: Smallest and largest standard deviation, in pixels.
-      kernel_size: Pixels that the Gaussian covers, an odd number; `None` for three
-        standard deviations to each side.
-      probability: Of blurring at all.
+      apply_prob: Probability of blurring at all.
+      sigma_min: The smallest standard deviation, in pixels.
+      sigma_max: The largest one.
+      kernel_size: Pixels that the Gaussian covers; an even number grows by one.
     """
 
-    sigma_range: tuple[float, float] = (0.1, 2.0)
-    kernel_size: int | None = None
-    probability: float = 1.0
+    apply_prob: float = 0.5
+    sigma_min: float = 0.1
+    sigma_max: float = 2.0
+    kernel_size: int = 9
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = _as_range(self.sigma_range, "sigma_range", self)
-        object.__setattr__(self, "sigma_range", (low, high))
-        _check_probability(self)
-        if self.kernel_size is not None and (
-            self.kernel_size < 1 or self.kernel_size % 2 == 0
-        ):
+        _check_range(self, "sigma_min", "sigma_max")
+        _check_probability(self, "apply_prob")
+        if self.kernel_size < 1:
             raise ValueError(
-                f"GaussianBlur(kernel_size={self.kernel_size}): expected an odd number."
+                f"GaussianBlur(kernel_size={self.kernel_size}): expected 1 or more."
             )
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
         images = as_images(element, self)
-        if rng.random() >= self.probability:
+        if rng.random() >= self.apply_prob:
             return images
-        sigma = rng.uniform(*self.sigma_range)
-        radius = int(np.ceil(3 * sigma))
-        if self.kernel_size is not None:
-            radius = self.kernel_size // 2
+        sigma = rng.uniform(self.sigma_min, self.sigma_max)
+        radius = self.kernel_size // 2
         weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
         weights /= weights.sum()
         blurred = np.asarray(images, np.float32)
-        for axis in (-3, -2):
+        for axis in (-2, -3):
             blurred = _convolve(blurred, weights.astype(np.float32), axis)
         return round_and_cast(blurred, np.dtype(images.dtype))
 
@@ -296,22 +316,18 @@ def _convolve(array: np.ndarray, weights: np.ndarray, axis: int) -> np.ndarray:
     return np.moveaxis(np.sum(list(shifted), axis=0), 0, axis)
 
 
-def _as_range(ends: Any, argument: str, transform: Any) -> tuple[float, float]:
-    try:
-        low, high = (float(end) for end in ends)
-    except (TypeError, ValueError):
-        low = high = 0.0
-    if not 0 < low <= high < np.inf:
+def _check_range(transform: Any, low: str, high: str) -> None:
+    if not 0 < getattr(transform, low) <= getattr(transform, high) < np.inf:
         raise ValueError(
-            f"{type(transform).__name__}({argument}={ends!r}): expected two numbers,"
-            " 0 < low <= high."
+            f"{type(transform).__name__}({low}={getattr(transform, low)},"
+            f" {high}={getattr(transform, high)}): expected numbers above 0, the larger"
+            " one last."
         )
-    return low, high
 
 
-def _check_probability(transform: Any) -> None:
-    if not 0 <= transform.probability <= 1:
+def _check_probability(transform: Any, name: str) -> None:
+    if not 0 <= getattr(transform, name) <= 1:
         raise ValueError(
-            f"{type(transform).__name__}(probability={transform.probability}): expected"
-            " a number from 0 to 1."
+            f"{type(transform).__name__}({name}={getattr(transform, name)}): expected a"
+            " number from 0 to 1."
         )

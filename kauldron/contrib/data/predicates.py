@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -13,14 +13,40 @@ from kauldron.contrib.data import images
 from kauldron.contrib.data.arrays import as_images
 from kauldron.data import transforms
 from kauldron.data.transforms import MapTransform, RandomMapTransform
-from kauldron.data.transforms.values import DType
+from kauldron.data.transforms.values import DType, as_array, is_integer
 
-Predicate: TypeAlias = Callable[[tuple[str | int, ...], Any], bool]
+Predicate: TypeAlias = Callable[[tuple[Any, ...], Any], bool]
+
+
+class Name(str):
+    """A name on the path of a leaf; `.key` is the name too, as in paths of jax."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> str:
+        return str(self)
+
+
+class Index(int):
+    """A place in a list on the path of a leaf; `.idx` is that place, as in jax."""
+
+    @property
+    def idx(self) -> int:
+        return int(self)
+
+
+def never(path: tuple[Any, ...], value: Any) -> bool:
+    """Pick no leaf: the predicate of transforms that were given none."""
+    del path, value
+    return False
 
 
 @dataclasses.dataclass(frozen=True)
 class matching_keys:  # reads as a function in configs
     """A predicate: the last name on the path contains one of some texts.
+
+    For an entry of a list, that is the name of the list.
 
     Attributes:
       strs: The texts.
@@ -40,7 +66,8 @@ class matching_keys:  # reads as a function in configs
         object.__setattr__(self, "strs_to_exclude", tuple(self.strs_to_exclude))
 
     def __call__(self, key_path: tuple[str | int, ...], value: Any) -> bool:
-        name = str(key_path[-1]) if key_path else ""
+        names = [part for part in key_path if isinstance(part, str)]
+        name = names[-1] if names else ""
         if any(text in name for text in self.strs_to_exclude):
             return False
         return any(text in name for text in self.strs)
@@ -52,10 +79,10 @@ class ElementWiseTransformWithPredicate(MapTransform):
 
     Attributes:
       should_transform_pred: Function of the path (a tuple of names and indices) and the
-        value of a leaf.
+        value of a leaf. By default no leaf is picked.
     """
 
-    should_transform_pred: Predicate = matching_keys()
+    should_transform_pred: Predicate = never
 
     @abc.abstractmethod
     def map_element(self, element: Any) -> Any:
@@ -73,10 +100,10 @@ class ElementWiseRandomTransformWithPredicate(RandomMapTransform):
 
     Attributes:
       should_transform_pred: Function of the path (a tuple of names and indices) and the
-        value of a leaf.
+        value of a leaf. By default no leaf is picked.
     """
 
-    should_transform_pred: Predicate = matching_keys()
+    should_transform_pred: Predicate = never
 
     @abc.abstractmethod
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
@@ -101,12 +128,12 @@ def map_chosen(
     """Apply a function to the leaves of a tree that the predicate picks."""
     if isinstance(tree, Mapping):
         return {
-            name: map_chosen(value, predicate, function, (*path, name))
+            name: map_chosen(value, predicate, function, (*path, Name(name)))
             for name, value in tree.items()
         }
     if isinstance(tree, list | tuple):
         items = [
-            map_chosen(value, predicate, function, (*path, i))
+            map_chosen(value, predicate, function, (*path, Index(i)))
             for i, value in enumerate(tree)
         ]
         if hasattr(tree, "_fields"):  # a named tuple
@@ -121,11 +148,41 @@ def map_chosen(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FlipUpsideDown(ElementWiseTransformWithPredicate):
+class _ImageTransform(ElementWiseTransformWithPredicate):
+    _names: ClassVar[tuple[str, ...]] = ("img", "image", "rgb")
+
+    @classmethod
+    def matching_keys(
+        cls,
+        *,
+        strs: Sequence[str] | None = None,
+        strs_to_exclude: Sequence[str] = (),
+        **options: Any,
+    ) -> Self:
+        """Return the transform of leaves whose name contains one of some texts.
+
+        Args:
+          strs: The texts; by default those that say image.
+          strs_to_exclude: Names with one of these are left alone.
+          **options: Those of the class.
+        """
+        strs = cls._names if strs is None else strs
+        predicate = matching_keys(strs, strs_to_exclude)
+        return cls(should_transform_pred=predicate, **options)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlipUpsideDown(_ImageTransform):
     """Turns images `(..., h, w, c)` upside down.
 
     Attributes:
-      should_transform_pred: Which leaves; by default those whose name says image.
+      should_transform_pred: Which leaves; `FlipUpsideDown.matching_keys()` takes those
+        whose name says image.
+
+    Example:
+      >>> record = {"image": np.array([[[1]], [[2]]]), "depth": np.zeros((2, 1, 1))}
+      >>> FlipUpsideDown.matching_keys().map(record)["image"].ravel()
+      array([2, 1])
     """
 
     def map_element(self, element: Any) -> Any:
@@ -133,7 +190,7 @@ class FlipUpsideDown(ElementWiseTransformWithPredicate):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _LikeKeyed(ElementWiseTransformWithPredicate):
+class _LikeKeyed(_ImageTransform):
     """Does to the chosen leaves what another transform does to the fields it names."""
 
     _keyed_type: ClassVar[type[transforms.ElementWiseTransform]]
@@ -157,7 +214,7 @@ class PadImage(_LikeKeyed):
     """Pads images `(..., h, w, c)`, as `kd.contrib.data.PadImage`.
 
     Attributes:
-      should_transform_pred: Which leaves; by default those whose name says image.
+      should_transform_pred: Which leaves, as in `FlipUpsideDown`.
       pad: Pixels on each side, or `(vertical, horizontal)`.
       mode: As in `np.pad`.
     """
@@ -165,6 +222,7 @@ class PadImage(_LikeKeyed):
     pad: int | tuple[int, int]
     mode: str = "constant"
 
+    _names = ("img", "image", "rgb", "cam")
     _keyed_type = images.PadImage
 
 
@@ -173,7 +231,7 @@ class ValueRange(_LikeKeyed):
     """Maps `in_vrange` linearly to `vrange`, as `kd.data.ValueRange`.
 
     Attributes:
-      should_transform_pred: Which leaves; by default those whose name says image.
+      should_transform_pred: Which leaves, as in `FlipUpsideDown`.
       vrange: Range of the result.
       in_vrange: Range of the input.
       dtype: Of the result.
@@ -189,28 +247,55 @@ class ValueRange(_LikeKeyed):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resize(_LikeKeyed):
+class Resize(_ImageTransform):
     """Resizes images `(..., h, w, c)`, as `kd.data.Resize`.
 
     Attributes:
-      should_transform_pred: Which leaves; by default those whose name says image.
-      size: The new `(h, w)`.
-      min_size: The new size of the shorter edge.
-      max_size: The new size of the longer edge.
-      method: Such as `"bilinear"`.
+      should_transform_pred: Which leaves, as in `FlipUpsideDown`.
+      height: The new height, together with `width`; or
+      width: the new width.
+      size: The new `(h, w)`; or
+      min_size: the new size of the shorter edge; or
+      max_size: the new size of the longer edge.
+      method: Such as `"bilinear"`, or `"AUTO"`: `nearest` for integers, `area` for
+        floats.
       antialias: Whether to filter when shrinking.
 
     Example:
       >>> record = {"left": {"rgb": np.zeros((8, 8, 3))}, "depth": np.zeros((8, 8, 1))}
-      >>> smaller = Resize(size=(4, 4)).map(record)
+      >>> smaller = Resize.matching_keys(height=4, width=4).map(record)
       >>> smaller["left"]["rgb"].shape, smaller["depth"].shape
       ((4, 4, 3), (8, 8, 1))
     """
 
+    height: int | None = None
+    width: int | None = None
     size: tuple[int, int] | None = None
     min_size: int | None = None
     max_size: int | None = None
-    method: str | None = None
-    antialias: bool = True
+    method: str = "AUTO"
+    antialias: bool = False
 
-    _keyed_type = transforms.Resize
+    def __post_init__(self) -> None:
+        self._keyed("nearest")  # raises for arguments that make no sense
+
+    def map_element(self, element: Any) -> Any:
+        array = as_array(element)
+        return self._keyed("nearest" if is_integer(array) else "area").map_element(
+            array
+        )
+
+    def _keyed(self, auto_method: str) -> transforms.Resize:
+        size: Any = self.size
+        if (self.height, self.width) != (None, None):
+            if size is not None or None in (self.height, self.width):
+                raise ValueError("Resize: give both height and width, or size.")
+            size = (self.height, self.width)
+        return transforms.Resize(
+            key="image",
+            size=size,
+            min_size=self.min_size,
+            max_size=self.max_size,
+            method=auto_method if self.method.upper() == "AUTO" else self.method,
+            antialias=self.antialias,
+        )

@@ -2,6 +2,9 @@
 
 # ruff: noqa: I001  in the order a reader wants
 
+import dataclasses
+
+from kauldron.contrib.data import predicates as _predicates
 from kauldron.contrib.data.predicates import matching_keys as matching_keys
 from kauldron.contrib.data.predicates import (
     ElementWiseTransformWithPredicate as ElementWiseTransformWithPredicate,
@@ -9,10 +12,20 @@ from kauldron.contrib.data.predicates import (
 from kauldron.contrib.data.predicates import (
     ElementWiseRandomTransformWithPredicate as ElementWiseRandomTransformWithPredicate,
 )
-from kauldron.contrib.data.predicates import FlipUpsideDown as FlipUpsideDown
 from kauldron.contrib.data.predicates import PadImage as PadImage
 from kauldron.contrib.data.predicates import ValueRange as ValueRange
 from kauldron.contrib.data.predicates import Resize as Resize
 from kauldron.contrib.data.sources import (
     LazyArrayRecordDataSource as LazyArrayRecordDataSource,
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlipUpsideDown(_predicates.FlipUpsideDown):
+    """Turns images upside down, and with `matching_keys` also fields named for cameras.
+
+    Attributes:
+      should_transform_pred: Which leaves.
+    """
+
+    _names = _predicates.PadImage._names

@@ -137,8 +137,8 @@ class Normalize(_Arithmetic):
     """
 
     in_vrange: tuple[float, float] = (0.0, 255.0)
-    normalize_mean: Numbers
-    normalize_std: Numbers
+    normalize_mean: Numbers = 0.0
+    normalize_std: Numbers = 1.0
     dtype: DType = np.float32
 
     def __post_init__(self) -> None:
@@ -159,6 +159,30 @@ class Normalize(_Arithmetic):
         scaled = cast(array, self.dtype) / self.dtype.type(self.in_vrange[1])
         mean = np.asarray(self.normalize_mean, self.dtype)
         return (scaled - mean) / np.asarray(self.normalize_std, self.dtype)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ApplyW(_Arithmetic):
+    """Multiplies each vector of a field `(..., n)` by a matrix: `w @ x`.
+
+    Attributes:
+      key: The field or fields.
+      w: The matrix, `(n, n)`.
+
+    Example:
+      >>> apply = ApplyW(key="x", w=[[0, 1], [2, 0]])
+      >>> apply.map({"x": np.array([[1, 2], [3, 4]])})["x"].tolist()
+      [[2, 2], [4, 6]]
+    """
+
+    w: Sequence[Sequence[float]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "w", _frozen(self.w))
+
+    def _compute(self, array: Any) -> Any:
+        return array @ _operand(self.w, array).T
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,11 +241,11 @@ class VideoMAENormalization(ElementWiseTransform):
     Attributes:
       key: The field or fields, `(..., t, h, w, c)`.
       patch_size: Of a patch, `(t, h, w)`; must divide the sizes of the video.
-      epsilon: Added to the standard deviation.
+      eps: Added to the standard deviation.
     """
 
     patch_size: tuple[int, int, int] = (2, 16, 16)
-    epsilon: float = 1e-6
+    eps: float = 1e-6
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -234,6 +258,6 @@ class VideoMAENormalization(ElementWiseTransform):
         video = cast(as_array(element), np.dtype(np.float32))
         patches = einops.rearrange(video, f"... {split} -> ... {together}", **sizes)
         mean = patches.mean((-4, -3, -2), keepdims=True)
-        deviation = patches.std((-4, -3, -2), ddof=1, keepdims=True)
-        patches = (patches - mean) / (deviation + self.epsilon)
+        deviation = patches.std((-4, -3, -2), keepdims=True)
+        patches = (patches - mean) / (deviation + self.eps)
         return einops.rearrange(patches, f"... {together} -> ... {split}")

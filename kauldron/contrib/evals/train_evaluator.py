@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
-from etils import epath
 
 from kauldron import ckpts, konfig, kontext, train, writers
 from kauldron.evals import EvaluatorBase
@@ -26,24 +24,28 @@ if TYPE_CHECKING:
 #
 
 
-def default_stop_after_steps_schedule_fn(step: int, num_train_steps: int) -> int:
+def default_stop_after_steps_schedule_fn(
+    step: int, default_num_train_evaluator_steps: int
+) -> int:
     """Return all steps, however long the model was trained.
 
     >>> default_stop_after_steps_schedule_fn(10, 500)
     500
     """
     del step
-    return num_train_steps
+    return default_num_train_evaluator_steps
 
 
 def linear_stop_after_steps_schedule_fn(
-    step: int, num_train_steps: int, ramp_up_for_num_pre_training_steps: int = 100_000
+    step: int,
+    default_num_train_evaluator_steps: int,
+    ramp_up_for_num_pre_training_steps: int = 100_000,
 ) -> int:
     """Return few steps for an early model, and all of them after a ramp.
 
     Args:
       step: Step of the model.
-      num_train_steps: Steps of the readout's config.
+      default_num_train_evaluator_steps: Steps of the readout's config.
       ramp_up_for_num_pre_training_steps: Step of the model from which on the readout
         gets all its steps.
 
@@ -56,8 +58,8 @@ def linear_stop_after_steps_schedule_fn(
       >>> linear_stop_after_steps_schedule_fn(0, 500)
       1
     """
-    steps = int(num_train_steps * step / ramp_up_for_num_pre_training_steps)
-    return min(max(steps, 1), num_train_steps)
+    share = min(step / ramp_up_for_num_pre_training_steps, 1)
+    return max(int(default_num_train_evaluator_steps * share), 1)
 
 
 #
@@ -97,41 +99,22 @@ class TrainEvaluator(EvaluatorBase):
 
     def evaluate(self, state: TrainState, step: int) -> AuxiliariesOutput:
         self._assert_root_cfg_resolved()
-        readout, outer_weights = self._readout
-        with outer_weights.of(state):
-            readout_state = self._train(readout, step)
+        trainer = self.readout_trainer_for_step(state, step)
+        try:
+            readout_state = _train(trainer)
+        finally:
+            self._outer_weights.forget()
         values = {}
         for name, evaluator in self._inner_evaluators_at(step).items():
             values[name] = _metric_values(evaluator.evaluate(readout_state, step))
         return AuxiliariesOutput(metric_values=values)
 
-    def _train(self, readout: Trainer, step: int) -> TrainState:
-        """Train the readout of this step, or continue it."""
-        num_steps = readout.num_train_steps
-        if num_steps is not None:
-            num_steps = self.stop_after_steps_schedule_fn(step, num_steps)
-        writer = curves_writer(self.writer, collection=f"{self.name}.train.{step}")
-        trainer = readout.replace(
-            workdir=self._folder / f"_{self.name}_{step}",
-            stop_after_steps=num_steps,
-            writer=writer,
-            evals={},
-        )
-        if trainer.checkpointer.latest_step is None:
-            writer.resume(step=0)  # an interrupted attempt may have left values
-        try:
-            return trainer.train()[0]
-        except (train.Preempted, KeyboardInterrupt):
-            preemption.raise_if_stop_requested()  # the outer training saves and leaves
-            raise
-
-    @property
-    def _folder(self) -> epath.Path:
-        return self.base_cfg.workdir / f"train_evals.{self.name}"
-
     @functools.cached_property
-    def _readout(self) -> tuple[Trainer, OuterWeights]:
-        """Made once, so that its step is compiled once."""
+    def readout_trainer_base(self) -> Trainer:
+        """The trainer of the readout, with the outer model in its place.
+
+        Made once, so that its step is compiled once.
+        """
         trainer = make_readout(
             self.readout_config,
             outer=self.base_cfg,
@@ -139,10 +122,33 @@ class TrainEvaluator(EvaluatorBase):
             overrides=self.overrides or {},
             readout_inputs=self.readout_inputs,
         )
-        weights = OuterWeights(
-            self.subparams_to_swap_path or self.submodule_to_swap_path
+        return trainer.replace(
+            workdir=self.base_cfg.workdir / f"train_evals.{self.name}",
+            init_transform=self._outer_weights,
         )
-        return trainer.replace(workdir=self._folder, init_transform=weights), weights
+
+    @functools.cached_property
+    def _outer_weights(self) -> OuterWeights:
+        return OuterWeights(self.subparams_to_swap_path or self.submodule_to_swap_path)
+
+    def readout_trainer_for_step(self, state: TrainState, step: int) -> Trainer:
+        """Return the trainer of one evaluation. Train it before asking for the next one.
+
+        Args:
+          state: State of the outer trainer; the readout starts with its parameters.
+          step: Step of the outer trainer.
+        """
+        readout = self.readout_trainer_base
+        num_steps = readout.num_train_steps
+        if num_steps is not None:
+            num_steps = self.stop_after_steps_schedule_fn(step, num_steps)
+        self._outer_weights.use(state)
+        return readout.replace(
+            workdir=readout.workdir / f"_{self.name}_{step}",
+            stop_after_steps=num_steps,
+            writer=curves_writer(self.writer, collection=f"{self.name}.train.{step}"),
+            evals={},
+        )
 
     def _inner_evaluators_at(self, step: int) -> dict[str, Any]:
         """Return the readout's evaluators; at first, drop the values they will rewrite."""
@@ -161,8 +167,19 @@ class TrainEvaluator(EvaluatorBase):
                 writer=self.writer,
                 **({"losses": {}} if hasattr(evaluator, "losses") else {}),
             )
-            for name, evaluator in self._readout[0].evals.items()
+            for name, evaluator in self.readout_trainer_base.evals.items()
         }
+
+
+def _train(trainer: Trainer) -> TrainState:
+    """Train a readout, or continue it."""
+    if trainer.checkpointer.latest_step is None:
+        trainer.writer.resume(step=0)  # an interrupted attempt may have left values
+    try:
+        return trainer.train()[0]
+    except (train.Preempted, KeyboardInterrupt):
+        preemption.raise_if_stop_requested()  # the outer training saves and leaves
+        raise
 
 
 def _metric_values(result: Any) -> Mapping[str, Any]:
@@ -237,17 +254,16 @@ class OuterWeights(ckpts.InitTransform):
         default_factory=list, init=False, compare=False, repr=False
     )
 
-    @contextlib.contextmanager
-    def of(self, state: TrainState) -> Iterator[None]:
-        """Inside, readouts start with the weights of this state."""
-        self._state.append(state)
-        try:
-            yield
-        finally:
-            self._state.pop()
+    def use(self, state: TrainState) -> None:
+        """From now on, readouts start with the weights of this state."""
+        self._state[:] = [state]
+
+    def forget(self) -> None:
+        """Let go of the weights, which take memory."""
+        self._state.clear()
 
     def transform(self, state: Any) -> Any:
-        outer = self._state[-1]
+        (outer,) = self._state
         path = kontext.Path.from_str(self.path)[1:]
         inner = kontext.get_by_path(state.params, path) if path else state.params
         _check_same_shapes(inner, outer.params, self.path)

@@ -15,6 +15,9 @@ from kauldron.contrib.metrics.regression import CosineSimilarity as CosineSimila
 from kauldron.contrib.metrics.regression import (
     MeanAbsoluteRelativeError as MeanAbsoluteRelativeError,
 )
+from kauldron.contrib.metrics.regression import (
+    RGBMeanAbsoluteRelativeError as RGBMeanAbsoluteRelativeError,
+)
 from kauldron.contrib.metrics.regression import Delta1 as Delta1
 from kauldron.contrib.metrics.regression import PsnrWithResize as PsnrWithResize
 
@@ -24,6 +27,9 @@ from kauldron.contrib.metrics.pose import RelativeRotationError as RelativeRotat
 from kauldron.contrib.metrics.pose import (
     RelativeTranslationError as RelativeTranslationError,
 )
+from kauldron.contrib.metrics.pose import (
+    PoseMeanAverageAccuracy as PoseMeanAverageAccuracy,
+)
 from kauldron.contrib.metrics.point_tracking import (
     TapOcclusionAccuracy as TapOcclusionAccuracy,
 )
@@ -32,6 +38,12 @@ from kauldron.contrib.metrics.point_tracking import (
 )
 from kauldron.contrib.metrics.point_tracking import (
     TapAverageJaccard as TapAverageJaccard,
+)
+from kauldron.contrib.metrics.point_tracking import (
+    Tap3DPositionAccuracy as Tap3DPositionAccuracy,
+)
+from kauldron.contrib.metrics.point_tracking import (
+    Tap3DAverageJaccard as Tap3DAverageJaccard,
 )
 
 # A state for one's own metrics.

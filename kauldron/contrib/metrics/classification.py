@@ -51,7 +51,7 @@ class JointAccuracy(Metric):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
 class MultilabelAveragePrecision(Metric):
-    """Average precision of each class, averaged over the classes that occur.
+    """Average precision of each class, averaged; a class that does not occur counts as 0.
 
     Attributes:
       scores: Scores of shape `*b n`.
@@ -75,12 +75,7 @@ class MultilabelAveragePrecision(Metric):
             if self.scores is EMPTY:
                 return np.float64(0.0)
             scores, labels = self.scores[self.counts], self.labels[self.counts]
-            values = [
-                average_precision(scores, is_right)
-                for scores, is_right in zip(scores.T, labels.T)
-                if is_right.any()
-            ]
-            return np.mean(values) if values else np.float64(0.0)
+            return np.mean(list(map(average_precision, scores.T, labels.T)))
 
     @typechecked
     def get_state(
@@ -102,16 +97,18 @@ def average_precision(scores: np.ndarray, is_right: np.ndarray) -> Any:
 
     Args:
       scores: One number per example.
-      is_right: Whether the example belongs to the class; at least one does.
+      is_right: Whether the example belongs to the class.
 
     Returns:
-      A number between 0 and 1.
+      A number between 0 and 1; 0 if no example belongs to the class.
 
     Example:
       >>> scores = np.array([0.9, 0.8, 0.7])
       >>> float(average_precision(scores, np.array([True, False, True])).round(3))
       0.833
     """
+    if not is_right.any():
+        return np.float64(0.0)
     _, group = np.unique(-scores, return_inverse=True)
     hits = np.cumsum(np.bincount(group, is_right))
     predicted = np.cumsum(np.bincount(group))

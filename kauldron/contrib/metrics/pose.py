@@ -2,79 +2,109 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import itertools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kauldron import kontext
+from kauldron.contrib.rotations import matrix_of_quaternion
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import AverageState, Metric
-from kauldron.metrics.averages import as_real
+from kauldron.metrics.averages import align_mask, as_real, weighted
 
-_MODES = ("accuracy", "mean")
 _GRID = np.array(list(itertools.product((-5, 5), (-5, 5), (0, 10))), np.float32)
 _PRECISION = jax.lax.Precision.HIGHEST
 
+Pose = tuple[jax.Array, jax.Array]
+"""Rotations `*b 3 3` and translations `*b 3`."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
-class PoseEndPointError(Metric):
-    """Mean distance of a fixed grid of points moved by both poses.
-
-    Attributes:
-      preds: Poses `*b 3 4`: rotation and translation side by side.
-      targets: Poses of the same shape.
-      mask: Weights of the poses, `*b`.
-    """
-
+class _PoseMetric(Metric):
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None
+    rotation_as_quaternion: bool = False
 
     State = AverageState
 
     @typechecked
     def get_state(
         self,
-        preds: Float["*b 3 4"],
-        targets: Float["*b 3 4"],
+        preds: Float["*b m n"],
+        targets: Float["*b m n"],
         mask: Array | None = None,
     ) -> AverageState:
-        moved = [_move(as_real(pose)) for pose in (preds, targets)]
+        return self._state_of(self._split(preds), self._split(targets), mask)
+
+    @abc.abstractmethod
+    def _state_of(self, pred: Pose, target: Pose, mask: Any) -> AverageState: ...
+
+    def _split(self, poses: Any) -> Pose:
+        shape = (7, 1) if self.rotation_as_quaternion else (3, 4)
+        if poses.shape[-2:] != shape:
+            raise ValueError(
+                f"{type(self).__qualname__}: poses end with the dimensions {shape}"
+                f" (rotation_as_quaternion={self.rotation_as_quaternion}), but the shape"
+                f" is {poses.shape}."
+            )
+        poses = as_real(poses)
+        if self.rotation_as_quaternion:
+            return matrix_of_quaternion(poses[..., :4, 0]), poses[..., 4:, 0]
+        return poses[..., :3], poses[..., 3]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class PoseEndPointError(_PoseMetric):
+    """Mean distance of a fixed grid of points moved by both poses.
+
+    Attributes:
+      preds: Poses `*b 3 4`, rotation and translation side by side; with
+        `rotation_as_quaternion` `*b 7 1`, quaternion (x, y, z, w), then translation.
+      targets: Poses of the same shape.
+      mask: Weights of the poses, `*b`.
+      rotation_as_quaternion: In which form the poses are given.
+    """
+
+    def _state_of(self, pred: Pose, target: Pose, mask: Any) -> AverageState:
+        moved = [_move(*pose) for pose in (pred, target)]
         distances = jnp.linalg.norm(moved[0] - moved[1], axis=-1)
         return AverageState.from_values(distances, mask=mask)
 
 
-def _move(pose: jax.Array) -> jax.Array:
+def _move(rotation: jax.Array, translation: jax.Array) -> jax.Array:
     """Return the grid in the frame of a pose, `*b 8 3`."""
-    rotated = jnp.einsum("...ij,pj->...pi", pose[..., :3], _GRID, precision=_PRECISION)
-    return rotated + pose[..., None, :, 3]
+    rotated = jnp.einsum("...ij,pj->...pi", rotation, _GRID, precision=_PRECISION)
+    return rotated + translation[..., None, :]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
-class _AngleError(Metric):
-    """Angles in degrees: their mean, or the share below a threshold."""
-
-    preds: kontext.Key = kontext.REQUIRED
-    targets: kontext.Key = kontext.REQUIRED
-    mask: kontext.Key | None = None
+class _AngleError(_PoseMetric):
     mode: str = "accuracy"
     threshold_degs: float = 15.0
 
-    State = AverageState
+    _modes: ClassVar[tuple[str, ...]] = ("accuracy", "mean")
 
     def __post_init__(self) -> None:
-        if self.mode not in _MODES:
-            raise ValueError(f"mode must be one of {_MODES}, not {self.mode!r}.")
+        if self.mode not in self._modes:
+            raise ValueError(f"mode must be one of {self._modes}, not {self.mode!r}.")
 
-    def _state_of(self, cosines: Any, mask: Any) -> AverageState:
-        values = jnp.rad2deg(jnp.arccos(jnp.clip(cosines, -1.0, 1.0)))
+    def _state_of(self, pred: Pose, target: Pose, mask: Any) -> AverageState:
+        cosines = self._cosines(pred, target)
+        if self.mode == "similarity":
+            return AverageState.from_values(cosines, mask=mask)
+        values = _degrees(cosines)
         if self.mode == "accuracy":
             values = values < self.threshold_degs
         return AverageState.from_values(values, mask=mask)
+
+    @abc.abstractmethod
+    def _cosines(self, pred: Pose, target: Pose) -> jax.Array: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -82,24 +112,17 @@ class RelativeRotationError(_AngleError):
     """Angle between two rotations.
 
     Attributes:
-      preds: Poses `*b 3 4`.
+      preds: Poses `*b 3 4`, or `*b 7 1`, as in `PoseEndPointError`.
       targets: Poses of the same shape.
       mask: Weights of the poses, `*b`.
+      rotation_as_quaternion: In which form the poses are given.
       mode: `"mean"` for the mean angle in degrees, `"accuracy"` for the share of
         angles below the threshold.
       threshold_degs: The threshold.
     """
 
-    @typechecked
-    def get_state(
-        self,
-        preds: Float["*b 3 4"],
-        targets: Float["*b 3 4"],
-        mask: Array | None = None,
-    ) -> AverageState:
-        rotations = as_real(preds)[..., :3], as_real(targets)[..., :3]
-        trace = jnp.sum(rotations[0] * rotations[1], axis=(-2, -1))
-        return self._state_of((trace - 1) / 2, mask)
+    def _cosines(self, pred: Pose, target: Pose) -> jax.Array:
+        return _rotation_cosines(pred, target)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -107,25 +130,69 @@ class RelativeTranslationError(_AngleError):
     """Angle between the directions of two translations.
 
     Attributes:
-      preds: Poses `*b 3 4`.
+      preds: Poses `*b 3 4`, or `*b 7 1`, as in `PoseEndPointError`.
       targets: Poses of the same shape.
       mask: Weights of the poses, `*b`.
+      rotation_as_quaternion: In which form the poses are given.
       mode: `"mean"` for the mean angle in degrees, `"accuracy"` for the share of
-        angles below the threshold.
+        angles below the threshold, `"similarity"` for the mean cosine.
       threshold_degs: The threshold.
     """
 
-    @typechecked
-    def get_state(
-        self,
-        preds: Float["*b 3 4"],
-        targets: Float["*b 3 4"],
-        mask: Array | None = None,
-    ) -> AverageState:
-        directions = [_direction(as_real(pose)[..., 3]) for pose in (preds, targets)]
-        return self._state_of(jnp.sum(directions[0] * directions[1], axis=-1), mask)
+    _modes = ("accuracy", "mean", "similarity")
+
+    def _cosines(self, pred: Pose, target: Pose) -> jax.Array:
+        return _translation_cosines(pred, target)
 
 
-def _direction(translation: jax.Array) -> jax.Array:
-    length = jnp.linalg.norm(translation, axis=-1, keepdims=True)
-    return translation / jnp.maximum(length, 1e-12)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class PoseMeanAverageAccuracy(_PoseMetric):
+    """Share of poses whose angles are right, averaged over thresholds.
+
+    The error of a pose is the larger one of the angle between the rotations and that
+    between the translations. The thresholds divide `[0, threshold]` in `threshold + 1`
+    parts.
+
+    Attributes:
+      preds: Poses `*b t 3 4`, or `*b t 7 1`, as in `PoseEndPointError`.
+      targets: Poses of the same shape.
+      mask: Weights of the poses, `*b t`.
+      rotation_as_quaternion: In which form the poses are given.
+      threshold: The largest error in degrees that counts at all.
+    """
+
+    threshold: int = 30
+
+    def _state_of(self, pred: Pose, target: Pose, mask: Any) -> AverageState:
+        angles = [_degrees(c(pred, target)) for c in _COSINES]
+        errors = jnp.maximum(*angles)
+        num_bins = self.threshold + 1
+        bins = jnp.floor(errors * num_bins / self.threshold)
+        values = 1 - jnp.minimum(bins, self.threshold) / num_bins
+        values = jnp.where(errors <= self.threshold, values, 0)
+        weights = jnp.ones(values.shape)
+        if mask is not None:
+            weights = weights * align_mask(mask, values.shape)
+        total = weights.sum(axis=-1)
+        means = weighted(values, weights).sum(axis=-1) / jnp.where(total > 0, total, 1)
+        return AverageState.from_values(means, mask=total > 0)
+
+
+def _rotation_cosines(pred: Pose, target: Pose) -> jax.Array:
+    return (jnp.sum(pred[0] * target[0], axis=(-2, -1)) - 1) / 2
+
+
+def _translation_cosines(pred: Pose, target: Pose) -> jax.Array:
+    directions = [
+        translation / jnp.maximum(length, 1e-8)
+        for translation in (pred[1], target[1])
+        for length in [jnp.linalg.norm(translation, axis=-1, keepdims=True)]
+    ]
+    return jnp.sum(directions[0] * directions[1], axis=-1)
+
+
+_COSINES = (_rotation_cosines, _translation_cosines)
+
+
+def _degrees(cosines: jax.Array) -> jax.Array:
+    return jnp.rad2deg(jnp.arccos(jnp.clip(cosines, -1.0, 1.0)))

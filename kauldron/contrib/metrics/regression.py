@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, typechecked
 from kauldron.metrics import AverageState, Metric, Psnr
 from kauldron.metrics.averages import as_real
+from kauldron.summaries.colors import apply_colormap
 
 _MODES = ("trad", "average_all", "per_sample_sqrt")
 
@@ -96,16 +99,7 @@ class CosineSimilarity(Metric):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
-class MeanAbsoluteRelativeError(Metric):
-    """Mean of `|pred - target| / (target + epsilon)`.
-
-    Attributes:
-      preds: Predictions of any shape.
-      targets: Targets of the same shape.
-      mask: Weights; dimensions missing at the end are filled in.
-      epsilon: Keeps the quotient finite.
-    """
-
+class _DepthMetric(Metric):
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None
@@ -117,13 +111,80 @@ class MeanAbsoluteRelativeError(Metric):
     def get_state(
         self, preds: Float["*a"], targets: Float["*a"], mask: Array | None = None
     ) -> AverageState:
-        preds, targets = as_real(preds), as_real(targets)
-        errors = jnp.abs(preds - targets) / (targets + self.epsilon)
-        return AverageState.from_values(errors, mask=mask)
+        values = self._values(as_real(preds), as_real(targets))
+        return AverageState.from_values(values, mask=mask)
+
+    @abc.abstractmethod
+    def _values(self, preds: jax.Array, targets: jax.Array) -> jax.Array: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
-class Delta1(Metric):
+class MeanAbsoluteRelativeError(_DepthMetric):
+    """Mean of `|pred - target| / (target + epsilon)`.
+
+    Attributes:
+      preds: Predictions of any shape.
+      targets: Targets of the same shape.
+      mask: Weights; dimensions missing at the end are filled in.
+      epsilon: Keeps the quotient finite.
+    """
+
+    def _values(self, preds: jax.Array, targets: jax.Array) -> jax.Array:
+        return jnp.abs(preds - targets) / (targets + self.epsilon)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class RGBMeanAbsoluteRelativeError(Metric):
+    """`MeanAbsoluteRelativeError` of depths that were drawn with the viridis colours.
+
+    A colour stands for the depth `8 * index / 255` of the nearest of the 256 colours of
+    matplotlib, which the extra `kauldron[plots]` installs.
+
+    Attributes:
+      pred: Images in [0, 1], `*b h w 3`.
+      target: Images of the same shape.
+      mask: Weights of the pixels, `*b h w 1`.
+      min_val: Smaller depths count as this one.
+      max_val: Larger depths count as this one.
+      epsilon: Keeps the quotient finite.
+    """
+
+    pred: kontext.Key = kontext.REQUIRED
+    target: kontext.Key = kontext.REQUIRED
+    mask: kontext.Key | None = None
+    min_val: float = 1e-3
+    max_val: float = 8.0
+    epsilon: float = 1e-6
+
+    State = AverageState
+
+    @typechecked
+    def get_state(
+        self,
+        pred: Float["*b h w 3"] | None = None,
+        target: Float["*b h w 3"] | None = None,
+        mask: Array | None = None,
+        *,
+        preds: Float["*b h w 3"] | None = None,
+        targets: Float["*b h w 3"] | None = None,
+    ) -> AverageState:
+        pred = preds if pred is None else pred
+        target = targets if target is None else target
+        if pred is None or target is None:
+            raise ValueError("RGBMeanAbsoluteRelativeError needs pred and target.")
+        error = MeanAbsoluteRelativeError(epsilon=self.epsilon)
+        state = error.get_state(self._depths(pred), self._depths(target), mask)
+        return state.replace(parent=self)
+
+    def _depths(self, images: Any) -> jax.Array:
+        colors = apply_colormap(np.arange(256), "viridis")
+        distances = jnp.square(as_real(images)[..., None, :] - colors).sum(-1)
+        depths = 8 * jnp.argmin(distances, axis=-1) / 255
+        return jnp.clip(depths, self.min_val, self.max_val)[..., None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class Delta1(_DepthMetric):
     """Share of predictions within a factor of the target.
 
     Attributes:
@@ -137,30 +198,19 @@ class Delta1(Metric):
       depth_std: Standard deviation that was divided by.
     """
 
-    preds: kontext.Key = kontext.REQUIRED
-    targets: kontext.Key = kontext.REQUIRED
-    mask: kontext.Key | None = None
     threshold: float = 1.25
-    epsilon: float = 1e-6
     denormalize: bool = False
     depth_mean: float = 0.0
     depth_std: float = 1.0
 
-    State = AverageState
-
-    @typechecked
-    def get_state(
-        self, preds: Float["*a"], targets: Float["*a"], mask: Array | None = None
-    ) -> AverageState:
-        preds, targets = as_real(preds), as_real(targets)
+    def _values(self, preds: jax.Array, targets: jax.Array) -> jax.Array:
         if self.denormalize:
             preds, targets = (
                 x * self.depth_std + self.depth_mean for x in (preds, targets)
             )
         preds = jnp.maximum(preds, 0)
         larger, smaller = jnp.maximum(preds, targets), jnp.minimum(preds, targets)
-        is_near = larger / (smaller + self.epsilon) < self.threshold
-        return AverageState.from_values(is_near, mask=mask)
+        return larger / (smaller + self.epsilon) < self.threshold
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

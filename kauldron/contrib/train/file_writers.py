@@ -208,13 +208,36 @@ class GifVideoWriter(QueuedWriter):
         others = {}
         for name, video in videos.items():
             if video.dtype == np.uint8 and video.shape[-1] in (1, 3):
-                options = self._options(name)
-                encode = _encoder(options)
-                self._later(self._write_encoded, step, name, video, encode, options)
+                self._animate(step, name, video, self._options(name))
             else:
                 others[name] = video
         if others:
             super().write_videos(step, others)
+
+    def write_animation(
+        self,
+        step: int,
+        videos: Mapping[str, np.ndarray],
+        img_format: str,
+        durations: Mapping[str, int] | None = None,
+    ) -> None:
+        """Write videos as animated pictures.
+
+        Args:
+          step: The step they belong to.
+          videos: By name, `uint8` of shape `n t h w 1|3`.
+          img_format: `"GIF"`, `"WEBP"` or `"PNG"`.
+          durations: How many milliseconds a frame is shown, by name; 100 if not given.
+        """
+        for name, video in videos.items():
+            duration = (durations or {}).get(name, 100)
+            self._animate(step, name, video, VideoOptions(img_format.upper(), duration))
+
+    def _animate(
+        self, step: int, name: str, video: np.ndarray, options: VideoOptions
+    ) -> None:
+        encode = _encoder(options)
+        self._later(self._write_encoded, step, name, video, encode, options)
 
     def _options(self, name: str) -> VideoOptions:
         for collection in (self.collection, "train"):

@@ -12,7 +12,7 @@ from kauldron import konfig
         ("data.CreateNonEqualMask", {"key": "x", "mask_value": 1}),
         ("data.py.Resize", {"size": (2, 2)}),
         ("data.py.LazyArrayRecordDataSource", {"paths": "a"}),
-        ("data.JaxImageResize", {"key": "x", "size": (2, 2)}),
+        ("data.JaxImageResize", {"key": "x", "shape": (2, 2)}),
     ],
 )
 def test_configs_reach_the_names(qualname, arguments):

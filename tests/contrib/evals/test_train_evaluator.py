@@ -97,6 +97,21 @@ def test_result_holds_the_inner_metrics(tmp_path):
     assert output.metric_values == {"test": {"error": logged[0][1]}}
 
 
+def test_trainer_of_one_evaluation_starts_with_the_outer_parameters(tmp_path):
+    trainer = make(
+        tmp_path, stop_after_steps_schedule_fn=lambda step, default: default - step
+    )
+    evaluator, state = trainer.evals["probe"], trainer.init_state()
+    readout = evaluator.readout_trainer_for_step(state, 4)
+    base = evaluator.readout_trainer_base
+    assert base.workdir == trainer.workdir / "train_evals.probe"
+    assert readout.workdir == base.workdir / "_probe_4"
+    assert (readout.num_train_steps, readout.stop_after_steps) == (20, 16)
+    assert readout.trainstep is base.trainstep  # compiled once for all
+    inner = readout.init_state().params["model"]
+    jax.tree.map(np.testing.assert_array_equal, inner, state.params)
+
+
 def test_weights_of_the_outer_model_are_those_of_the_evaluated_state(tmp_path):
     seen = []
 
@@ -202,7 +217,7 @@ def test_config_of_the_outer_model_is_put_into_that_of_the_readout(tmp_path):
         )
     }
     trainer = konfig.resolve(cfg)
-    readout, _ = trainer.evals["probe"]._readout
+    readout = trainer.evals["probe"].readout_trainer_base
     assert readout.model.model == Linear(x="batch.other", rate=0.5)
     assert readout.model.readout_inputs == "batch.x"
     trainer.train()

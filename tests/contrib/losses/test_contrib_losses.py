@@ -1,5 +1,7 @@
 """The losses of `kd.contrib` against plain numpy."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,13 @@ def test_dice_loss_matches_numpy():
     )
     loss = losses.DiceLoss()
     assert loss(preds=preds, targets=targets) == pytest.approx((1 - overlap).mean())
-    assert loss.get_values(preds=preds, targets=targets).shape == (2, 3)
+    half = loss.get_values(preds=preds, targets=targets > 0, num_objects=2)
+    np.testing.assert_allclose(half[:, 0, 0], (1 - overlap) / 2, rtol=1e-5)
+    mask = np.array([1.0, 0.0]).reshape(2, 1, 1, 1)
+    masked = loss(
+        preds=preds, targets=targets, mask=np.broadcast_to(mask, (2, 4, 5, 1))
+    )
+    assert masked == pytest.approx((1 - overlap[0]).mean())
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.25, -1])
@@ -34,6 +42,10 @@ def test_focal_loss_matches_numpy(alpha):
     expected = (-weights * np.log(right) * (1 - right) ** 2).mean()
     value = losses.SigmoidFocalLoss(alpha=alpha)(preds=preds, targets=targets)
     assert value == pytest.approx(expected, rel=1e-5)
+    half = losses.SigmoidFocalLoss(alpha=alpha, num_objects="n")
+    context = {"x": preds, "y": targets, "n": np.float32(2)}
+    half = dataclasses.replace(half, preds="x", targets="y")
+    assert half(context=context) == pytest.approx(expected / 2, rel=1e-5)
 
 
 def test_focal_loss_without_focus_is_the_cross_entropy():
@@ -44,14 +56,45 @@ def test_focal_loss_without_focus_is_the_cross_entropy():
     assert loss(preds=preds, targets=targets) == pytest.approx(expected, rel=1e-5)
 
 
-def test_weighted_l1_scales_the_background_and_drops_what_is_hidden():
-    preds, targets = np.array([[1.0, 2.0], [3.0, 4.0]]), np.zeros((2, 2))
-    loss = losses.WeightedL1(ratio_value=0.1)
-    values = loss.get_values(
-        preds=preds,
-        targets=targets,
-        visible=np.array([[1.0], [0.0]]),
-        bg_mask=np.array([[True, False], [True, False]]),
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [1, 0.2, 0, 4]),
+        ({"mask_occluded": False}, [1, 0.2, 3, 4]),
+        (
+            {"mask_occluded": False, "use_bg_ratio_for_occluded": True},
+            [1, 0.2, 0.3, 4],
+        ),
+        ({"ratio_type": "dynamic"}, [1, 6, 0, 4]),
+    ],
+)
+def test_weighted_l1_scales_the_background_and_drops_what_is_hidden(options, expected):
+    values = losses.WeightedL1(ratio_value=0.1, **options).get_values(
+        preds=np.array([1.0, 2, 3, 4]),
+        targets=np.zeros(4),
+        visible=np.array([1, 1, 0, 1]),
+        bg_mask=np.array([True, False, True, True]),
     )
-    np.testing.assert_allclose(values, [[0.1, 2.0], [0.0, 0.0]], rtol=1e-6)
-    assert loss(preds=preds, targets=targets) == 2.5
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
+def test_weighted_l1_without_masks_is_the_absolute_error():
+    assert losses.WeightedL1()(preds=np.array([1.0, 4.0]), targets=np.zeros(2)) == 2.5
+    with pytest.raises(ValueError, match="'linear'"):
+        losses.WeightedL1(ratio_type="linear")
+
+
+@pytest.mark.parametrize(
+    ("options", "num_objects", "expected"),
+    [({}, 1, 0.25), ({"use_l1_loss": False}, 1, 0.0625), ({}, 2, 0.125)],
+)
+def test_error_of_predicted_overlaps(options, num_objects, expected):
+    true = np.zeros((1, 1, 2, 2))
+    true[..., 0, 0] = 1
+    value = losses.IoULoss(**options)(
+        preds=np.ones((1, 1, 2, 2)),
+        targets=true,
+        pred_ious=np.array([[0.5]]),
+        num_objects=num_objects,
+    )
+    assert value == pytest.approx(expected)

@@ -11,7 +11,9 @@ import pytest
 import sklearn.metrics
 
 from kauldron.contrib import metrics
+from kauldron.contrib.rotations import quaternion_of_matrix
 from kauldron.metrics import Metric
+from kauldron.summaries.colors import apply_colormap
 
 RNG = np.random.default_rng(0)
 
@@ -52,19 +54,14 @@ def test_everything_contributed_has_a_hash_and_equals_its_copies(package):
         ),
         (
             metrics.TapOcclusionAccuracy(),
-            {
-                "visible_pred": (3, 2, 4, 1),
-                "visible_true": (3, 2, 4, 1),
-                "query_frames": (3, 2, 1),
-            },
+            {"pred_visible": (3, 2, 4, 1), "gt_visible": (3, 2, 4, 1)},
         ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Metric) else "",
 )
 def test_records_are_masked_out(metric, inputs):
     inputs = {name: normal(*shape) for name, shape in inputs.items()}
-    if "query_frames" in inputs:
-        inputs["query_frames"] = np.zeros((3, 2, 1), np.int32)
+    inputs = {n: x > 0 if "visible" in n else x for n, x in inputs.items()}
     real = {name: array[:2] for name, array in inputs.items()}
     masked = metric(**inputs, mask=np.array([True, True, False]))
     assert masked == pytest.approx(metric(**real), rel=1e-5)
@@ -134,6 +131,19 @@ def test_delta1_counts_what_is_within_a_factor():
     assert value == 0.5
 
 
+def test_relative_error_of_depths_drawn_in_colours():
+    pytest.importorskip("matplotlib", reason="has the colours")
+    colors = apply_colormap(np.arange(256), "viridis")
+    images = {
+        "pred": colors[[[0, 100, 255]]],
+        "target": colors[[[0, 110, 200]]],
+    }
+    metric = metrics.RGBMeanAbsoluteRelativeError(pred="pred", target="target")
+    assert metric(context=images) == pytest.approx(0.121970, abs=1e-5)
+    plural = {f"{name}s": image for name, image in images.items()}
+    assert metric(**plural) == metric(context=images)
+
+
 def test_psnr_after_resizing():
     target = np.full((2, 8, 8, 3), 0.5, np.float32)
     pred = np.full((2, 4, 4, 3), 0.4, np.float32)
@@ -156,13 +166,12 @@ def test_average_precision_matches_scikit_learn():
     assert merged.compute() == pytest.approx(expected)
 
 
-def test_classes_that_do_not_occur_are_left_out():
-    scores, labels = normal(10, 2), np.zeros((10, 2))
-    labels[:3, 0] = 1
+def test_classes_that_do_not_occur_count_as_zero():
     metric = metrics.MultilabelAveragePrecision()
-    expected = sklearn.metrics.average_precision_score(labels[:, 0], scores[:, 0])
-    assert metric(scores=scores, labels=labels) == pytest.approx(expected)
-    assert metric(scores=scores, labels=np.zeros((10, 2))) == 0.0
+    scores = np.array([[0.9, 0.6, 0.1, 0.9, 0.9], [1, 0.6, 0, 0, 0.9]])
+    labels = np.array([[1, 0, 0, 1, 0], [1, 1, 0, 1, 0]])
+    assert metric(scores=scores, labels=labels) == pytest.approx(0.5)
+    assert metric(scores=scores, labels=np.zeros((2, 5))) == 0.0
     assert metric.empty().compute() == 0.0
 
 
@@ -256,6 +265,64 @@ def test_translation_error_is_the_angle_between_directions():
     assert accuracy(preds=preds, targets=targets) == 0.5
 
 
+def test_similarity_of_translations_is_the_cosine():
+    preds, targets = (
+        pose(translation=(2, 0, 0))[None],
+        pose(translation=(1, 1, 0))[None],
+    )
+    similarity = metrics.RelativeTranslationError(mode="similarity")
+    assert similarity(preds=preds, targets=targets) == pytest.approx(0.5**0.5)
+    with pytest.raises(ValueError, match="similarity"):
+        metrics.RelativeRotationError(mode="similarity")
+
+
+def as_quaternions(poses):
+    quaternions = quaternion_of_matrix(poses[..., :3])
+    return np.concatenate([quaternions, poses[..., 3]], axis=-1)[..., None]
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        metrics.PoseEndPointError,
+        metrics.RelativeRotationError,
+        metrics.RelativeTranslationError,
+        metrics.PoseMeanAverageAccuracy,
+    ],
+)
+def test_poses_may_be_quaternions(cls):
+    preds = np.stack([pose(30, (1, 2, 3)), pose(170, (0, 1, 0)), pose(-5, (1, 0, 0))])
+    targets = np.stack([pose(10, (1, 2, 2)), pose(-170, (0, 1, 1)), pose(0, (1, 0, 0))])
+    expected = cls()(preds=preds, targets=targets)
+    value = cls(rotation_as_quaternion=True)(
+        preds=as_quaternions(preds), targets=as_quaternions(targets)
+    )
+    assert value == pytest.approx(expected, abs=1e-4)
+    with pytest.raises(ValueError, match=r"\(7, 1\)"):
+        cls(rotation_as_quaternion=True)(preds=preds, targets=targets)
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ([0, 45], 0.5),
+        ([10, 10], 21 / 31),
+        ([0, 10, 29.9, 29.99, 30.1], 0.348387),
+        ([0, 0], 1.0),
+    ],
+)
+def test_mean_average_accuracy_of_poses(errors, expected):
+    preds = np.stack([pose(angle, (1, 0, 0)) for angle in errors])[None]
+    targets = np.stack([pose(0, (1, 0, 0))] * len(errors))[None]
+    metric = metrics.PoseMeanAverageAccuracy()
+    assert metric(preds=preds, targets=targets) == pytest.approx(expected, abs=1e-5)
+    both = np.concatenate([preds, targets], axis=1)
+    mask = np.repeat([1, 0], len(errors))[None]
+    targets = np.concatenate([targets, targets], axis=1)
+    masked = metric(preds=both, targets=targets, mask=mask)
+    assert masked == pytest.approx(expected, abs=1e-5)
+
+
 def test_unknown_mode_of_angles_is_refused():
     with pytest.raises(ValueError, match="'median'"):
         metrics.RelativeRotationError(mode="median")
@@ -294,9 +361,11 @@ def test_point_tracking_matches_one_point_at_a_time(query_mode, axis_order):
     points_pred = points_true + RNG.normal(0, 0.02, points_true.shape)
     visible_true = RNG.uniform(size=(batch, queries, frames)) < 0.7
     visible_pred = RNG.uniform(size=(batch, queries, frames)) < 0.7
-    query_frames = RNG.integers(0, 2, (batch, queries, 1))
+    query_frame = RNG.integers(0, 2, (batch, queries))
     frame = np.arange(frames)
-    later = frame > query_frames if query_mode == "first" else frame != query_frames
+    later = frame > query_frame[..., None]
+    if query_mode == "strided":
+        later = frame != query_frame[..., None]
     expected = np.mean(
         [
             tracking_reference(*arrays)
@@ -311,41 +380,131 @@ def test_point_tracking_matches_one_point_at_a_time(query_mode, axis_order):
         return array if axis_order == "BQTC" else np.swapaxes(array, 1, 2)
 
     inputs = {
-        "points_pred": arrange(points_pred),
-        "points_true": arrange(points_true),
-        "visible_pred": arrange(visible_pred[..., None]),
-        "visible_true": arrange(visible_true[..., None]),
+        "pred_tracks": arrange(points_pred),
+        "gt_tracks": arrange(points_true),
+        "pred_visible": arrange(visible_pred[..., None]),
+        "gt_visible": arrange(visible_true[..., None]),
     }
     options = {"query_mode": query_mode, "axis_order": axis_order}
     for metric, names, value in (
-        (
-            metrics.TapPositionAccuracy,
-            ("points_pred", "points_true", "visible_true"),
-            0,
-        ),
-        (metrics.TapOcclusionAccuracy, ("visible_pred", "visible_true"), 1),
+        (metrics.TapPositionAccuracy, ("pred_tracks", "gt_tracks", "gt_visible"), 0),
+        (metrics.TapOcclusionAccuracy, ("pred_visible", "gt_visible"), 1),
         (metrics.TapAverageJaccard, tuple(inputs), 2),
     ):
         chosen = {name: inputs[name] for name in names}
-        computed = metric(**options)(**chosen, query_frames=query_frames)
+        computed = metric(**options)(**chosen, query_frame=query_frame)
         assert computed == pytest.approx(expected[value], abs=1e-5)
+        mask = arrange(later[..., None])[..., 0]
+        assert metric(**options)(**chosen, evaluation_mask=mask) == computed
 
 
-def test_point_tracking_takes_an_explicit_mask_and_drops_empty_videos():
-    visible = np.ones((2, 1, 3, 1), bool)
-    predicted = visible.copy()
-    predicted[0, 0, 0] = False
-    mask = np.zeros((2, 1, 3, 1), bool)
-    mask[0, 0, :2] = True
-    metric = metrics.TapOcclusionAccuracy()
-    value = metric(visible_pred=predicted, visible_true=visible, mask=mask)
-    assert value == 0.5
+def visibility(*queries):
+    return np.array(queries, np.float32)[None, ..., None]
 
 
-def test_point_tracking_without_queries_or_mask_is_refused():
-    visible = np.ones((1, 1, 3, 1), bool)
-    with pytest.raises(ValueError, match="either query_frames or a mask"):
-        metrics.TapOcclusionAccuracy()(visible_pred=visible, visible_true=visible)
+def test_the_query_is_the_first_frame_unless_given():
+    true = np.zeros((1, 1, 3, 2), np.float32)
+    pred = true.copy()
+    pred[0, 0, :, 0] = np.array([0, 3, 20]) / 256
+    visible = visibility([1, 1, 1])
+    inputs = {"pred_tracks": pred, "gt_tracks": true, "gt_visible": visible}
+    assert metrics.TapPositionAccuracy()(**inputs) == pytest.approx(0.3)
+    jaccard = metrics.TapAverageJaccard()(**inputs, pred_visible=visible)
+    assert jaccard == pytest.approx(0.2)
+    wide = metrics.TapPositionAccuracy(thresholds=[1.0])
+    assert wide(**inputs) == 1.0
+
+
+def test_frames_before_the_query_do_not_count_in_mode_first():
+    value = metrics.TapOcclusionAccuracy(query_mode="first")(
+        pred_visible=visibility([1, 0, 1, 1]),
+        gt_visible=visibility([1, 1, 1, 1]),
+        query_frame=np.array([[1.0]]),
+    )
+    assert value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"), [(None, 0.5), ((1, 0), 0), ((0, 1), 1)]
+)
+def test_queries_have_weights(weights, expected):
+    value = metrics.TapOcclusionAccuracy()(
+        pred_visible=visibility([1, 0, 0], [1, 1, 1]),
+        gt_visible=visibility([1, 1, 1], [1, 1, 1]),
+        query_mask=None if weights is None else np.array([weights], np.float32),
+    )
+    assert value == expected
+
+
+def test_videos_without_points_do_not_count():
+    true = np.ones((2, 2, 1, 1), np.float32)  # b t q 1
+    pred = true.copy()
+    pred[:, 0] = 0
+    mask = np.ones((2, 2, 1))
+    mask[1] = 0
+    metric = metrics.TapOcclusionAccuracy(axis_order="BTQC")
+    assert metric(pred_visible=pred, gt_visible=true, evaluation_mask=mask) == 0.5
+
+
+def space_inputs(**changes):
+    true = np.tile(np.array([0, 0, 4], np.float32), (1, 1, 3, 1))
+    pred = true / 2
+    pred[0, 0, 1, 0] = 0.03
+    return {
+        "pred_tracks": pred,
+        "gt_tracks": true,
+        "pred_visible": np.ones((1, 1, 3, 1)),
+        "gt_visible": np.ones((1, 1, 3, 1)),
+        "intrinsics": np.array([[256.0, 256, 128, 128]]),
+    } | changes
+
+
+def test_points_in_space_are_scaled_to_the_truth():
+    position, jaccard = metrics.Tap3DPositionAccuracy, metrics.Tap3DAverageJaccard
+    assert position()(**space_inputs()) == pytest.approx(0.8)
+    assert jaccard()(**space_inputs()) == pytest.approx(0.733333, abs=1e-5)
+    relative = space_inputs(intrinsics=np.array([[1.0, 1, 0.5, 0.5]]))
+    assert position(use_normalized_coordinates=True)(**relative) == pytest.approx(0.8)
+    fixed = position(use_fixed_metric_threshold=True)
+    assert fixed(**space_inputs()) == pytest.approx(0.8)
+    assert position(depth_scaling="reproduce_2d")(**space_inputs()) == pytest.approx(
+        0.8
+    )
+    hidden = space_inputs(pred_visible=np.zeros((1, 1, 3, 1)))
+    assert position()(**hidden) == 0.0  # not scaled
+
+
+@pytest.mark.parametrize("is_map", [True, False])
+def test_points_in_space_from_depths_and_tracks_in_the_image(is_map):
+    inputs = space_inputs(
+        gt_tracks=np.tile(np.array([0, 0, 4.0]), (1, 3, 1, 1)),
+        pred_tracks=np.zeros((1, 3, 1, 3)),
+        pred_visible=np.ones((1, 3, 1, 1)),
+        gt_visible=np.ones((1, 3, 1, 1)),
+        pred_tracks_2d=np.full((1, 3, 1, 2), 128.0),
+        offline_depth_predictions=np.full(
+            (1, 3, 256, 256, 1) if is_map else (1, 3, 1, 1), 4.0
+        ),
+    )
+    metric = metrics.Tap3DPositionAccuracy(
+        axis_order="BTQC", use_offline_depth_predictions=True
+    )
+    assert metric(**inputs) == 1.0
+    with pytest.raises(ValueError, match="needs offline_depth_predictions"):
+        metric(**{**inputs, "pred_tracks_2d": None})
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"depth_scaling": "mean"},
+        {"thresholds": (3,), "use_fixed_metric_threshold": True},
+        {"use_offline_depth_predictions": True},
+    ],
+)
+def test_unknown_options_of_points_in_space_are_refused(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        metrics.Tap3DAverageJaccard(**option)
 
 
 @pytest.mark.parametrize("option", [{"query_mode": "last"}, {"axis_order": "TBQC"}])

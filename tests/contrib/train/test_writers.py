@@ -209,6 +209,20 @@ def test_video_is_written_in_the_format_of_its_summary(tmp_path, save_format, ch
     assert picture.info["duration"] == 70
 
 
+def test_animations_are_written_with_the_durations_asked_for(tmp_path):
+    writer = contrib.GifVideoWriter(workdir=epath.Path(tmp_path), collection="train")
+    videos = {
+        name: np.full((1, 2, 4, 4, 3), np.arange(2).reshape(2, 1, 1, 1), np.uint8)
+        for name in ("a", "b")
+    }
+    writer.write_animation(3, videos, "png", durations={"b": 50})
+    writer.close()
+    for name, duration in (("a", 100), ("b", 50)):
+        picture, _ = read_pictures(tmp_path / "train", name)
+        assert picture.format == "PNG" and picture.n_frames == 2
+        assert picture.info["duration"] == duration
+
+
 def test_options_come_from_the_summaries_of_trainer_and_evaluators(tmp_path):
     show = functools.partial(kd.contrib.summaries.ShowVideosAsGif, videos="batch.v")
     trainer = make_trainer(
