@@ -19,6 +19,7 @@ from kauldron import konfig, train
 from kauldron.errors import ReadableKeyError, error_prefix
 from kauldron.evals import checkpoint_source
 from kauldron.konfig.overrides import config_files
+from kauldron.konfig.resolution.allow import active_lists, restricted_for
 from kauldron.konfig.tree.history import recording
 from kauldron.train import trainer_fields
 from kauldron.train.run import workdir_files
@@ -116,24 +117,24 @@ def get_resolved(
       workdir: Folder of the run.
       path: Such as `"model"` or `"evals.test.ds"`; `None` for everything.
       default: Returned if the config has no such field; by default that is an error.
-      allow: Packages that the config may name; see `konfig.resolve`.
+      allow: Packages that the config may name; see `konfig.resolve`. By default any, or
+        the `konfig.COMMON_PACKAGES` if another user owns the folder's config.
 
     Returns:
       The object.
     """
     cfg = get_cfg(workdir)
-    _make_importable(workdir, allow)
     where = f"{epath.Path(workdir) / constants.CONFIG_FILENAME}: "
     if path is None:
         with error_prefix(where):
-            return konfig.resolve(cfg, allow=allow)
+            return _resolve(cfg, workdir, allow)
     name, found = _find(cfg, path)
     if found is _Missing.RAISE:
         if default is not _Missing.RAISE:
             return default
         raise ReadableKeyError(f"{where}there is no {path!r}. It has {', '.join(cfg)}.")
     with error_prefix(f"{where}{name}: "):
-        value = konfig.resolve(found, allow=allow)
+        value = _resolve(found, workdir, allow)
     return {"loss": value} if name == "train_loss" else value
 
 
@@ -155,13 +156,13 @@ def get_trainer(
 
     Args:
       workdir: Folder of the run.
-      allow: Packages that the config may name; see `konfig.resolve`.
+      allow: Packages that the config may name; see `konfig.resolve`. By default any, or
+        the `konfig.COMMON_PACKAGES` if another user owns the folder's config.
     """
     cfg = get_cfg(workdir)
-    _make_importable(workdir, allow)
     cfg.workdir = str(workdir)
     with error_prefix(f"{epath.Path(workdir) / constants.CONFIG_FILENAME}: "):
-        trainer = konfig.resolve(cfg, allow=allow)
+        trainer = _resolve(cfg, workdir, allow)
         if not isinstance(trainer, train.Trainer):
             raise TypeError(
                 f"it describes a {type(trainer).__name__}, not a `kd.train.Trainer`."
@@ -182,7 +183,8 @@ def get_state(
       workdir: Folder of the run.
       step: Which checkpoint; -1 for the newest.
       optimizer: Whether to read the optimizer state too.
-      allow: Packages that the config may name; see `konfig.resolve`.
+      allow: Packages that the config may name; see `konfig.resolve`. By default any, or
+        the `konfig.COMMON_PACKAGES` if another user owns the folder's config.
     """
     fields = {
         name: get_resolved(workdir, name, None, allow=allow)
@@ -198,14 +200,19 @@ def get_state(
     return checkpoint_source.load_state(specs, workdir=workdir, step=step)
 
 
-def _make_importable(workdir: epath.PathLike, allow: Iterable[str] | None) -> None:
-    """Let the modules of the run's project be found, where the run found them.
+def _resolve(
+    cfg: ConfigDict, workdir: epath.PathLike, allow: Iterable[str] | None
+) -> Any:
+    """Build a part of the run's config, with its modules found where the run found them.
 
     A folder that only the run itself names is not trusted more than the run is.
     """
-    run_info = epath.Path(workdir) / workdir_files.RUN_INFO_FILENAME
-    recorded = config_files.recorded_folders(run_info) if allow is None else []
-    config_files.make_importable(*recorded, os.getcwd())
+    folder = epath.Path(workdir)
+    with restricted_for(os.fspath(folder / constants.CONFIG_FILENAME), allow):
+        run_info = folder / workdir_files.RUN_INFO_FILENAME
+        recorded = [] if active_lists() else config_files.recorded_folders(run_info)
+        config_files.make_importable(*recorded, os.getcwd())
+        return konfig.resolve(cfg)
 
 
 def _find(cfg: ConfigDict, path: str) -> tuple[str, Any]:

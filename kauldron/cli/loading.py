@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -20,6 +21,7 @@ from kauldron.errors import message_with_notes
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.overrides.config_files import ConfigSource, take_overrides
 from kauldron.konfig.overrides.overrides import last_of_each
+from kauldron.konfig.resolution.allow import active_lists, restricted_for
 from kauldron.konfig.tree.history import short_file
 
 if TYPE_CHECKING:
@@ -72,11 +74,62 @@ def load_config(source: ConfigSource, *, import_nothing: bool) -> konfig.ConfigD
     with bad_input(source), konfig.set_lazy_imported_modules(lazy):
         cfg = source.build(import_nothing=import_nothing)
     file = config_files.split_argument(source.file or "")[0]
-    if config_files.is_saved_config(file) and not import_nothing:
+    if config_files.is_saved_config(file) and not import_nothing and not active_lists():
         folder = pathlib.Path(file if os.path.isdir(file) else os.path.dirname(file))
         recorded = config_files.recorded_folders(folder / "run_info.json")
         config_files.make_importable(*recorded)
     return cfg
+
+
+#
+# Configs that others saved
+#
+
+
+def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--allow` and `--trust`."""
+    parser.add_argument(
+        "--allow",
+        action="append",
+        metavar="PACKAGE",
+        help="build only what configs are made of, from "
+        f"{', '.join(konfig.COMMON_PACKAGES)} and this package; or a single symbol, as "
+        "module:name (can be repeated). Without it, configs that other users saved are "
+        "restricted to the former",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="run whatever a config names that another user saved",
+    )
+
+
+@contextlib.contextmanager
+def with_trust(
+    file: str | None, *, allow: Sequence[str] | None, trust: bool
+) -> Iterator[None]:
+    """Restrict what is resolved inside, as the arguments and the config file ask for.
+
+    Raises:
+      UsageError: The config names what is not allowed, or both `--allow` and `--trust`
+        are given.
+    """
+    if allow and trust:
+        raise UsageError("--allow and --trust contradict each other: give one of them.")
+    listed = None
+    if trust:
+        listed = ["*"]
+    elif allow:
+        names = [name.strip() for text in allow for name in text.split(",")]
+        listed = [*konfig.COMMON_PACKAGES, *filter(None, names)]
+    saved = file if file and config_files.is_saved_config(file) else ""
+    if os.path.isdir(saved):
+        saved = os.path.join(saved, "config.json")
+    try:
+        with restricted_for(saved, listed):
+            yield
+    except konfig.NotAllowedError as error:
+        raise UsageError(str(error)) from error
 
 
 @dataclasses.dataclass(frozen=True)

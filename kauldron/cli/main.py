@@ -97,7 +97,11 @@ def _run(arguments: list[str]) -> int:
 
 def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> int:
     """Parse the options of one command and run it."""
-    from kauldron.cli.loading import source_from_arguments
+    from kauldron.cli.loading import (
+        add_trust_arguments,
+        source_from_arguments,
+        with_trust,
+    )
 
     implementation = command.load()
     parser = _Parser(
@@ -110,6 +114,8 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
         "--traceback", action="store_true", help="show the traceback of an error"
     )
     implementation.add_arguments(parser)
+    if command.configs:
+        add_trust_arguments(parser)
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()
         return OK
@@ -126,7 +132,12 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
         if source.file is None and command.needs_configs:
             parser.error(f"--{name}=path/to/config.py is missing.")
     apply_jax_flags(jax_flags)
-    return implementation.run(args)
+    if not command.configs:
+        return implementation.run(args)
+    files = [source.file for source in sources.values() if source.file]
+    file = files[0] if files else vars(args).get("workdir")
+    with with_trust(file, allow=args.allow, trust=args.trust):
+        return implementation.run(args)
 
 
 def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:

@@ -16,6 +16,8 @@ from kauldron.konfig.authoring.ref_functions import ConfigDictLike as ConfigDict
 
 # Building
 from kauldron.konfig.resolution.resolve import resolve as resolve
+from kauldron.konfig.resolution.allow import COMMON_PACKAGES as COMMON_PACKAGES
+from kauldron.konfig.resolution.allow import restricted as restricted
 from kauldron.konfig.errors import CycleError as CycleError
 from kauldron.konfig.errors import RequiredValueError as RequiredValueError
 from kauldron.konfig.errors import NotAllowedError as NotAllowedError

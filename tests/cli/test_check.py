@@ -7,6 +7,8 @@ import sys
 import jax
 import pytest
 
+from kauldron import konfig
+
 
 def test_check_of_a_good_config_exits_0(kauldron, folder):
     code, out, _ = kauldron("check", "--cfg=toy.py")
@@ -158,3 +160,37 @@ def test_check_of_something_else_than_a_trainer(kauldron):
     code, out, _ = kauldron("check", "--cfg=good.py")
     assert code == 1
     assert "not a Trainer" in out
+
+
+_FOREIGN = """
+import dataclasses
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    width: int = 3
+
+def make():
+    open("called", "w")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
+def test_config_that_another_user_saved_is_restricted(tmp_path, monkeypatch, kauldron):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "foreign.py").write_text(_FOREIGN)
+    node = {"__qualname__": "kauldron.kd:train.Trainer"}
+    cfg = konfig.ConfigDict({**node, "model": {"__qualname__": "foreign:make"}})
+    (tmp_path / "config.json").write_text(cfg.to_json())
+    os.chown("config.json", 12345, 12345)
+    for flags in ([], ["--allow=foreign"], ["--allow", "foreign:Model"]):
+        code, _, told = kauldron("check", "--cfg=config.json", *flags)
+        assert code == 2
+        assert "cfg.model: 'foreign:make'" in told
+        assert "--trust" in told
+        assert not (tmp_path / "called").exists()
+    kauldron("check", "--cfg=config.json", "--trust")
+    assert (tmp_path / "called").exists()
+    code, _, told = kauldron("check", "--cfg=config.json", "--trust", "--allow=a")
+    assert code == 2
+    assert "contradict" in told

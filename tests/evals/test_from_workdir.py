@@ -126,7 +126,7 @@ def test_only_allowed_packages_are_touched(finished):
     for read in (kd.from_workdir.get_trainer, kd.from_workdir.get_state):
         with pytest.raises(konfig.NotAllowedError, match=r"tests\.train\.toy"):
             read(workdir, allow=["kauldron", "optax"])
-        read(workdir, allow=["kauldron", "optax", "tests"])
+        read(workdir, allow=["kauldron", "optax", "tests", "tests.train.toy:make_ds"])
 
 
 def test_folder_that_is_no_run(tmp_path):

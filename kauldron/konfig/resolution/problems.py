@@ -14,7 +14,7 @@ from ml_collections import FieldReference, config_dict
 
 from kauldron import path_grammar
 from kauldron.konfig.errors import CycleError, NotAllowedError, RequiredValueError
-from kauldron.konfig.resolution.allow import AllowList
+from kauldron.konfig.resolution.allow import AllowList, active_lists
 from kauldron.konfig.signatures import check_call
 from kauldron.konfig.symbols import import_qualname
 from kauldron.konfig.text.json_format import to_plain
@@ -184,8 +184,11 @@ def refuse_symbols(findings: Iterable[Finding], allow: AllowList) -> None:
                 f"- {place}: {name!r} {reason}." for place, name, reason in refused
             ]
             raise NotAllowedError(
-                "The config names symbols that are not allowed. Allowed are: "
-                f"{', '.join(allow.packages) or 'none'}.\n" + "\n".join(lines),
+                "The config names what is not allowed here. Allowed is what configs are "
+                f"made of, from: {', '.join(allow.entries) or 'no package'}.\n"
+                + "\n".join(lines)
+                + f"\n{allow.why}Allow a package (`allow=`, --allow=PACKAGE), a single "
+                "symbol ('module:name'), or everything (`allow=[\"*\"]`, --trust).",
                 [place for place, _, _ in refused],
             )
 
@@ -255,6 +258,7 @@ def check(cfg: Any, *, raise_error: bool = False) -> list[Problem]:
 
     Raises:
       ValueError: `raise_error`, and there are problems: it lists them all.
+      NotAllowedError: Inside `konfig.restricted`, the config names what is not allowed.
 
     Example:
       >>> cfg = {"wrapper": {"__qualname__": "textwrap:TextWrapper", "widht": 70}}
@@ -278,7 +282,10 @@ class _Checker:
         self.symbols: dict[str, Any] = {}  # by name; the error of a failed import
 
     def run(self, cfg: Node) -> list[Problem]:
-        for found in scan(cfg, node_path(cfg), self.walk):
+        findings = scan(cfg, node_path(cfg), self.walk)
+        for allow in active_lists():
+            refuse_symbols(findings, allow)
+        for found in findings:
             place = found.place
             if place.node is None:
                 place = place._replace(node=cfg)

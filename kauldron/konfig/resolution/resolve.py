@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ from ml_collections import FieldReference
 
 from kauldron.konfig.immutabledict import ImmutableDict
 from kauldron.konfig.resolution import error_text
-from kauldron.konfig.resolution.allow import AllowList
+from kauldron.konfig.resolution.allow import active_lists, restricted
 from kauldron.konfig.resolution.problems import (
     NO_FREEZE_KEY,
     excluded_fields,
@@ -43,16 +44,19 @@ def resolve(
     Args:
       cfg: A config, or any value that may be part of one.
       freeze: Pass lists as tuples, dicts as `ImmutableDict` and sets as frozensets.
-      allow: The packages that symbols may come from, for configs that are not trusted:
-        anything else is refused before it is imported. By default every symbol is
-        accepted: a config names code to run.
+      allow: For configs that are not trusted: the packages that symbols may come from.
+        Of these, what configs are made of is accepted (dataclasses, flax modules, enums,
+        dtypes, functions of optax and the like); other symbols of them are named one by
+        one, as `"module:function"`. Everything else is refused before anything is
+        built, and what is not from the packages before it is imported. By default every
+        symbol is accepted: a config names code to run.
 
     Returns:
       The object.
 
     Raises:
       RequiredValueError: Required fields are not set; lists all of them.
-      NotAllowedError: Symbols are not from the packages in `allow`; lists all of them.
+      NotAllowedError: The config names what `allow` does not; lists all of it.
       CycleError: The config contains itself.
       Exception: What a constructor raises, with the place in the config in its text.
 
@@ -66,9 +70,9 @@ def resolve(
     cfg = as_stored(cfg)
     if isinstance(cfg, Node) and NO_FREEZE_KEY in cfg._fields:
         freeze = not cfg[NO_FREEZE_KEY]
-    resolver = _Resolver(cfg, freeze, AllowList(allow) if allow is not None else None)
     try:
-        return resolver.run()
+        with contextlib.nullcontext() if allow is None else restricted(allow):
+            return _Resolver(cfg, freeze).run()
     except Exception as error:
         error_text.hide_inner_frames(error)
         raise
@@ -77,10 +81,10 @@ def resolve(
 class _Resolver:
     """One call of `resolve`."""
 
-    def __init__(self, root: Any, freeze: bool, allow: AllowList | None) -> None:
+    def __init__(self, root: Any, freeze: bool) -> None:
         self.root = root
         self.freeze = freeze
-        self.allow = allow
+        self.allow = active_lists()
         self.walk = Walk()
         self.symbols: dict[str, Any] = {}
         self.hooks: dict[type, Any] = {}
@@ -89,8 +93,8 @@ class _Resolver:
 
     def run(self) -> Any:
         findings = scan(self.root, tuple(self.parts), self.walk)
-        if self.allow is not None:
-            refuse_symbols(findings, self.allow)
+        for allow in self.allow:
+            refuse_symbols(findings, allow)
         refuse_unset(findings, self.excluded_of)
         return self.build(self.root, None)
 
@@ -187,8 +191,9 @@ class _Resolver:
 
     def symbol(self, qualname: str) -> Any:
         if qualname not in self.symbols:
-            load = import_qualname if self.allow is None else self.allow.import_qualname
-            self.symbols[qualname] = load(qualname)
+            for allow in self.allow:
+                allow.import_qualname(qualname)
+            self.symbols[qualname] = import_qualname(qualname)
         return self.symbols[qualname]
 
     def excluded_of(self, node: Node) -> frozenset[str]:
