@@ -224,28 +224,21 @@ class _DataclassPlan:
             return
         checker = self.checker
         assert checker is not None
-        values = checker.values(instance)
-        scope = self._open_scope(checker, instance, values)
-        names = checker.checked_names(values)
-        parts = [(checker.fields[name], values[name]) for name in names]
-        state, failed = check_all(parts, scope.state, scope)
+        scope = self._open_scope(checker, instance)
+        parts = list(checker.parts(instance))
+        state, failed = check_all([part[:2] for part in parts], scope.state, scope)
         if failed is not None:
-            name = names[failed]
-            field = checker.fields[name]
-            raise make_error(
-                FailedCheck("field", name, values[name], field, state, scope)
-            )
+            field, value, _, name = parts[failed]
+            raise make_error(FailedCheck("field", name, value, field, state, scope))
         scope.state = state
 
-    def _open_scope(
-        self, checker: DataclassChecker, instance: Any, values: dict[str, Any]
-    ) -> RecordScope:
+    def _open_scope(self, checker: DataclassChecker, instance: Any) -> RecordScope:
         if self.new_scope:
-            return RecordScope(checker, instance, values)
+            return RecordScope(checker, instance)
         enclosing = enclosing_scope(
             f"dataclass {self.cls.__name__!r}, @typechecked(new_scope=False),"
         )
-        return TransparentRecordScope(checker, instance, values, enclosing)
+        return TransparentRecordScope(checker, instance, enclosing)
 
     def _refresh(self) -> None:
         version = VERSION.number
