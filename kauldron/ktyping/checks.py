@@ -11,13 +11,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar, overload
 
-from kauldron.ktyping.annotations import (
-    Names,
-    contains_array_type,
-    evaluated_annotations,
-    names_of_class,
-    read_annotations,
-)
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta
 from kauldron.ktyping.calls.plan import FunctionPlan
 from kauldron.ktyping.calls.signatures import (
@@ -26,6 +19,13 @@ from kauldron.ktyping.calls.signatures import (
     validate_specs,
 )
 from kauldron.ktyping.calls.wrapper import wrap_function
+from kauldron.ktyping.checkers.annotations import (
+    Names,
+    contains_array_type,
+    evaluated_annotations,
+    names_of_class,
+    read_annotations,
+)
 from kauldron.ktyping.checkers.arrays import array_checker_for
 from kauldron.ktyping.checkers.checker import Checker, check_all, check_one
 from kauldron.ktyping.checkers.compiler import Compiler
@@ -259,9 +259,6 @@ class _DataclassPlan:
 #
 # Single values
 #
-
-
-_T = TypeVar("_T")
 
 
 def check_type(value: _T, expected_type: Any, *, nested_ok: bool = False) -> _T:

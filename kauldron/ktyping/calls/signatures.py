@@ -14,15 +14,15 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.annotations import (
+from kauldron.ktyping.array_type_meta import is_array_type, is_shape_type
+from kauldron.ktyping.checkers import checker as c
+from kauldron.ktyping.checkers.annotations import (
     Names,
     contains_array_type,
     contains_jaxtyping,
     evaluated_annotations,
     walk_annotation,
 )
-from kauldron.ktyping.array_type_meta import is_array_type, is_shape_type
-from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.compiler import Compiler
 from kauldron.ktyping.checkers.containers import ContainerChecker, argument_parts
 from kauldron.ktyping.config import MISSING, ReportingPolicy, get_config

@@ -11,13 +11,6 @@ import types
 import typing
 from typing import Any
 
-from kauldron.ktyping.annotations import (
-    Names,
-    contains_array_type,
-    is_checked_dataclass,
-    names_of_class,
-    read_annotations,
-)
 from kauldron.ktyping.array_type_meta import (
     is_array_type,
     is_pytree_type,
@@ -25,6 +18,13 @@ from kauldron.ktyping.array_type_meta import (
 )
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers import containers, records
+from kauldron.ktyping.checkers.annotations import (
+    Names,
+    contains_array_type,
+    is_checked_dataclass,
+    names_of_class,
+    read_annotations,
+)
 from kauldron.ktyping.checkers.arrays import (
     ShapeChecker,
     UnionChecker,

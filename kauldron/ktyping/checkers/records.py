@@ -8,8 +8,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kauldron.ktyping.annotations import names_of_class, read_annotations
 from kauldron.ktyping.checkers import checker as c
+from kauldron.ktyping.checkers.annotations import names_of_class, read_annotations
 from kauldron.ktyping.checkers.containers import Part, PartsChecker
 from kauldron.ktyping.config import MISSING
 from kauldron.ktyping.scopes import CodeLocation, ShapeScope, Transparent, locate_class
