@@ -54,18 +54,13 @@ class KTypeCheckError(TypeCheckError):
         return KTypeCheckError, (str(self),)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if isinstance(self._failed, str):  # came from another process as plain text
-            if name in _ATTRIBUTES:
-                return MISSING
-            raise AttributeError(name)
-        reader = _ATTRIBUTES.get(name)
-        if reader is None:
+        if name not in _ATTRIBUTES:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"
             )
-        return reader(self._failed)
+        if isinstance(self._failed, str):  # came from another process as plain text
+            return MISSING
+        return _ATTRIBUTES[name](self._failed)
 
 
 def make_error(failed: FailedCheck) -> KTypeCheckError:
