@@ -29,11 +29,7 @@ from kauldron.ktyping.checkers.annotations import (
 from kauldron.ktyping.checkers.arrays import array_checker_for
 from kauldron.ktyping.checkers.checker import Checker, check_all, check_one
 from kauldron.ktyping.checkers.compiler import Compiler
-from kauldron.ktyping.checkers.records import (
-    DataclassChecker,
-    RecordScope,
-    TransparentRecordScope,
-)
+from kauldron.ktyping.checkers.records import DataclassChecker, RecordScope
 from kauldron.ktyping.config import BUILTIN, MISSING, STRICT, VERSION, Rules, get_config
 from kauldron.ktyping.dims import enclosing_scope, require_scope
 from kauldron.ktyping.errors import FailedCheck, make_error
@@ -42,7 +38,6 @@ from kauldron.ktyping.scopes import (
     DimValues,
     ShapeScope,
     TransparentScope,
-    locate_class,
 )
 
 _T = TypeVar("_T")
@@ -224,36 +219,30 @@ class _DataclassPlan:
             return
         checker = self.checker
         assert checker is not None
-        scope = self._open_scope(checker, instance)
+        enclosing = None
+        if not self.new_scope:
+            enclosing = enclosing_scope(
+                f"dataclass {self.cls.__name__!r}, @typechecked(new_scope=False),"
+            )
+        scope = RecordScope(checker, instance, enclosing)
         parts = list(checker.parts(instance))
         state, failed = check_all([part[:2] for part in parts], scope.state, scope)
         if failed is not None:
             field, value, _, name = parts[failed]
             raise make_error(FailedCheck("field", name, value, field, state, scope))
-        scope.state = state
-
-    def _open_scope(self, checker: DataclassChecker, instance: Any) -> RecordScope:
-        if self.new_scope:
-            return RecordScope(checker, instance)
-        enclosing = enclosing_scope(
-            f"dataclass {self.cls.__name__!r}, @typechecked(new_scope=False),"
-        )
-        return TransparentRecordScope(checker, instance, enclosing)
+        scope.active_scope.state = state
 
     def _refresh(self) -> None:
         version = VERSION.number
         config = get_config(self.cls.__module__)
         self.enabled = config.typechecking_enabled
         if self.enabled:
-            self._report_jaxtyping()
             names = names_of_class(self.cls, f"class {self.cls.__name__!r}")
             self.checker = Compiler(self.rules, names).compile_dataclass(self.cls)
+            if "jaxtyping" in sys.modules:
+                location = self.checker.location
+                report_jaxtyping(read_annotations(self.cls), location)
         self.version = version
-
-    def _report_jaxtyping(self) -> None:
-        if "jaxtyping" in sys.modules:
-            location = locate_class(self.cls, f"dataclass {self.cls.__name__!r}")
-            report_jaxtyping(read_annotations(self.cls), location)
 
 
 #

@@ -12,7 +12,7 @@ from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.annotations import names_of_class, read_annotations
 from kauldron.ktyping.checkers.containers import Part, PartsChecker
 from kauldron.ktyping.config import MISSING
-from kauldron.ktyping.scopes import CodeLocation, ShapeScope, Transparent, locate_class
+from kauldron.ktyping.scopes import CodeLocation, ShapeScope, locate_class
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, State
 from kauldron.ktyping.values import format_annotation, format_value
 
@@ -148,28 +148,27 @@ def _required_keys(typed_dict: Any) -> frozenset[str]:
 
 
 class RecordScope(ShapeScope):
-    """Fields see each other and `self`, not the dims of the function."""
+    """Fields see each other and `self`; the dims are their own, or those of a scope."""
 
-    __slots__ = ("checker", "value")
+    __slots__ = ("checker", "enclosing", "value")
 
-    def __init__(self, checker: RecordChecker, value: Any):
-        self.state = EMPTY_STATE
-        self._set_record(checker, value)
-
-    def _set_record(self, checker: RecordChecker, value: Any) -> None:
-        self.undetermined = self.settle = False
-        self.token = None
-        self.return_value = MISSING
+    def __init__(
+        self, checker: RecordChecker, value: Any, enclosing: ShapeScope | None = None
+    ):
+        super().__init__()
         self.checker = checker
         self.value = value
+        self.enclosing = enclosing
+        if enclosing is not None:
+            self.state = enclosing.state
+
+    @property
+    def active_scope(self) -> ShapeScope:
+        return self if self.enclosing is None else self.enclosing.active_scope
 
     @property
     def source(self) -> CodeLocation:
         return self.checker.location
-
-    @property
-    def code(self) -> None:
-        return None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -178,10 +177,6 @@ class RecordScope(ShapeScope):
     @property
     def annotations(self) -> dict[str, Any]:
         return {name: field.annotation for name, field in self.checker.fields.items()}
-
-    @property
-    def default_args(self) -> frozenset[str]:
-        return frozenset()
 
     @property
     def fstring_locals(self) -> dict[str, Any]:
@@ -199,13 +194,3 @@ class RecordScope(ShapeScope):
             (f"field {name!r}", field, item)
             for field, item, _, name in self.checker.parts(self.value)
         ]
-
-
-class TransparentRecordScope(Transparent, RecordScope):
-    """Fields that share the dims of the scope in which the object is made."""
-
-    __slots__ = ("enclosing",)
-
-    def __init__(self, checker: RecordChecker, value: Any, enclosing: ShapeScope):
-        self.enclosing = enclosing
-        self._set_record(checker, value)
