@@ -137,8 +137,7 @@ def _decorate_function(fn: Any, *, kind: str, new_scope: bool, rules: Rules) -> 
     if not isinstance(innermost, types.FunctionType) or not callable(fn):
         raise TypeError(_refusal(fn))
     validate_specs(innermost, innermost.__name__)
-    plan = FunctionPlan(fn, kind, new_scope, rules)
-    return wrap_function(plan, switchable=rules.switchable)
+    return wrap_function(FunctionPlan(fn, kind, new_scope, rules))
 
 
 def _is_jitted(fn: Any) -> bool:

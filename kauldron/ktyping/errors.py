@@ -116,7 +116,7 @@ class FailedCheck:
     def failure(self) -> Failure:
         """Why it failed; found by walking the same way again."""
         if self.reason:
-            return Failure(self.reason, state=self.state, scope=self.scope)
+            return Failure(self.reason, self.state)
         try:
             return self.checker.explain(self.value, self.state, self.scope)
         except Exception as error:  # the value changed since, or its code raises
@@ -124,7 +124,7 @@ class FailedCheck:
             reason = (
                 f"does not match {annotation} ({type(error).__name__} while looking)"
             )
-            return Failure(reason, state=self.state, scope=self.scope)
+            return Failure(reason, self.state)
 
     @functools.cached_property
     def text(self) -> str:
@@ -193,7 +193,7 @@ class FailedCheck:
 
     @property
     def candidates_block(self) -> str:
-        state = self.failure.state or self.state
+        state = self.failure.state
         title = "Dim Assignments:"
         if len(state) > 1:
             title = "Multiple Dim Assignment Candidates:"

@@ -25,19 +25,17 @@ class Failure:
 
     Attributes:
       reason: What is wrong with the innermost value.
+      state: The candidates at that point.
       path: Where that value is, innermost step first: `["item 0", "key 'k'"]`.
       detail: A second line: which axis disagrees, and with what.
-      state: The candidates at that point.
-      scope: The scope in which it was checked.
       fields: Title and lines of the dataclass or TypedDict that the value belongs to.
       subject: For one of `*args`: what to append to its name, and its value.
     """
 
     reason: str
+    state: State
     path: list[str] = dataclasses.field(default_factory=list)
     detail: str = ""
-    state: State | None = None
-    scope: Any = None
     fields: list[str] = dataclasses.field(default_factory=list)
     subject: tuple[str, Any] | None = None
 
@@ -74,7 +72,7 @@ class Checker:
 
     def explain(self, value: Any, state: State, scope: ShapeScope) -> Failure:
         """Return why `value` does not fit. Only called after `check` failed."""
-        return Failure(self.reason(value), state=state, scope=scope)
+        return Failure(self.reason(value), state)
 
     def reason(self, value: Any) -> str:
         return f"does not match {format_annotation(self.annotation)}"
@@ -94,7 +92,7 @@ class ClassChecker(Checker):
 
     def __init__(self, annotation: Any, classes: tuple[type, ...]):
         super().__init__(annotation)
-        self.classes: Any = classes if len(classes) > 1 else next(iter(classes))
+        self.classes = classes
         if all(cls.__module__ == "builtins" for cls in classes):
             self.memo_kind = BY_CLASS
             self.is_atomic = not any(cls in (list, tuple, dict) for cls in classes)
@@ -272,7 +270,7 @@ class SelfChecker(Checker):
         cls = scope.self_class()
         name = "Self" if cls is None else cls.__name__
         reason = f"is not an instance of {name} (required by Self)"
-        return Failure(reason, state=state, scope=scope)
+        return Failure(reason, state)
 
 
 class NeverChecker(Checker):

@@ -49,7 +49,7 @@ class PartsChecker(c.Checker):
 
     def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
         if reason := self.problem(value):
-            return c.Failure(reason, state=state, scope=scope)
+            return c.Failure(reason, state)
         parts = list(self.parts(value))
         check, state, scope = self.enter(value, state, scope)
         state, failed = check([part[:2] for part in parts], state, scope)
@@ -236,7 +236,7 @@ class PyTreeChecker(c.Checker):
         )
         bound = next(dims[self.structure] for dims in state if self.structure in dims)
         detail = _first_difference(bound, structure)
-        return c.Failure(reason, detail=detail, state=state, scope=scope)
+        return c.Failure(reason, state, detail=detail)
 
 
 def _array_key(leaf: Any) -> Any:
