@@ -42,6 +42,11 @@ class AnnotationMeta(type):
         hint = cls._hint.format(name=cls.__name__, args=", ".join(shown))
         raise RuntimeError(f"{cls.__name__} cannot be instantiated. {hint}")
 
+    def __instancecheck__(cls, instance: Any) -> bool:
+        from kauldron.ktyping.checks import is_instance
+
+        return is_instance(instance, cls)
+
     def __eq__(cls, other: object) -> bool:
         return cls is other or (
             isinstance(other, AnnotationMeta)
@@ -165,11 +170,6 @@ class ArrayTypeMeta(AnnotationMeta):
         from kauldron.ktyping.checks import shape_candidates
 
         return shape_candidates(obj, cls, candidates, fstring_locals)
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        from kauldron.ktyping.checks import is_instance_of_array_type
-
-        return is_instance_of_array_type(instance, cls)
 
     def __subclasscheck__(cls, subclass: Any) -> bool:
         if cls is subclass:
@@ -360,11 +360,6 @@ class ShapeMeta(AnnotationMeta):
         except KeyError:
             made = _interned_shape_types[spec] = make_shape_type(spec)
             return made
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        from kauldron.ktyping.checks import is_instance
-
-        return is_instance(instance, cls)
 
     def _parts(cls) -> tuple[Any, ...]:
         return (cls.shape_spec,)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar, overload
 
-from kauldron.ktyping.array_type_meta import ArrayTypeMeta
+from kauldron.ktyping.array_type_meta import ArrayTypeMeta, is_array_type
 from kauldron.ktyping.calls.plan import FunctionPlan
 from kauldron.ktyping.calls.signatures import (
     report_jaxtyping,
@@ -319,22 +319,19 @@ def isinstance_(obj: Any, class_or_tuple: Any, /) -> bool:
         scope = require_scope(sys._getframe(1))
     else:
         scope = STACK.get() or ShapeScope()
-    return _matches(obj, class_or_tuple, scope, STRICT)
+    checker = compiled(class_or_tuple, STRICT)
+    return check_one(checker, obj, scope.state, scope) is not None
 
 
 def is_instance(obj: Any, annotation: Any) -> bool:
     """Answer the built-in `isinstance` for annotations.
 
-    It matches in the top scope, no matter which function opened it, and binds nothing.
+    It matches in the top scope, no matter which function opened it, and binds nothing,
+    unless the type says otherwise.
     """
-    return _matches(obj, annotation, STACK.get() or ShapeScope(), BUILTIN)
-
-
-def is_instance_of_array_type(obj: Any, cls: ArrayTypeMeta) -> bool:
-    """Answer the built-in `isinstance` for array types."""
     scope = STACK.get() or ShapeScope()
-    after = check_one(array_checker_for(cls), obj, scope.state, scope)
-    if after is not None and cls._binds:
+    after = check_one(compiled(annotation, BUILTIN), obj, scope.state, scope)
+    if after is not None and is_array_type(annotation) and annotation._binds:
         scope.state = after
     return after is not None
 
@@ -347,11 +344,6 @@ def shape_candidates(
     scope.settle = True
     after = array_checker_for(cls).match_shape(obj, scope.state, scope)
     return frozenset(map(DimValues, after or ()))
-
-
-def _matches(obj: Any, annotation: Any, scope: ShapeScope, rules: Rules) -> bool:
-    checker = compiled(annotation, rules)
-    return check_one(checker, obj, scope.state, scope) is not None
 
 
 def compiled(annotation: Any, rules: Rules) -> Checker:
