@@ -130,7 +130,8 @@ def _shape_of(value: Any) -> Sizes:
 
 def class_reason(value: Any, classes: tuple[type, ...]) -> str:
     names = "|".join(sorted({format_annotation(cls) for cls in classes}))
-    return c.wrong_class(value, f"an instance of {names}")
+    found = class_name(type(value))
+    return f"was of type {found} which is not an instance of {names}"
 
 
 def dtype_reason(value: Any, dtypes: list[Any]) -> str:

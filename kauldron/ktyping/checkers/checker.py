@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.shapes.sizes import State
-from kauldron.ktyping.values import class_name, format_annotation, is_mock
+from kauldron.ktyping.values import format_annotation, is_mock
 
 if TYPE_CHECKING:
     from kauldron.ktyping.scopes import ShapeScope
@@ -160,11 +160,6 @@ def check_one(
         return after
     after, failed = check_all([(checker, value)], state, scope)
     return after if failed is None else None
-
-
-def wrong_class(value: Any, accepted: str) -> str:
-    """Return the reason for a value of the wrong class."""
-    return f"was of type {class_name(type(value))} which is not {accepted}"
 
 
 #

@@ -189,20 +189,15 @@ class PyTreeChecker(c.Checker):
             if after is None:
                 if not scope.undetermined:
                     return None
-                return self._check_with_retry(leaves[index:], state, scope)
+                waiting = [(self.leaf, leaf) for leaf in leaves[index:]]
+                state, failed = c.thread(waiting, state, scope)
+                return state if failed is None else None
             if after != state:
                 seen.clear()
                 state = after
             elif key is not None:
                 seen.add(key)
         return state
-
-    def _check_with_retry(
-        self, leaves: list[Any], state: State, scope: ShapeScope
-    ) -> State | None:
-        parts = [(self.leaf, leaf) for leaf in leaves]
-        state, failed = c.thread(parts, state, scope)
-        return state if failed is None else None
 
     def _bind_structure(self, structure: Any, state: State) -> State | None:
         name = self.structure
