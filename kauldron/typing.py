@@ -20,10 +20,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kauldron.ktyping import dtypes, values
-from kauldron.ktyping.annotations import walk_annotation
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta, ShapeMeta, is_array_type
 from kauldron.ktyping.array_type_meta import Shape as ShapeType
 from kauldron.ktyping.array_types import PyTree as PyTree
+from kauldron.ktyping.checkers.annotations import walk_annotation
 from kauldron.ktyping.checkers.checker import check_one
 from kauldron.ktyping.checks import (
     TypecheckedBlock,

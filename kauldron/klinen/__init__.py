@@ -12,7 +12,7 @@ from kauldron.klinen.layers import convert as convert
 from kauldron.klinen.layers import Dense as Dense
 from kauldron.klinen.layers import Dropout as Dropout
 from kauldron.klinen.layers import Sequential as Sequential
-from kauldron.klinen.intermediates import Intermediate as Intermediate
+from kauldron.klinen.intermediate_fields import Intermediate as Intermediate
 from kauldron.klinen.intermediates import Intermediates as Intermediates
 
 # As an annotation it reads better: `def step(model: knn.Model, x): ...`.

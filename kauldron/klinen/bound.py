@@ -1,4 +1,4 @@
-"""The classes of bound models.
+"""The classes of bound models, and models as pytrees.
 
 For each class of a user there is a hidden subclass of the same name, made when it is
 first needed. Its instances are the bound models; only they are pytrees. So instances of
@@ -11,8 +11,6 @@ import dataclasses
 import functools
 import inspect
 import sys
-import threading
-import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +18,21 @@ import flax.linen as nn
 import jax
 
 from kauldron.klinen import errors
-from kauldron.klinen.definitions import field_names, map_structure
-from kauldron.klinen.intermediates import intermediate_field
-from kauldron.klinen.layers import convert
+from kauldron.klinen.definitions import (
+    Location,
+    Path,
+    field_names,
+    field_paths,
+    map_structure,
+    walk,
+)
+from kauldron.klinen.intermediate_fields import intermediate_field
+from kauldron.klinen.layers import convert, once_per_class, same_name_class
 from kauldron.klinen.module import VIEW, Module
+from kauldron.klinen.variables import EVERYTHING, CodedTree, Form, Selection
 
 if TYPE_CHECKING:
-    from kauldron.klinen.view import View
+    from kauldron.klinen.view import Root, View
 
 
 def bind(view: View) -> Any:
@@ -67,7 +73,7 @@ class _BoundMethods:
         return view_of(self).describe()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        children, static = view_of(self).flatten()
+        children, static = flatten(view_of(self))
         return static.unflatten, (children,)
 
 
@@ -109,27 +115,10 @@ _OF_THE_DEFINITION = (
 )
 
 
-_making_a_class = threading.RLock()  # two threads must not make two classes
-
-
+@once_per_class
 def bound_class(cls: type[nn.Module]) -> type[Module]:
     """Return the class of bound models of a flax or klinen class."""
-    with _making_a_class:
-        return _make_class(cls)
-
-
-@functools.cache
-def _make_class(cls: type[nn.Module]) -> type[Module]:
-    namespace = {
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__,
-    }
-    hidden: Any = types.new_class(
-        cls.__name__,
-        (_BoundMethods, convert(cls)),
-        exec_body=lambda body: body.update(namespace),
-    )
+    hidden = same_name_class(cls, (_BoundMethods, convert(cls)))
     # From here on flax does not look at the class any more.
     hidden.__new__ = staticmethod(_constructor(cls))
     hidden.__eq__ = _is_equal
@@ -144,9 +133,9 @@ def _make_class(cls: type[nn.Module]) -> type[Module]:
         setattr(hidden, name, _on_model(name, getattr(cls, name)))
     jax.tree_util.register_pytree_with_keys(
         hidden,
-        lambda model: view_of(model).flatten_with_keys(),
+        lambda model: flatten_with_keys(view_of(model)),
         lambda static, children: static.unflatten(children),
-        lambda model: view_of(model).flatten(),
+        lambda model: flatten(view_of(model)),
     )
     return hidden
 
@@ -224,3 +213,144 @@ def _is_method(cls: type[nn.Module], name: str) -> bool:
         return False
     # Flax marks the methods of `nn.compact_name_scope` as `nowrap` too.
     return not hasattr(method, "nowrap") or hasattr(method, "compact_name_scope")
+
+
+#
+# As pytrees: what is a leaf and what is static
+#
+
+
+# The children of a node, as users see them in the paths of leaves.
+CHILDREN = ("params", "collections", "rngs")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Static:
+    """The static part of a node: it holds no arrays and is compared by value.
+
+    Attributes:
+      view: The place, in a model without its arrays. Only where the model exposes
+        nothing but parameters, the other arrays are in here, compared by identity.
+      forms: The arrays that the leaves below `collections` stand for.
+      rng_forms: The arrays that the leaves below `rngs` stand for.
+    """
+
+    view: View
+    forms: tuple[Form, ...]
+    rng_forms: tuple[Form, ...]
+
+    def unflatten(self, children: tuple[Any, ...]) -> Any:
+        """Return the model with these subtrees, whatever their leaves are."""
+        changes = {"params": children[0]}
+        if not self.view.root.params_only:
+            changes["collections"] = CodedTree(codes=children[1], forms=self.forms)
+            changes["rngs"] = CodedTree(codes=children[2], forms=self.rng_forms)
+        root = self.view.root.replace(**changes)
+        return bind(dataclasses.replace(self.view, root=root))
+
+    def _key(self) -> tuple[Any, ...]:
+        root = self.view.root
+        hidden = (id(root.collections), id(root.rngs)) if root.params_only else ()
+        return (
+            self.view.location,
+            root.settings,
+            self.forms,
+            self.rng_forms,
+            hidden,
+            root.blueprint,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Static):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        root = self.view.root
+        mode = "train" if root.training else "eval"
+        place = f", location={self.view.location}" if self.view.location else ""
+        only = ", only params are leaves" if root.params_only else ""
+        return f"{type(self.view.definition).__name__}({mode}{place}{only})"
+
+
+def flatten(view: View) -> tuple[tuple[Any, ...], Static]:
+    """Return the subtrees of a model and its static part."""
+    root = view.root
+    selection = needed_variables(view) if view.location else EVERYTHING
+    params = selection.prune(root.params)
+    if root.params_only:
+        root = root.replace(params=None)
+        return (params,), Static(dataclasses.replace(view, root=root), (), ())
+    collections = root.collections
+    if selection is not EVERYTHING and collections.forms:
+        values = collections.values().items()
+        pruned = {name: selection.prune(tree) for name, tree in values}
+        collections = CodedTree(pruned)
+    children = (params, collections.codes(), root.rngs.codes())
+    root = root.replace(params=None, collections=None, rngs=None)
+    static = Static(
+        dataclasses.replace(view, root=root), collections.forms, view.root.rngs.forms
+    )
+    return children, static
+
+
+def flatten_with_keys(view: View) -> tuple[tuple[Any, ...], Static]:
+    """As `flatten`, with the names of the subtrees."""
+    children, static = flatten(view)
+    keys = map(jax.tree_util.GetAttrKey, CHILDREN)
+    return tuple(zip(keys, children)), static
+
+
+#
+# Which variables of a model one of its sub-modules needs
+#
+
+
+def needed_variables(view: View) -> Selection:
+    """Return the variables of a sub-module, and those that it needs from elsewhere.
+
+    From elsewhere come those of modules that it shares with others. A sub-module that
+    is made in the `setup()` of a module above also needs what that `setup()` needs.
+    """
+    blueprint = view.root.blueprint
+    if view.location not in blueprint.selections:
+        blueprint.selections[view.location] = _select(view.root, view.location)
+    return blueprint.selections[view.location]
+
+
+def _select(root: Root, location: Location) -> Selection:
+    paths = root.blueprint.paths
+    if location in paths:  # only fields on the way: no `setup()` has to run
+        size = len(location)
+        below = (path for where, path in paths.items() if where[:size] == location)
+        return Selection(whole=frozenset(below))
+    selection, _ = root.run(lambda module: _trace(module, location))
+    return selection if _suffices(selection, root, location) else EVERYTHING
+
+
+def _trace(module: nn.Module, location: Location) -> Selection:
+    owners: set[Path] = set()
+    found: Any = module
+    for step in location:
+        if isinstance(found, nn.Module) and step not in field_names(type(found)):
+            owners.add(found.path)
+        found = walk(found, (step,)) if isinstance(found, nn.Module) else found[step]
+    below = field_paths(found, location).values()
+    return Selection(whole=frozenset(below), own=frozenset(owners))
+
+
+def _suffices(selection: Selection, root: Root, location: Location) -> bool:
+    """Return whether the sub-module can be reached: a `setup()` may need siblings."""
+    collections = root.collections.values().items()
+    pruned = root.replace(
+        params=selection.prune(root.params),
+        collections=CodedTree({k: selection.prune(v) for k, v in collections}),
+    )
+    try:
+        pruned.run(lambda module: walk(module, location))
+    except Exception:
+        return False
+    return True

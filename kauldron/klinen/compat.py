@@ -10,7 +10,8 @@ older_modules(
         "coded_leaves": "variables",
         "converting": "layers",
         "packed_modules": "definitions",
-        "pytree_nodes": "pytree",
+        "pytree": "bound",
+        "pytree_nodes": "bound",
         "root": "view",
     },
 )

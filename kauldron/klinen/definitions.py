@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -58,20 +58,46 @@ def map_structure(
 
 def iterate_structure(
     value: Any, location: Location = ()
-) -> Iterator[tuple[Location, Any]]:
-    """Yield what is inside (nested) containers, with its location.
+) -> list[tuple[Location, Any]]:
+    """Return what is inside (nested) containers, with its location.
 
-    >>> list(iterate_structure({"b": [1], "a": 3}))
+    >>> iterate_structure({"b": [1], "a": 3})
     [(('b', 0), 1), (('a',), 3)]
     """
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from iterate_structure(item, (*location, key))
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from iterate_structure(item, (*location, i))
-    else:
-        yield location, value
+    found: list[tuple[Location, Any]] = []
+
+    def note(leaf: Any, where: Location) -> Any:
+        found.append((where, leaf))
+        return leaf
+
+    map_structure(note, value, location)
+    return found
+
+
+def map_modules(
+    kind: type, make: Callable[[Any, Callable[[Any], Any]], Any], value: Any
+) -> Any:
+    """Replace the modules in (nested) containers; what is one module becomes one.
+
+    Args:
+      kind: The class of what is replaced.
+      make: From a module, and a function that does the same to its fields, to what
+        takes its place.
+      value: A module, or containers with modules.
+    """
+    made: dict[int, tuple[Any, Any]] = {}  # the module is kept, and with it its id
+
+    def replace(leaf: Any, _: Location) -> Any:
+        if not isinstance(leaf, kind):
+            return leaf
+        if id(leaf) not in made:
+            made[id(leaf)] = leaf, make(leaf, replace_in)
+        return made[id(leaf)][1]
+
+    def replace_in(fields: Any) -> Any:
+        return map_structure(replace, fields)
+
+    return replace_in(value)
 
 
 #
@@ -99,33 +125,23 @@ class PackedModule:
 
 def pack(module: nn.Module) -> PackedModule:
     """Return the form of a module to pickle."""
-    packed: dict[int, PackedModule] = {}
 
-    def pack_value(value: Any, _: Location = ()) -> Any:
-        if not isinstance(value, nn.Module):
-            return value
-        if id(value) not in packed:
-            fields = map_structure(pack_value, _changed_fields(value))
-            packed[id(value)] = PackedModule(_picklable_class(type(value)), fields)
-        return packed[id(value)]
+    def make(module: nn.Module, pack_in: Callable[[Any], Any]) -> PackedModule:
+        fields = pack_in(_changed_fields(module))
+        return PackedModule(_picklable_class(type(module)), fields)
 
-    return pack_value(module)
+    return map_modules(nn.Module, make, module)
 
 
 def unpack(packed: PackedModule) -> Any:
     """Return the module again, without parameters."""
-    modules: dict[int, nn.Module] = {}
 
-    def unpack_value(value: Any, _: Location = ()) -> Any:
-        if not isinstance(value, PackedModule):
-            return value
-        if id(value) not in modules:
-            cls = value.cls() if isinstance(value.cls, functools.partial) else value.cls
-            fields = map_structure(unpack_value, value.fields)
-            modules[id(value)] = cls(parent=None, **fields)
-        return modules[id(value)]
+    def make(packed: PackedModule, unpack_in: Callable[[Any], Any]) -> nn.Module:
+        is_call = isinstance(packed.cls, functools.partial)
+        cls = packed.cls() if is_call else packed.cls
+        return cls(parent=None, **unpack_in(packed.fields))
 
-    return unpack_value(packed)
+    return map_modules(PackedModule, make, packed)
 
 
 def _changed_fields(module: nn.Module) -> dict[str, Any]:
@@ -182,7 +198,8 @@ class Blueprint:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Blueprint):
             return NotImplemented
-        return _is_same(self.definition, other.definition)
+        same = self.definition is other.definition
+        return same or _Comparison().is_same(self.definition, other.definition)
 
     def __hash__(self) -> int:
         return hash(type(self.definition))  # fields may be lists or dicts
@@ -236,26 +253,12 @@ def copy_definition(module: nn.Module) -> nn.Module:
     Bound models in fields become their definitions. What is one module in the
     original is one in the copy.
     """
-    copies: dict[int, tuple[nn.Module, nn.Module]] = {}
 
-    def copy(value: Any, _: Location = ()) -> Any:
-        if not isinstance(value, nn.Module):
-            return value
-        if id(value) not in copies:
-            fields = {
-                name: map_structure(copy, getattr(value, name))
-                for name in field_names(type(value))
-            }
-            copies[id(value)] = value, value.clone(**fields)
-        return copies[id(value)][1]
+    def make(module: nn.Module, copy_in: Callable[[Any], Any]) -> nn.Module:
+        names = field_names(type(module))
+        return module.clone(**copy_in({name: getattr(module, name) for name in names}))
 
-    return copy(module)
-
-
-def _is_same(a: nn.Module, b: nn.Module) -> bool:
-    if a is b:
-        return True
-    return _Comparison().is_same(a, b)
+    return map_modules(nn.Module, make, module)
 
 
 class _Comparison:

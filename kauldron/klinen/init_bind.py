@@ -21,7 +21,7 @@ from kauldron.klinen.definitions import (
     copy_definition,
     map_structure,
 )
-from kauldron.klinen.intermediates import COLLECTION
+from kauldron.klinen.intermediate_fields import COLLECTION
 from kauldron.klinen.module import Module
 from kauldron.klinen.rngs import check_streams, init_rngs
 from kauldron.klinen.training_mode import use_mode

@@ -7,6 +7,7 @@ import functools
 import inspect
 import threading
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import flax.linen as nn
@@ -17,8 +18,6 @@ from kauldron.klinen.module import RESERVED_NAMES, Module
 from kauldron.klinen.training_mode import current_mode
 
 _T = TypeVar("_T")
-
-_making_a_class = threading.RLock()  # two threads must not make two classes
 
 
 def convert(target: _T) -> _T:
@@ -51,22 +50,34 @@ def convert(target: _T) -> _T:
     )
 
 
-def _convert_class(cls: type[nn.Module]) -> type[Module]:
-    with _making_a_class:
-        return _make_class(cls)
+def once_per_class(make: Callable[[type[nn.Module]], _T]) -> Callable[..., _T]:
+    """Cache what is made of a class: two threads must not make two."""
+    cached, lock = functools.cache(make), threading.RLock()
+
+    @functools.wraps(make)
+    def get(cls: type[nn.Module]) -> _T:
+        with lock:
+            return cached(cls)
+
+    return get
 
 
-@functools.cache
-def _make_class(cls: type[nn.Module]) -> type[Module]:
-    namespace = {
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__,
-        **_plain_fields(cls),
-    }
-    converted = types.new_class(
-        cls.__name__, (cls, Module), exec_body=lambda body: body.update(namespace)
+def same_name_class(
+    cls: type[nn.Module], bases: tuple[type, ...], **namespace: Any
+) -> Any:
+    """Return a new class that looks like `cls`."""
+    copied = {name: getattr(cls, name) for name in _LOOKS}
+    return types.new_class(
+        cls.__name__, bases, exec_body=lambda body: body.update(copied | namespace)
     )
+
+
+_LOOKS = ("__module__", "__qualname__", "__doc__")
+
+
+@once_per_class
+def _convert_class(cls: type[nn.Module]) -> type[Module]:
+    converted = same_name_class(cls, (cls, Module), **_plain_fields(cls))
     setattr(converted, REMAKE, functools.partial(convert, cls))
     return converted
 

@@ -16,11 +16,12 @@ from flax.core import FrozenDict, freeze
 
 from kauldron.klinen import errors
 from kauldron.klinen.definitions import copy_definition, pack, unpack
-from kauldron.klinen.intermediates import (
+from kauldron.klinen.intermediate_fields import (
     COLLECTION,
     intermediate_field,
     take_fields,
 )
+from kauldron.klinen.intermediates import capture
 from kauldron.klinen.training_mode import current_mode
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class Module(nn.Module):
           `call_with_intermediate` returns it, once the block is left. Each part of the
           model is called at most once inside the block.
         """
-        return _view(self, "capture_intermediates()").capture_intermediates()
+        return capture(_view(self, "capture_intermediates()"))
 
     # ------------------------------------------------------------------------------
     # As a pytree
@@ -282,7 +283,7 @@ class Module(nn.Module):
         view: View | None = vars(self).get(VIEW)
         if view is None:
             return super().unbind()
-        return view.raw_module(), view.variables
+        return copy_definition(view.definition), view.variables
 
     @nn.nowrap
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -5,7 +5,6 @@ A handle such as `model.encoder` is a `View` of the same `Root` at another locat
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Mapping
@@ -27,22 +26,19 @@ from kauldron.klinen.definitions import (
     Path,
     attribute,
     call_method,
-    copy_definition,
     field_names,
     map_structure,
     pack,
     unpack,
     walk,
 )
+from kauldron.klinen.intermediate_fields import COLLECTION
 from kauldron.klinen.intermediates import (
-    COLLECTION,
     Intermediates,
     call_and_record,
-    capture,
     captures_of,
     recorded_call,
 )
-from kauldron.klinen.pytree import flatten, flatten_with_keys
 from kauldron.klinen.rngs import call_rngs, next_rngs
 from kauldron.klinen.training_mode import use_mode
 from kauldron.klinen.variables import (
@@ -214,10 +210,6 @@ class View:
         }
         return self.derive(params=new.pop("params"), collections=CodedTree(new))
 
-    def raw_module(self) -> Any:
-        """Return a module like this one without parameters."""
-        return copy_definition(self.definition)
-
     # ------------------------------------------------------------------------------
     # Random keys
     # ------------------------------------------------------------------------------
@@ -264,11 +256,6 @@ class View:
         output, captured = call_and_record(self, method, args, kwargs)
         return output, Intermediates(captured, self.path)
 
-    def capture_intermediates(
-        self,
-    ) -> contextlib.AbstractContextManager[Intermediates]:
-        return capture(self)
-
     def _run(
         self, method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
@@ -279,14 +266,8 @@ class View:
         )
 
     # ------------------------------------------------------------------------------
-    # As a value, as a pytree, as text
+    # As text, as a value
     # ------------------------------------------------------------------------------
-
-    def flatten(self) -> tuple[tuple[Any, ...], Any]:
-        return flatten(self)
-
-    def flatten_with_keys(self) -> tuple[tuple[Any, ...], Any]:
-        return flatten_with_keys(self)
 
     def describe(self) -> str:
         """Return the definition, and a line about parameters, mode and random keys."""

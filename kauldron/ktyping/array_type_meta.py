@@ -25,6 +25,53 @@ from kauldron.ktyping.values import TfArray as TfArray
 from kauldron.ktyping.values import TorchArray as TorchArray
 
 
+class AnnotationMeta(type):
+    """The class of types that are written in annotations: subscripted, never called.
+
+    They are compared by what they are made of, because cloudpickle makes them again.
+    """
+
+    _hint = "Did you mean to write {name}[{args}]?"
+
+    def _parts(cls) -> tuple[Any, ...]:
+        """Return what the type is made of."""
+        raise NotImplementedError
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        shown = (repr(x) if isinstance(x, str) else format_annotation(x) for x in args)
+        hint = cls._hint.format(name=cls.__name__, args=", ".join(shown))
+        raise RuntimeError(f"{cls.__name__} cannot be instantiated. {hint}")
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        from kauldron.ktyping.checks import is_instance
+
+        return is_instance(instance, cls)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (
+            isinstance(other, AnnotationMeta)
+            and type(cls) is type(other)
+            and cls._parts() == other._parts()
+        )
+
+    def __hash__(cls) -> int:
+        return hash(cls.__name__)
+
+    def __repr__(cls) -> str:
+        return cls.__name__
+
+
+def _pickle_with(meta: type[AnnotationMeta], make: Any) -> None:
+    """Let pickles of a type hold its parts, from which `make` makes it again."""
+
+    def reduce(cls: AnnotationMeta) -> Any:
+        if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls:
+            return cls.__name__  # `Float` itself, found by name
+        return make, cls._parts()
+
+    copyreg.pickle(meta, reduce)  # pyright: ignore[reportArgumentType]
+
+
 class Alternative(NamedTuple):
     """Arrays of these classes with this dtype; `MISSING` is the default, or any."""
 
@@ -36,7 +83,7 @@ class Alternative(NamedTuple):
         return DEFAULT_CLASSES if self.array_types is MISSING else self.array_types
 
 
-class ArrayTypeMeta(type):
+class ArrayTypeMeta(AnnotationMeta):
     """The class of array types.
 
     Args:
@@ -124,11 +171,6 @@ class ArrayTypeMeta(type):
 
         return shape_candidates(obj, cls, candidates, fstring_locals)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
-        from kauldron.ktyping.checks import is_instance_of_array_type
-
-        return is_instance_of_array_type(instance, cls)
-
     def __subclasscheck__(cls, subclass: Any) -> bool:
         if cls is subclass:
             return True
@@ -145,13 +187,6 @@ class ArrayTypeMeta(type):
         except TypeError:  # not hashable
             return _subscripted(cls, item)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        text = ", ".join(map(repr, args))
-        raise RuntimeError(
-            f"{cls.__name__} cannot be instantiated. "
-            f"Did you mean to write {cls.__name__}[{text}]?"
-        )
-
     def __or__(cls, other: Any) -> Any:
         if is_array_type(other) and cls.shape_spec is MISSING is other.shape_spec:
             return _united(cls, other)
@@ -160,22 +195,15 @@ class ArrayTypeMeta(type):
     def __ror__(cls, other: Any) -> Any:
         return type.__ror__(cls, other)
 
-    def __eq__(cls, other: object) -> bool:
-        if cls is other:
-            return True
+    def _parts(cls) -> tuple[Any, ...]:
         return (
-            isinstance(other, ArrayTypeMeta)
-            and cls.__name__ == other.__name__
-            and cls._alternatives == other._alternatives
-            and cls.shape_spec == other.shape_spec
-            and cls._binds == other._binds
+            cls._base_name,
+            cls.__name__,
+            cls.__module__,
+            cls._alternatives,
+            cls.shape_spec,
+            cls._binds,
         )
-
-    def __hash__(cls) -> int:
-        return hash(cls.__name__)
-
-    def __repr__(cls) -> str:
-        return cls.__name__
 
 
 _interned_array_types: dict[tuple[ArrayTypeMeta, Any], ArrayTypeMeta] = {}
@@ -308,20 +336,7 @@ def _rebuild(
     )
 
 
-def _reduce_array_type(cls: ArrayTypeMeta) -> Any:
-    if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls:
-        return cls.__name__  # `Float` itself, found by name
-    return _rebuild, (
-        cls._base_name,
-        cls.__name__,
-        cls.__module__,
-        cls._alternatives,
-        cls.shape_spec,
-        cls._binds,
-    )
-
-
-copyreg.pickle(ArrayTypeMeta, _reduce_array_type)  # pyright: ignore[reportArgumentType]
+_pickle_with(ArrayTypeMeta, _rebuild)
 
 
 #
@@ -329,10 +344,11 @@ copyreg.pickle(ArrayTypeMeta, _reduce_array_type)  # pyright: ignore[reportArgum
 #
 
 
-class ShapeMeta(type):
+class ShapeMeta(AnnotationMeta):
     """The class of `Shape` types."""
 
     shape_spec: Any = MISSING
+    _hint = "To get a shape from the dims in scope use kt.shape({args})."
 
     def __getitem__(cls, spec: str) -> ShapeMeta:
         if not isinstance(spec, str):
@@ -345,30 +361,8 @@ class ShapeMeta(type):
             made = _interned_shape_types[spec] = make_shape_type(spec)
             return made
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        text = ", ".join(map(repr, args))
-        raise RuntimeError(
-            f"{cls!r} cannot be instantiated. "
-            f"To get a shape from the dims in scope use kt.shape({text})."
-        )
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        from kauldron.ktyping.checks import is_instance
-
-        return is_instance(instance, cls)
-
-    def __repr__(cls) -> str:
-        return cls.__name__
-
-    def __eq__(cls, other: object) -> bool:
-        return cls is other or (
-            isinstance(other, ShapeMeta)
-            and cls.__name__ == other.__name__
-            and type(cls) is type(other)
-        )
-
-    def __hash__(cls) -> int:
-        return hash(cls.__name__)
+    def _parts(cls) -> tuple[Any, ...]:
+        return (cls.shape_spec,)
 
 
 class Shape(metaclass=ShapeMeta):
@@ -382,13 +376,7 @@ def make_shape_type(spec: str) -> ShapeMeta:
     return ShapeMeta(f"Shape[{spec!r}]", (), {"shape_spec": spec})
 
 
-def _reduce_shape_type(cls: ShapeMeta) -> Any:
-    if cls.shape_spec is MISSING:
-        return cls.__qualname__
-    return make_shape_type, (cls.shape_spec,)
-
-
-copyreg.pickle(ShapeMeta, _reduce_shape_type)  # pyright: ignore[reportArgumentType]
+_pickle_with(ShapeMeta, make_shape_type)
 
 
 def is_shape_type(obj: Any) -> bool:
@@ -408,7 +396,7 @@ def is_shape_value(value: Any) -> bool:
 #
 
 
-class PyTreeMeta(type):
+class PyTreeMeta(AnnotationMeta):
     """The class of `PyTree` types."""
 
     leaf_type: Any = MISSING
@@ -425,28 +413,13 @@ class PyTreeMeta(type):
         structure = MISSING if len(parts) == 1 else _structure_name(parts[1])
         return make_pytree_type(parts[0], structure)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(
-            f"{cls!r} cannot be instantiated. Did you mean to write PyTree[...]?"
-        )
-
     def __instancecheck__(cls, instance: Any) -> bool:
         from kauldron.ktyping.checkers.containers import every_leaf_matches
 
         return every_leaf_matches(instance, cls)
 
-    def __repr__(cls) -> str:
-        return cls.__name__
-
-    def __eq__(cls, other: object) -> bool:
-        return cls is other or (
-            isinstance(other, PyTreeMeta)
-            and cls.leaf_type == other.leaf_type
-            and cls.structure_spec == other.structure_spec
-        )
-
-    def __hash__(cls) -> int:
-        return hash((cls.__name__, cls.structure_spec))
+    def _parts(cls) -> tuple[Any, ...]:
+        return cls.leaf_type, cls.structure_spec
 
 
 class PyTree(metaclass=PyTreeMeta):
@@ -478,10 +451,4 @@ def _structure_name(name: Any) -> str:
     return name
 
 
-def _reduce_pytree_type(cls: PyTreeMeta) -> Any:
-    if cls.leaf_type is MISSING:
-        return cls.__qualname__
-    return make_pytree_type, (cls.leaf_type, cls.structure_spec)
-
-
-copyreg.pickle(PyTreeMeta, _reduce_pytree_type)  # pyright: ignore[reportArgumentType]
+_pickle_with(PyTreeMeta, make_pytree_type)

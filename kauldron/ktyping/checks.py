@@ -11,14 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar, overload
 
-from kauldron.ktyping.annotations import (
-    Names,
-    contains_array_type,
-    evaluated_annotations,
-    names_of_class,
-    read_annotations,
-)
-from kauldron.ktyping.array_type_meta import ArrayTypeMeta
+from kauldron.ktyping.array_type_meta import ArrayTypeMeta, is_array_type
 from kauldron.ktyping.calls.plan import FunctionPlan
 from kauldron.ktyping.calls.signatures import (
     report_jaxtyping,
@@ -26,14 +19,17 @@ from kauldron.ktyping.calls.signatures import (
     validate_specs,
 )
 from kauldron.ktyping.calls.wrapper import wrap_function
+from kauldron.ktyping.checkers.annotations import (
+    Names,
+    contains_array_type,
+    evaluated_annotations,
+    names_of_class,
+    read_annotations,
+)
 from kauldron.ktyping.checkers.arrays import array_checker_for
 from kauldron.ktyping.checkers.checker import Checker, check_all, check_one
 from kauldron.ktyping.checkers.compiler import Compiler
-from kauldron.ktyping.checkers.records import (
-    DataclassChecker,
-    RecordScope,
-    TransparentRecordScope,
-)
+from kauldron.ktyping.checkers.records import DataclassChecker, RecordScope
 from kauldron.ktyping.config import BUILTIN, MISSING, STRICT, VERSION, Rules, get_config
 from kauldron.ktyping.dims import enclosing_scope, require_scope
 from kauldron.ktyping.errors import FailedCheck, make_error
@@ -42,7 +38,6 @@ from kauldron.ktyping.scopes import (
     DimValues,
     ShapeScope,
     TransparentScope,
-    locate_class,
 )
 
 _T = TypeVar("_T")
@@ -142,8 +137,7 @@ def _decorate_function(fn: Any, *, kind: str, new_scope: bool, rules: Rules) -> 
     if not isinstance(innermost, types.FunctionType) or not callable(fn):
         raise TypeError(_refusal(fn))
     validate_specs(innermost, innermost.__name__)
-    plan = FunctionPlan(fn, kind, new_scope, rules)
-    return wrap_function(plan, switchable=rules.switchable)
+    return wrap_function(FunctionPlan(fn, kind, new_scope, rules))
 
 
 def _is_jitted(fn: Any) -> bool:
@@ -224,51 +218,35 @@ class _DataclassPlan:
             return
         checker = self.checker
         assert checker is not None
-        values = checker.values(instance)
-        scope = self._open_scope(checker, instance, values)
-        names = checker.checked_names(values)
-        parts = [(checker.fields[name], values[name]) for name in names]
-        state, failed = check_all(parts, scope.state, scope)
-        if failed is not None:
-            name = names[failed]
-            field = checker.fields[name]
-            raise make_error(
-                FailedCheck("field", name, values[name], field, state, scope)
+        enclosing = None
+        if not self.new_scope:
+            enclosing = enclosing_scope(
+                f"dataclass {self.cls.__name__!r}, @typechecked(new_scope=False),"
             )
-        scope.state = state
-
-    def _open_scope(
-        self, checker: DataclassChecker, instance: Any, values: dict[str, Any]
-    ) -> RecordScope:
-        if self.new_scope:
-            return RecordScope(checker, instance, values)
-        enclosing = enclosing_scope(
-            f"dataclass {self.cls.__name__!r}, @typechecked(new_scope=False),"
-        )
-        return TransparentRecordScope(checker, instance, values, enclosing)
+        scope = RecordScope(checker, instance, enclosing)
+        parts = list(checker.parts(instance))
+        state, failed = check_all([part[:2] for part in parts], scope.state, scope)
+        if failed is not None:
+            field, value, _, name = parts[failed]
+            raise make_error(FailedCheck("field", name, value, field, state, scope))
+        scope.active_scope.state = state
 
     def _refresh(self) -> None:
         version = VERSION.number
         config = get_config(self.cls.__module__)
         self.enabled = config.typechecking_enabled
         if self.enabled:
-            self._report_jaxtyping()
             names = names_of_class(self.cls, f"class {self.cls.__name__!r}")
             self.checker = Compiler(self.rules, names).compile_dataclass(self.cls)
+            if "jaxtyping" in sys.modules:
+                location = self.checker.location
+                report_jaxtyping(read_annotations(self.cls), location)
         self.version = version
-
-    def _report_jaxtyping(self) -> None:
-        if "jaxtyping" in sys.modules:
-            location = locate_class(self.cls, f"dataclass {self.cls.__name__!r}")
-            report_jaxtyping(read_annotations(self.cls), location)
 
 
 #
 # Single values
 #
-
-
-_T = TypeVar("_T")
 
 
 def check_type(value: _T, expected_type: Any, *, nested_ok: bool = False) -> _T:
@@ -341,22 +319,19 @@ def isinstance_(obj: Any, class_or_tuple: Any, /) -> bool:
         scope = require_scope(sys._getframe(1))
     else:
         scope = STACK.get() or ShapeScope()
-    return _matches(obj, class_or_tuple, scope, STRICT)
+    checker = compiled(class_or_tuple, STRICT)
+    return check_one(checker, obj, scope.state, scope) is not None
 
 
 def is_instance(obj: Any, annotation: Any) -> bool:
     """Answer the built-in `isinstance` for annotations.
 
-    It matches in the top scope, no matter which function opened it, and binds nothing.
+    It matches in the top scope, no matter which function opened it, and binds nothing,
+    unless the type says otherwise.
     """
-    return _matches(obj, annotation, STACK.get() or ShapeScope(), BUILTIN)
-
-
-def is_instance_of_array_type(obj: Any, cls: ArrayTypeMeta) -> bool:
-    """Answer the built-in `isinstance` for array types."""
     scope = STACK.get() or ShapeScope()
-    after = check_one(array_checker_for(cls), obj, scope.state, scope)
-    if after is not None and cls._binds:
+    after = check_one(compiled(annotation, BUILTIN), obj, scope.state, scope)
+    if after is not None and is_array_type(annotation) and annotation._binds:
         scope.state = after
     return after is not None
 
@@ -369,11 +344,6 @@ def shape_candidates(
     scope.settle = True
     after = array_checker_for(cls).match_shape(obj, scope.state, scope)
     return frozenset(map(DimValues, after or ()))
-
-
-def _matches(obj: Any, annotation: Any, scope: ShapeScope, rules: Rules) -> bool:
-    checker = compiled(annotation, rules)
-    return check_one(checker, obj, scope.state, scope) is not None
 
 
 def compiled(annotation: Any, rules: Rules) -> Checker:

@@ -2,8 +2,10 @@
 
 # ruff: noqa: F401
 
-from kauldron.ktyping.annotations import contains_jaxtyping as contains_jaxtyping_type
 from kauldron.ktyping.array_type_meta import make_shape_type as _make
+from kauldron.ktyping.checkers.annotations import (
+    contains_jaxtyping as contains_jaxtyping_type,
+)
 from kauldron.ktyping.shapes.sizes import is_symbolic as is_symbolic_dim
 from kauldron.ktyping.shapes.spec import Dim as DimSpec
 from kauldron.ktyping.values import short_dtype as get_dtype_str
@@ -26,6 +28,6 @@ older_modules(
         "shape_tools": "dims",
         "shape_type": "array_type_meta compat",
         "typeguard_checkers": "checks errors",
-        "utils": "values scopes annotations compat",
+        "utils": "values scopes checkers.annotations compat",
     },
 )

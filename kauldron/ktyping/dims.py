@@ -388,12 +388,10 @@ def _missing_scope_text(frame: FrameType, top: ShapeScope | None) -> str:
     while current is not None and shown < _MAX_FRAMES:
         if not _is_internal(current):
             mark = ">>" if current is frame else "  "
-            lines.append(
-                f"{mark} {_function_name(current)}: {_status(current, owners)}"
-            )
+            lines.append(f"{mark} {current.f_code.co_name}: {_status(current, owners)}")
             shown += 1
         current = current.f_back
-    name = _function_name(frame)
+    name = frame.f_code.co_name
     if name == "<module>":
         lines.append("Hint: use `with kt.typechecked():`, or pass nested_ok=True")
     else:
@@ -406,10 +404,6 @@ def _status(frame: FrameType, owners: set[CodeType | None]) -> str:
         return "[ignored]"
     owns = frame.f_code in owners or frame.f_locals.get(_OWNER_MARK)
     return "ACTIVE SCOPE" if owns else "---"
-
-
-def _function_name(frame: FrameType) -> str:
-    return frame.f_code.co_name
 
 
 def _is_internal(frame: FrameType) -> bool:

@@ -54,18 +54,13 @@ class KTypeCheckError(TypeCheckError):
         return KTypeCheckError, (str(self),)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if isinstance(self._failed, str):  # came from another process as plain text
-            if name in _ATTRIBUTES:
-                return MISSING
-            raise AttributeError(name)
-        reader = _ATTRIBUTES.get(name)
-        if reader is None:
+        if name not in _ATTRIBUTES:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"
             )
-        return reader(self._failed)
+        if isinstance(self._failed, str):  # came from another process as plain text
+            return MISSING
+        return _ATTRIBUTES[name](self._failed)
 
 
 def make_error(failed: FailedCheck) -> KTypeCheckError:
@@ -121,7 +116,7 @@ class FailedCheck:
     def failure(self) -> Failure:
         """Why it failed; found by walking the same way again."""
         if self.reason:
-            return Failure(self.reason, state=self.state, scope=self.scope)
+            return Failure(self.reason, self.state)
         try:
             return self.checker.explain(self.value, self.state, self.scope)
         except Exception as error:  # the value changed since, or its code raises
@@ -129,7 +124,7 @@ class FailedCheck:
             reason = (
                 f"does not match {annotation} ({type(error).__name__} while looking)"
             )
-            return Failure(reason, state=self.state, scope=self.scope)
+            return Failure(reason, self.state)
 
     @functools.cached_property
     def text(self) -> str:
@@ -198,7 +193,7 @@ class FailedCheck:
 
     @property
     def candidates_block(self) -> str:
-        state = self.failure.state or self.state
+        state = self.failure.state
         title = "Dim Assignments:"
         if len(state) > 1:
             title = "Multiple Dim Assignment Candidates:"

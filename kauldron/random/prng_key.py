@@ -60,7 +60,7 @@ class PRNGKey:
 
     def as_seed(self) -> int:
         """32 random bits as a Python integer, to seed what is not JAX."""
-        return _as_seed(self.rng)
+        return random_seed(self)
 
     # ------------------------------------------------------------------------------
     # A batch of keys is a sequence
@@ -202,15 +202,6 @@ def _check_index(index: Any, size: int) -> None:
         raise IndexError(f"Key {position} of a batch of {size}.")
 
 
-def _as_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def method(self: PRNGKey, *args: Any, **kwargs: Any) -> Any:
-        result = function(self.rng, *args, **kwargs)
-        return wrap(result) if name in KEY_RESULTS else result
-
-    return method
-
-
 #
 # Functions on keys of either kind, and the mirror of `jax.random`
 #
@@ -259,7 +250,15 @@ def random_seed(key: Any) -> int:
       >>> 0 <= random_seed(PRNGKey(0)) < 2**32
       True
     """
-    return _as_seed(unwrap(key))
+    key = unwrap(key)
+    if isinstance(key, jax.core.Tracer):
+        raise TypeError(
+            "A key can only become a Python integer outside of jit, vmap and other JAX "
+            f"transformations, but this one is traced: {key}. Make the seed before the "
+            "traced function and pass it in, or draw the random bits with "
+            "`jax.random.bits(key)`."
+        )
+    return int(jax.random.bits(key))
 
 
 def mirrored_function(name: str) -> Any:
@@ -343,18 +342,6 @@ def _fold_in(key: Any, data: Any) -> jax.Array:
     return jax.random.fold_in(key, data)
 
 
-def _as_seed(key: Any) -> int:
-    """32 random bits of a concrete key as a Python integer."""
-    if isinstance(key, jax.core.Tracer):
-        raise TypeError(
-            "A key can only become a Python integer outside of jit, vmap and other JAX "
-            f"transformations, but this one is traced: {key}. Make the seed before the "
-            "traced function and pass it in, or draw the random bits with "
-            "`jax.random.bits(key)`."
-        )
-    return int(jax.random.bits(key))
-
-
 @functools.lru_cache(maxsize=4096)
 def hash_to_uint32(text: str) -> int:
     """First four bytes of the SHA-1 of the UTF-8 text, as a big-endian number.
@@ -376,7 +363,7 @@ def hash_to_uint32(text: str) -> int:
 
 for _name, _function in key_functions().items():
     if _name not in vars(PRNGKey):
-        setattr(PRNGKey, _name, _as_method(_name, _function))
+        setattr(PRNGKey, _name, _mirror(_name, _function))
 
 jax.tree_util.register_pytree_with_keys(
     PRNGKey,

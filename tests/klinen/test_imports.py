@@ -1,7 +1,13 @@
-"""What importing klinen loads."""
+"""klinen in a process of its own: what it loads, reading a pickle, `kd.nn` next to it."""
 
+import json
+import pickle
 import subprocess
 import sys
+
+import pytest
+
+from tests.klinen.toy import X, auto_encoder
 
 HEAVY = ("tensorflow", "torch", "grain", "tensorflow_datasets", "sklearn", "optax")
 
@@ -18,57 +24,81 @@ class Net(knn.Module):
         return kd.nn.Dropout(0.5)(x)
 
 model = Net().init_bind(0, jnp.ones(8))
-print(kd.klinen is knn, float(model.eval()(jnp.ones(8)).sum()))
+found["with kd.nn"] = kd.klinen is knn, float(model.eval()(jnp.ones(8)).sum())
+"""
+
+WITHOUT_KD_NN = """
+import pickle, sys
+from kauldron import klinen as knn
+import flax.linen as nn, jax.numpy as jnp
+found["modules"] = list(sys.modules)
+
+from tests.klinen.toy import X
+model = pickle.load(open(sys.argv[1], "rb"))
+found["pickle"] = float(model(X).sum()), model.training, sorted(model.rngs)
+
+class Outer(knn.Module):
+    @nn.compact
+    def __call__(self, x):
+        y = late.eval()(x)
+        return y, Dropout(0.5)(x), self.training
+
+class Late(knn.Module):
+    @nn.compact
+    def __call__(self, x):
+        global Dropout
+        assert "kauldron.nn" not in sys.modules
+        from kauldron.nn import Dropout
+        return Dropout(0.5)(x)
+
+late = Late().init_bind(0, jnp.ones(0), method=lambda late, x: x)
+model = Outer().init_bind(0, jnp.ones(8), method=lambda net, x: x)
+y, dropped, training = model.with_rng(0)(jnp.ones(8))
+found["during a call"] = float(y.sum()), float(dropped.max()), training
 """
 
 
-def _run(script):
+def _run(script, *args):
+    script = f"import json\nfound = {{}}\n{script}\nprint(json.dumps(found))"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, *args],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return json.loads(done.stdout)
 
 
-def test_it_loads_only_itself_and_kd_nn_may_come_later():
-    output = _run(
-        "import sys, kauldron.klinen\n"
-        "names = [m for m in sys.modules if m.startswith('kauldron') or m in "
-        f"{HEAVY!r}]\n"
-        f"{USE_KD_NN}"
-        "print(*names)\n"
-    )
-    assert output[:2] == ["True", "8.0"]
-    own = ("kauldron", "kauldron.klinen", *FLOOR)
-    loaded = output[2:]
-    assert set(own) <= set(loaded)
-    others = [m for m in loaded if m not in own and "kauldron.klinen." not in m]
-    assert others == []
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What a process finds that has klinen, and gets `kd.nn` during a call."""
+    path = tmp_path_factory.mktemp("pickle") / "model.pkl"
+    path.write_bytes(pickle.dumps(auto_encoder().with_rng(1)))
+    return _run(WITHOUT_KD_NN + USE_KD_NN, str(path))
 
 
-def test_kd_may_come_first():
-    output = _run("from kauldron import kd\n" + USE_KD_NN)
-    assert output == ["True", "8.0"]
+def test_it_loads_only_itself(found):
+    loaded = [m for m in found["modules"] if m.startswith("kauldron") or m in HEAVY]
+    own = {"kauldron", "kauldron.klinen", *FLOOR}
+    assert own <= set(loaded)
+    assert {m for m in loaded if not m.startswith("kauldron.klinen.")} == own
 
 
-def test_kd_nn_may_be_imported_during_a_call():
-    output = _run(
-        "from kauldron import klinen as knn\n"
-        "import flax.linen as nn, jax.numpy as jnp\n"
-        "class Net(knn.Module):\n"
-        "  @nn.compact\n"
-        "  def __call__(self, x):\n"
-        "    y = late.eval()(x)\n"
-        "    return y, Dropout(0.5)(x), self.training\n"
-        "class Late(knn.Module):\n"
-        "  @nn.compact\n"
-        "  def __call__(self, x):\n"
-        "    global Dropout\n"
-        "    from kauldron.nn import Dropout\n"
-        "    return Dropout(0.5)(x)\n"
-        "late = Late().init_bind(0, jnp.ones(0), method=lambda late, x: x)\n"
-        "model = Net().init_bind(0, jnp.ones(8), method=lambda net, x: x)\n"
-        "y, dropped, training = model.with_rng(0)(jnp.ones(8))\n"
-        "print(float(y.sum()), float(dropped.max()), training)\n"
-    )
-    assert output == ["8.0", "2.0", "True"]
+def test_a_pickle_is_read_by_another_process(found):
+    total, training, rngs = found["pickle"]
+    assert total == pytest.approx(float(auto_encoder().with_rng(1)(X).sum()), rel=1e-4)
+    assert training is True
+    assert rngs == ["default", "dropout"]
+
+
+def test_kd_nn_may_be_imported_during_a_call(found):
+    assert found["during a call"] == [8.0, 2.0, True]
+
+
+def test_kd_nn_may_come_later(found):
+    assert found["with kd.nn"] == [True, 8.0]
+
+
+def test_kd_nn_may_come_first():
+    assert _run("import kauldron.nn\n" + USE_KD_NN)["with kd.nn"] == [True, 8.0]

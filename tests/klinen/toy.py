@@ -4,6 +4,8 @@ Layers are 8 wide throughout: compiling the initialiser of another shape takes l
 than most tests.
 """
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -64,8 +66,9 @@ class Normed(knn.Module):
         return nn.BatchNorm(use_running_average=not self.training, momentum=0.5)(x)
 
 
+@functools.cache
 def auto_encoder(seed: int = 0):
-    """A bound auto-encoder with dropout."""
+    """A bound auto-encoder with dropout; like all models it never changes."""
     return AutoEncoder(encoder=MLP(), decoder=MLP(rate=0.25)).init_bind(seed, X)
 
 

@@ -14,18 +14,18 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from kauldron.ktyping.annotations import (
-    closure_variables,
-    names_of_function,
-    read_annotations,
-    read_signature,
-)
 from kauldron.ktyping.calls.signatures import (
     FunctionCheckers,
     compile_function,
     report_jaxtyping,
 )
 from kauldron.ktyping.checkers import checker as c
+from kauldron.ktyping.checkers.annotations import (
+    closure_variables,
+    names_of_function,
+    read_annotations,
+    read_signature,
+)
 from kauldron.ktyping.config import CONFIG, MISSING, VERSION, Rules, get_config
 from kauldron.ktyping.dims import enclosing_scope
 from kauldron.ktyping.errors import FailedCheck, make_error
@@ -151,12 +151,10 @@ class FunctionPlan:
             raise self._named_shape_error(error, checked, scope) from error.__cause__
         if failed is not None:
             name, checker, value = checked[failed]
-            reason = ""
             if isinstance(checker, c.NeverChecker):
-                reason = f"{self.name}() was declared never to be called but it was"
-            what = "call" if reason else "argument"
+                raise self._never("be called but it was", name, value, checker, scope)
             raise make_error(
-                FailedCheck(what, name, value, checker, state, scope, reason)
+                FailedCheck("argument", name, value, checker, state, scope)
             )
         scope.state = state
         key_of = self._argument_key
@@ -179,20 +177,28 @@ class FunctionPlan:
             text = f"return value of {self.name}(): {error}"
             raise ShapeError(text) from error.__cause__
         if after is None:
-            reason = ""
             if isinstance(checker, c.NeverChecker):
-                reason = f"{self.name}() was declared never to return but it did"
-            what = "call" if reason else "return value"
-            failed = FailedCheck(what, "", result, checker, state, scope, reason)
-            raise make_error(failed)
+                raise self._never("return but it did", "", result, checker, scope)
+            raise make_error(
+                FailedCheck("return value", "", result, checker, state, scope)
+            )
         if (
             entry is not None
             and state is entry.state
             and self._result_key is not None
             and is_memoizable((result,))
         ):
-            remember_result(entry.results, self._result_key(result))
+            remember(entry.results, self._result_key(result), True)
         scope.state = after
+
+    def _never(
+        self, what: str, name: str, value: Any, checker: c.Checker, scope: CallScope
+    ) -> Exception:
+        reason = f"{self.name}() was declared never to {what}"
+        state = scope.state
+        return make_error(
+            FailedCheck("call", name, value, checker, state, scope, reason)
+        )
 
     def _named_shape_error(
         self,
@@ -349,20 +355,14 @@ class MemoEntry:
 
     def __init__(self, state: State):
         self.state = state
-        self.results: set[Any] = set()
+        self.results: dict[Any, bool] = {}
 
 
-def remember(memo: dict[Any, MemoEntry], key: Any, entry: MemoEntry) -> None:
-    """Store an entry; a full memo is emptied first."""
+def remember(memo: dict[Any, Any], key: Any, value: Any) -> None:
+    """Store a value; a full memo is emptied first."""
     if len(memo) >= _MAX_ENTRIES:
         memo.clear()
-    memo[key] = entry
-
-
-def remember_result(results: set[Any], key: Any) -> None:
-    if len(results) >= _MAX_ENTRIES:
-        results.clear()
-    results.add(key)
+    memo[key] = value
 
 
 def is_memoizable(values: Iterable[Any]) -> bool:

@@ -14,17 +14,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.annotations import (
+from kauldron.ktyping.array_type_meta import is_array_type, is_shape_type
+from kauldron.ktyping.checkers import checker as c
+from kauldron.ktyping.checkers.annotations import (
     Names,
     contains_array_type,
     contains_jaxtyping,
     evaluated_annotations,
     walk_annotation,
 )
-from kauldron.ktyping.array_type_meta import is_array_type, is_shape_type
-from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.compiler import Compiler
-from kauldron.ktyping.checkers.containers import ExtraArgumentsChecker
+from kauldron.ktyping.checkers.containers import ContainerChecker, argument_parts
 from kauldron.ktyping.config import MISSING, ReportingPolicy, get_config
 from kauldron.ktyping.scopes import CodeLocation
 from kauldron.ktyping.shapes.matching import SpecSource
@@ -117,7 +117,8 @@ def _compile_parameter(
     item = compiler.compile(annotation)
     if isinstance(item, c.AnyChecker):
         return item
-    return ExtraArgumentsChecker(annotation, container, item)
+    parts = functools.partial(argument_parts, item)
+    return ContainerChecker(annotation, container, parts)
 
 
 def _compile_results(

@@ -48,11 +48,9 @@ _BODIES = {
 }
 
 
-def wrap_function(plan: FunctionPlan, *, switchable: bool = False) -> Any:
-    """Return the function that checks and then calls.
-
-    If `switchable`, callers may pass `_typecheck=False` to skip the checks.
-    """
+def wrap_function(plan: FunctionPlan) -> Any:
+    """Return the function that checks and then calls."""
+    switchable = plan.rules.switchable
     parameters = _own_parameters(plan)
     kind = _kind(plan.function)
     is_bound = parameters is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping import values
@@ -110,7 +111,7 @@ class ArrayChecker(c.Checker):
             reason = f"{dtype_reason(value, self.dtypes_for(value))}{required}"
         else:
             reason = f"{class_reason(value, self.classes)}{required}."
-        return c.Failure(reason, detail=detail, state=state, scope=scope)
+        return c.Failure(reason, state, detail=detail)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -129,7 +130,8 @@ def _shape_of(value: Any) -> Sizes:
 
 def class_reason(value: Any, classes: tuple[type, ...]) -> str:
     names = "|".join(sorted({format_annotation(cls) for cls in classes}))
-    return c.wrong_class(value, f"an instance of {names}")
+    found = class_name(type(value))
+    return f"was of type {found} which is not an instance of {names}"
 
 
 def dtype_reason(value: Any, dtypes: list[Any]) -> str:
@@ -176,14 +178,14 @@ class ShapeChecker(c.Checker):
                 "is not a valid shape (expected a Sequence of ints, "
                 f"got {format_value(value)})"
             )
-            return c.Failure(reason, state=state, scope=scope)
+            return c.Failure(reason, state)
         shape = static_shape(tuple(value)) or ()
         reason = (
             f"has shape {format_shape(shape)} which is not shape-compatible with "
             f"{self.spec.describe(scope)} (required by {self.annotation!r})."
         )
         detail = explain_mismatch(self.spec.resolve(scope), shape, state, scope)
-        return c.Failure(reason, detail=detail, state=state, scope=scope)
+        return c.Failure(reason, state, detail=detail)
 
 
 #
@@ -224,12 +226,8 @@ class UnionChecker(c.Checker):
         array_members = [
             member for member in self.members if isinstance(member, ArrayChecker)
         ]
-        inner = [
-            member.explain(value, state, scope)
-            for member in self.members
-            if not isinstance(member, (ArrayChecker, c.ClassChecker))
-        ]
-        if not array_members or inner:
+        known = (ArrayChecker, c.ClassChecker)
+        if not array_members or not all(isinstance(m, known) for m in self.members):
             return self._explain_each(value, state, scope)
         return self._explain_arrays(array_members, value, state, scope)
 
@@ -241,7 +239,7 @@ class UnionChecker(c.Checker):
             reason = f"{steps} {failure.reason}" if steps else failure.reason
             lines.append(f"  {format_annotation(member.annotation)}: {reason}")
         text = "\n".join(["did not match any element in the union:", *lines])
-        return c.Failure(text, state=state, scope=scope)
+        return c.Failure(text, state)
 
     def _explain_arrays(
         self,
@@ -270,20 +268,15 @@ class UnionChecker(c.Checker):
                 detail = next(iter(specs.values())).explain(value, state, scope).detail
         else:
             reason = self._combination(members, value, state, scope)
-        return c.Failure(reason, detail=detail, state=state, scope=scope)
+        return c.Failure(reason, state, detail=detail)
 
     def _all_classes(self) -> tuple[type, ...]:
-        classes: list[type] = []
-        for member in self.members:
-            if isinstance(member, ArrayChecker):
-                classes += member.classes
-            elif isinstance(member, c.ClassChecker):
-                classes += (
-                    member.classes
-                    if isinstance(member.classes, tuple)
-                    else (member.classes,)
-                )
-        return tuple(classes)
+        members = (
+            member.classes
+            for member in self.members
+            if isinstance(member, ArrayChecker | c.ClassChecker)
+        )
+        return tuple(itertools.chain(*members))
 
     def _combination(
         self,
@@ -306,4 +299,4 @@ class UnionChecker(c.Checker):
 
 
 def _accepts_none(member: c.Checker) -> bool:
-    return isinstance(member, c.ClassChecker) and member.classes is type(None)
+    return isinstance(member, c.ClassChecker) and member.classes == (type(None),)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kauldron.ktyping.annotations import read_annotations
 from kauldron.ktyping.shapes.sizes import State
-from kauldron.ktyping.values import class_name, format_annotation, is_mock
+from kauldron.ktyping.values import format_annotation, is_mock
 
 if TYPE_CHECKING:
     from kauldron.ktyping.scopes import ShapeScope
@@ -26,19 +25,17 @@ class Failure:
 
     Attributes:
       reason: What is wrong with the innermost value.
+      state: The candidates at that point.
       path: Where that value is, innermost step first: `["item 0", "key 'k'"]`.
       detail: A second line: which axis disagrees, and with what.
-      state: The candidates at that point.
-      scope: The scope in which it was checked.
       fields: Title and lines of the dataclass or TypedDict that the value belongs to.
       subject: For one of `*args`: what to append to its name, and its value.
     """
 
     reason: str
+    state: State
     path: list[str] = dataclasses.field(default_factory=list)
     detail: str = ""
-    state: State | None = None
-    scope: Any = None
     fields: list[str] = dataclasses.field(default_factory=list)
     subject: tuple[str, Any] | None = None
 
@@ -75,7 +72,7 @@ class Checker:
 
     def explain(self, value: Any, state: State, scope: ShapeScope) -> Failure:
         """Return why `value` does not fit. Only called after `check` failed."""
-        return Failure(self.reason(value), state=state, scope=scope)
+        return Failure(self.reason(value), state)
 
     def reason(self, value: Any) -> str:
         return f"does not match {format_annotation(self.annotation)}"
@@ -95,7 +92,7 @@ class ClassChecker(Checker):
 
     def __init__(self, annotation: Any, classes: tuple[type, ...]):
         super().__init__(annotation)
-        self.classes: Any = classes if len(classes) > 1 else next(iter(classes))
+        self.classes = classes
         if all(cls.__module__ == "builtins" for cls in classes):
             self.memo_kind = BY_CLASS
             self.is_atomic = not any(cls in (list, tuple, dict) for cls in classes)
@@ -165,99 +162,81 @@ def check_one(
     return after if failed is None else None
 
 
-def wrong_class(value: Any, accepted: str) -> str:
-    """Return the reason for a value of the wrong class."""
-    return f"was of type {class_name(type(value))} which is not {accepted}"
-
-
 #
 # `Literal`, `type[T]`, `Callable`, protocols, `Self`, `Never`
 #
 
 
-class LiteralChecker(Checker):
+class ConditionChecker(Checker):
+    """A condition that depends on nothing but the value.
+
+    Args:
+      annotation: For messages.
+      problem: From a value to what is wrong with it, '' if nothing is.
+      is_atomic: Whether no container fulfils it.
+    """
+
+    def __init__(
+        self, annotation: Any, problem: Callable[[Any], str], is_atomic: bool = False
+    ):
+        super().__init__(annotation)
+        self.problem = problem
+        self.is_atomic = is_atomic
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        return None if self.problem(value) else state
+
+    def reason(self, value: Any) -> str:
+        return self.problem(value)
+
+
+def literal_problem(wanted: tuple[Any, ...], value: Any) -> str:
     """`Literal["a", 1]`: an equal member of the same type."""
-
-    is_atomic = True
-
-    def __init__(self, annotation: Any, values: tuple[Any, ...]):
-        super().__init__(annotation)
-        self.values = values
-
-    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
-        for wanted in self.values:
-            if type(wanted) is type(value) and wanted == value:
-                return state
-        return None
-
-    def reason(self, value: Any) -> str:
-        return f"is not any of ({', '.join(map(repr, self.values))})"
-
-
-class SubclassChecker(Checker):
-    """`type[T]`"""
-
-    def __init__(self, annotation: Any, classes: tuple[type, ...]):
-        super().__init__(annotation)
-        self.classes = classes
-
-    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
-        if not isinstance(value, type):
-            return None
-        try:
-            return state if issubclass(value, self.classes) else None
-        except TypeError:  # a class that does not support the question
-            return state
-
-    def reason(self, value: Any) -> str:
-        if not isinstance(value, type):
-            return "is not a class"
-        return f"is not a subclass of {' | '.join(x.__name__ for x in self.classes)}"
-
-
-class CallableChecker(Checker):
-    """`Callable[[A, B], R]`: can be called with that many positional arguments."""
-
-    def __init__(self, annotation: Any, count: int | None):
-        super().__init__(annotation)
-        self.count = count
-
-    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
-        return None if self._problem(value) else state
-
-    def reason(self, value: Any) -> str:
-        return self._problem(value)
-
-    def _problem(self, value: Any) -> str:
-        if not callable(value):
-            return "is not callable"
-        if self.count is None:
-            return ""
-        try:
-            parameters = inspect.signature(value).parameters.values()
-        except (TypeError, ValueError):  # a builtin that does not tell
-            return ""
-        positional = [p for p in parameters if p.kind in _POSITIONAL]
-        mandatory = [p.name for p in positional if p.default is p.empty]
-        keywords = [
-            p.name
-            for p in parameters
-            if p.kind is p.KEYWORD_ONLY and p.default is p.empty
-        ]
-        takes_more = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        if keywords:
-            return f"has mandatory keyword-only arguments: {', '.join(keywords)}"
-        if len(mandatory) > self.count:
-            return (
-                "has too many mandatory positional arguments "
-                f"(expected at most {self.count}, has {len(mandatory)})"
-            )
-        if not takes_more and len(positional) < self.count:
-            return (
-                "accepts too few positional arguments "
-                f"(expected {self.count}, accepts {len(positional)})"
-            )
+    if any(type(x) is type(value) and x == value for x in wanted):
         return ""
+    return f"is not any of ({', '.join(map(repr, wanted))})"
+
+
+def subclass_problem(classes: tuple[type, ...], value: Any) -> str:
+    """`type[T]`"""
+    if not isinstance(value, type):
+        return "is not a class"
+    try:
+        if issubclass(value, classes):
+            return ""
+    except TypeError:  # a class that does not support the question
+        return ""
+    return f"is not a subclass of {' | '.join(cls.__name__ for cls in classes)}"
+
+
+def callable_problem(count: int | None, value: Any) -> str:
+    """`Callable[[A, B], R]`: can be called with that many positional arguments."""
+    if not callable(value):
+        return "is not callable"
+    if count is None:
+        return ""
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return ""
+    kinds = [p.kind for p in parameters]
+    mandatory = [p for p in parameters if p.default is p.empty]
+    keywords = [p.name for p in mandatory if p.kind is p.KEYWORD_ONLY]
+    required = sum(p.kind in _POSITIONAL for p in mandatory)
+    accepted = sum(kind in _POSITIONAL for kind in kinds)
+    if keywords:
+        return f"has mandatory keyword-only arguments: {', '.join(keywords)}"
+    if required > count:
+        return (
+            "has too many mandatory positional arguments "
+            f"(expected at most {count}, has {required})"
+        )
+    if accepted < count and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return (
+            "accepts too few positional arguments "
+            f"(expected {count}, accepts {accepted})"
+        )
+    return ""
 
 
 _POSITIONAL = (
@@ -266,52 +245,13 @@ _POSITIONAL = (
 )
 
 
-class ProtocolChecker(Checker):
+def protocol_problem(protocol: type, members: list[str], value: Any) -> str:
     """A protocol: the value has its methods and attributes."""
-
-    def __init__(self, annotation: type):
-        super().__init__(annotation)
-        self.members = _protocol_members(annotation)
-
-    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
-        return None if self._missing(value) else state
-
-    def _missing(self, value: Any) -> list[str]:
-        return [name for name in self.members if not hasattr(value, name)]
-
-    def reason(self, value: Any) -> str:
-        missing = ", ".join(self._missing(value))
-        name = format_annotation(self.annotation)
-        return f"is not compatible with protocol {name}: it lacks {missing}"
-
-
-def _protocol_members(protocol: type) -> list[str]:
-    names: dict[str, None] = {}
-    for cls in protocol.__mro__:
-        if cls.__module__ in ("typing", "typing_extensions", "builtins"):
-            continue
-        own = [*read_annotations(cls), *vars(cls)]
-        names.update(dict.fromkeys(own))
-    return [name for name in names if not _is_bookkeeping(name)]
-
-
-def _is_bookkeeping(name: str) -> bool:
-    return name.startswith("_abc_") or (
-        name in vars(_Nothing) or name in _PROTOCOL_BOOKKEEPING
-    )
-
-
-class _Nothing:
-    """An empty class: the names in its namespace do not belong to a protocol."""
-
-
-_PROTOCOL_BOOKKEEPING = {
-    *("__parameters__", "__orig_bases__", "__abstractmethods__", "__annotations__"),
-    *("__init__", "__new__", "__slots__", "__subclasshook__", "__class_getitem__"),
-    *("_is_protocol", "_is_runtime_protocol", "__protocol_attrs__", "__match_args__"),
-    *("__non_callable_proto_members__", "__static_attributes__", "__firstlineno__"),
-    *("__annotate__", "__annotate_func__", "__annotations_cache__", "__type_params__"),
-}
+    missing = ", ".join(name for name in members if not hasattr(value, name))
+    if not missing:
+        return ""
+    name = format_annotation(protocol)
+    return f"is not compatible with protocol {name}: it lacks {missing}"
 
 
 class SelfChecker(Checker):
@@ -325,7 +265,7 @@ class SelfChecker(Checker):
         cls = scope.self_class()
         name = "Self" if cls is None else cls.__name__
         reason = f"is not an instance of {name} (required by Self)"
-        return Failure(reason, state=state, scope=scope)
+        return Failure(reason, state)
 
 
 class NeverChecker(Checker):

@@ -5,18 +5,12 @@ from __future__ import annotations
 import collections
 import collections.abc
 import dataclasses
+import functools
 import inspect
 import types
 import typing
 from typing import Any
 
-from kauldron.ktyping.annotations import (
-    Names,
-    contains_array_type,
-    is_checked_dataclass,
-    names_of_class,
-    read_annotations,
-)
 from kauldron.ktyping.array_type_meta import (
     is_array_type,
     is_pytree_type,
@@ -24,6 +18,13 @@ from kauldron.ktyping.array_type_meta import (
 )
 from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers import containers, records
+from kauldron.ktyping.checkers.annotations import (
+    Names,
+    contains_array_type,
+    is_checked_dataclass,
+    names_of_class,
+    read_annotations,
+)
 from kauldron.ktyping.checkers.arrays import (
     ShapeChecker,
     UnionChecker,
@@ -84,14 +85,16 @@ class Compiler:
                 leaf = self.compile(cls.leaf_type)
             return containers.PyTreeChecker(cls, leaf)
         if typing.is_typeddict(cls):
-            return self._compile_typed_dict(cls)
+            isolated = not self.rules.share_nested_scopes and contains_array_type(cls)
+            fields = self._fields_of(cls, lambda: read_annotations(cls))
+            return records.TypedDictChecker(cls, fields, isolated)
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):
             compile_fields = self._fields_of(cls, lambda: getattr(cls, "_fields", ()))
             return records.NamedTupleChecker(cls, compile_fields, isolated=False)
         if dataclasses.is_dataclass(cls) and self._checks_fields_of(cls):
             return self.compile_dataclass(cls)
         if getattr(cls, "_is_protocol", False) and cls.__module__ != "typing":
-            return c.ProtocolChecker(cls)
+            return _compile_protocol(cls)
         wider = {} if self.rules.exact_classes else _WIDER
         return c.ClassChecker(cls, wider.get(cls, (cls,)))
 
@@ -110,11 +113,6 @@ class Compiler:
         return records.DataclassChecker(
             cls, self._fields_of(cls, field_names), isolated
         )
-
-    def _compile_typed_dict(self, cls: Any) -> c.Checker:
-        isolated = not self.rules.share_nested_scopes and contains_array_type(cls)
-        fields = self._fields_of(cls, lambda: read_annotations(cls))
-        return records.TypedDictChecker(cls, fields, isolated, required_keys)
 
     def _fields_of(self, cls: Any, field_names: Any) -> Any:
         """Return a function that compiles the fields of a class and its bases."""
@@ -143,11 +141,15 @@ class Compiler:
         if _is_one_of(origin, _WRAPPERS):
             return self.compile(args[0])
         if origin is typing.Literal:
-            return c.LiteralChecker(annotation, args)
+            problem = functools.partial(c.literal_problem, args)
+            return c.ConditionChecker(annotation, problem, is_atomic=True)
         if origin is type:
             return self._compile_type_of(annotation, args[0])
         if origin is collections.abc.Callable:
-            return self._compile_callable(annotation, args)
+            listed = bool(args) and isinstance(args[0], list)
+            count = len(args[0]) if listed else None
+            problem = functools.partial(c.callable_problem, count)
+            return c.ConditionChecker(annotation, problem)
         if origin is tuple:
             return self._compile_tuple(annotation, args)
         if isinstance(origin, type):
@@ -157,39 +159,45 @@ class Compiler:
     def _compile_type_of(self, annotation: Any, target: Any) -> c.Checker:
         members = _union_members(self.names.evaluated(target))
         if all(map(_is_plain_class, members)):
-            return c.SubclassChecker(annotation, tuple(members))
+            problem = functools.partial(c.subclass_problem, members)
+            return c.ConditionChecker(annotation, problem)
         return c.ClassChecker(annotation, (type,))
-
-    def _compile_callable(self, annotation: Any, args: tuple[Any, ...]) -> c.Checker:
-        listed = bool(args) and isinstance(args[0], list)
-        return c.CallableChecker(annotation, len(args[0]) if listed else None)
 
     def _compile_tuple(self, annotation: Any, args: tuple[Any, ...]) -> c.Checker:
         if len(args) == 2 and args[1] is ...:
-            item = self.compile(args[0])
-            return containers.ItemsChecker(
-                annotation, tuple, item, self.rules.all_items
-            )
+            return self._compile_items(annotation, tuple, args[0])
         if any(_is_unpacked(arg) for arg in args):
             return c.ClassChecker(annotation, (tuple,))
         items = [self.compile(arg) for arg in args if arg != ()]
-        return containers.TupleChecker(annotation, items)
+        parts = functools.partial(containers.tuple_parts, items)
+        return containers.ContainerChecker(annotation, tuple, parts, len(items))
 
     def _compile_container(
         self, annotation: Any, origin: type, args: tuple[Any, ...]
     ) -> c.Checker:
-        all_items = self.rules.all_items
         if issubclass(origin, collections.abc.Mapping) and len(args) == 2:
             key, value = self.compile(args[0]), self.compile(args[1])
-            return containers.MappingChecker(annotation, origin, key, value, all_items)
+            parts = functools.partial(
+                containers.mapping_parts, key, value, self._limit()
+            )
+            return containers.ContainerChecker(annotation, origin, parts)
         if (
             issubclass(origin, collections.abc.Collection)
             and origin.__module__ in ("builtins", "collections", "collections.abc")
             and len(args) == 1
         ):
-            item = self.compile(args[0])
-            return containers.ItemsChecker(annotation, origin, item, all_items)
+            return self._compile_items(annotation, origin, args[0])
         return self._compile_class(origin)
+
+    def _compile_items(self, annotation: Any, container: type, item: Any) -> c.Checker:
+        parts = functools.partial(
+            containers.item_parts, self.compile(item), self._limit()
+        )
+        return containers.ContainerChecker(annotation, container, parts)
+
+    def _limit(self) -> int | None:
+        """Return how many items of a container are checked."""
+        return None if self.rules.all_items else 1
 
     # ----------------------------------------------------------------------------------
     # The rest of `typing`
@@ -219,17 +227,12 @@ class Compiler:
         return c.AnyChecker(variable) if bound is None else self.compile(bound)
 
 
-def required_keys(typed_dict: Any) -> frozenset[str]:
-    """Return the required keys; Python overlooks `NotRequired` inside a string."""
-    required = set(typed_dict.__required_keys__)
-    names = names_of_class(typed_dict, owner="")
-    for key, annotation in read_annotations(typed_dict).items():
-        origin = typing.get_origin(names.evaluated(annotation))
-        if origin is typing.NotRequired:
-            required.discard(key)
-        elif origin is typing.Required:
-            required.add(key)
-    return frozenset(required)
+def _compile_protocol(protocol: type) -> c.Checker:
+    from typing_extensions import get_protocol_members  # in `typing` from 3.13 on
+
+    members = sorted(get_protocol_members(protocol))
+    problem = functools.partial(c.protocol_problem, protocol, members)
+    return c.ConditionChecker(protocol, problem)
 
 
 def _is_one_of(annotation: Any, options: tuple[Any, ...]) -> bool:

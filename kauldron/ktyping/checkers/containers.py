@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kauldron.ktyping.array_type_meta import PyTreeMeta
@@ -16,129 +16,114 @@ if TYPE_CHECKING:
     from kauldron.ktyping.scopes import ShapeScope
 
 
-# A value inside a container: what must hold for it, what it is, and where it is (words
-# and a key, made into text only for a message).
-_Part = tuple[c.Checker, Any, tuple[str, Any]]
+# A value inside another: what must hold for it, what it is, and where it is (words and a
+# key, made into text only for a message).
+Part = tuple[c.Checker, Any, str, Any]
 
 
-class ContainerChecker(c.Checker):
-    """A container class whose items have types of their own.
+class PartsChecker(c.Checker):
+    """A value whose parts have types of their own."""
+
+    def problem(self, value: Any) -> str:
+        """Return why the parts need not even be looked at, '' if they must be."""
+        raise NotImplementedError
+
+    def parts(self, value: Any, /) -> Iterable[Part]:
+        raise NotImplementedError
+
+    def enter(
+        self, value: Any, state: State, scope: ShapeScope
+    ) -> tuple[Any, State, ShapeScope]:
+        """Return how the parts are checked, from which state and in which scope."""
+        return c.thread, state, scope
+
+    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        if self.problem(value):
+            return None
+        parts = [part[:2] for part in self.parts(value)]
+        check, start, inner = self.enter(value, state, scope)
+        after, failed = check(parts, start, inner)
+        if failed is not None:
+            return None
+        return after if inner is scope else state
+
+    def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
+        if reason := self.problem(value):
+            return c.Failure(reason, state)
+        parts = list(self.parts(value))
+        check, state, scope = self.enter(value, state, scope)
+        state, failed = check([part[:2] for part in parts], state, scope)
+        if failed is None:
+            return super().explain(value, state, scope)
+        checker, item, words, key = parts[failed]
+        failure = checker.explain(item, state, scope)
+        if words:
+            return failure.inside(f"{words} {format_value(key)}")
+        failure.subject = f"[{key!r}]", item  # one of `*args`
+        return failure
+
+
+class ContainerChecker(PartsChecker):
+    """A container class.
 
     Args:
       annotation: For messages.
       container: The class.
-      all_items: Whether every item is checked, or only the first.
+      parts: From a container to its parts, such as `item_parts` below.
+      length: How many items there must be.
     """
-
-    def __init__(self, annotation: Any, container: type, all_items: bool):
-        super().__init__(annotation)
-        self.container = container
-        self.limit = None if all_items else 1
-
-    def match(self, value: Any, state: State, scope: ShapeScope) -> State | None:
-        if not isinstance(value, self.container) or self.wrong_length(value):
-            return None
-        parts = [(checker, item) for checker, item, _ in self.parts(value)]
-        state, failed = c.thread(parts, state, scope)
-        return state if failed is None else None
-
-    def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
-        if not isinstance(value, self.container):
-            name = self.container.__name__
-            reason = f"is not an instance of {name}"
-            return c.Failure(reason, state=state, scope=scope)
-        if reason := self.wrong_length(value):
-            return c.Failure(reason, state=state, scope=scope)
-        parts = list(self.parts(value))
-        pairs = [(checker, item) for checker, item, _ in parts]
-        state, failed = c.thread(pairs, state, scope)
-        if failed is None:
-            return super().explain(value, state, scope)
-        checker, item, step = parts[failed]
-        return self.located(checker.explain(item, state, scope), item, *step)
-
-    def located(self, failure: c.Failure, item: Any, words: str, key: Any) -> c.Failure:
-        return failure.inside(f"{words} {format_value(key)}")
-
-    def parts(self, value: Any) -> Iterable[_Part]:
-        raise NotImplementedError
-
-    def wrong_length(self, value: Any) -> str:
-        return ""
-
-
-class ItemsChecker(ContainerChecker):
-    """`list[T]`, `set[T]`, `Sequence[T]`, `tuple[T, ...]`"""
-
-    def __init__(
-        self, annotation: Any, container: type, item: c.Checker, all_items: bool
-    ):
-        super().__init__(annotation, container, all_items)
-        self.item = item
-
-    def parts(self, value: Any) -> Iterable[_Part]:
-        if library_marker(value) is not None:  # never look at values of an array
-            return
-        for index, item in enumerate(itertools.islice(value, self.limit)):
-            yield self.item, item, ("item", index)
-
-
-class MappingChecker(ContainerChecker):
-    """`dict[K, V]`, `Mapping[K, V]`"""
 
     def __init__(
         self,
         annotation: Any,
         container: type,
-        key: c.Checker,
-        value: c.Checker,
-        all_items: bool,
+        parts: Callable[[Any], Iterable[Part]],
+        length: int | None = None,
     ):
-        super().__init__(annotation, container, all_items)
-        self.key = key
-        self.value = value
+        super().__init__(annotation)
+        self.container = container
+        self.parts = parts
+        self.length = length
 
-    def parts(self, value: Any) -> Iterable[_Part]:
-        for key, item in itertools.islice(value.items(), self.limit):
-            yield self.key, key, ("key", key)
-            yield self.value, item, ("value of key", key)
-
-
-class TupleChecker(ContainerChecker):
-    """`tuple[A, B]`: the length and every item."""
-
-    def __init__(self, annotation: Any, items: list[c.Checker]):
-        super().__init__(annotation, tuple, all_items=True)
-        self.items = items
-
-    def wrong_length(self, value: Any) -> str:
-        if len(value) == len(self.items):
+    def problem(self, value: Any) -> str:
+        if not isinstance(value, self.container):
+            return f"is not an instance of {self.container.__name__}"
+        if self.length is None or len(value) == self.length:
             return ""
         return (
             "tuple has wrong number of elements "
-            f"(expected {len(self.items)}, got {len(value)} instead)"
+            f"(expected {self.length}, got {len(value)} instead)"
         )
 
-    def parts(self, value: Any) -> Iterable[_Part]:
-        for index, (checker, item) in enumerate(zip(self.items, value)):
-            yield checker, item, ("item", index)
+
+def item_parts(item: c.Checker, limit: int | None, value: Any) -> Iterable[Part]:
+    """`list[T]`, `set[T]`, `Sequence[T]`, `tuple[T, ...]`: up to `limit` items."""
+    if library_marker(value) is not None:  # never look at values of an array
+        return
+    for index, x in enumerate(itertools.islice(value, limit)):
+        yield item, x, "item", index
 
 
-class ExtraArgumentsChecker(ContainerChecker):
+def mapping_parts(
+    key: c.Checker, item: c.Checker, limit: int | None, value: Any
+) -> Iterable[Part]:
+    """`dict[K, V]`, `Mapping[K, V]`: up to `limit` keys and their values."""
+    for name, x in itertools.islice(value.items(), limit):
+        yield key, name, "key", name
+        yield item, x, "value of key", name
+
+
+def tuple_parts(items: list[c.Checker], value: Any) -> Iterable[Part]:
+    """`tuple[A, B]`: every item."""
+    for index, (checker, x) in enumerate(zip(items, value)):
+        yield checker, x, "item", index
+
+
+def argument_parts(item: c.Checker, value: Any) -> Iterable[Part]:
     """`*args: T` and `**kwargs: T`: every value."""
-
-    def __init__(self, annotation: Any, container: type, item: c.Checker):
-        super().__init__(annotation, container, all_items=True)
-        self.item = item
-
-    def parts(self, value: Any) -> Iterable[_Part]:
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, item in pairs:
-            yield self.item, item, ("", key)
-
-    def located(self, failure: c.Failure, item: Any, words: str, key: Any) -> c.Failure:
-        failure.subject = f"[{key!r}]", item
-        return failure
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, x in pairs:
+        yield item, x, "", key
 
 
 #
@@ -204,20 +189,15 @@ class PyTreeChecker(c.Checker):
             if after is None:
                 if not scope.undetermined:
                     return None
-                return self._check_with_retry(leaves[index:], state, scope)
+                waiting = [(self.leaf, leaf) for leaf in leaves[index:]]
+                state, failed = c.thread(waiting, state, scope)
+                return state if failed is None else None
             if after != state:
                 seen.clear()
                 state = after
             elif key is not None:
                 seen.add(key)
         return state
-
-    def _check_with_retry(
-        self, leaves: list[Any], state: State, scope: ShapeScope
-    ) -> State | None:
-        parts = [(self.leaf, leaf) for leaf in leaves]
-        state, failed = c.thread(parts, state, scope)
-        return state if failed is None else None
 
     def _bind_structure(self, structure: Any, state: State) -> State | None:
         name = self.structure
@@ -251,7 +231,7 @@ class PyTreeChecker(c.Checker):
         )
         bound = next(dims[self.structure] for dims in state if self.structure in dims)
         detail = _first_difference(bound, structure)
-        return c.Failure(reason, detail=detail, state=state, scope=scope)
+        return c.Failure(reason, state, detail=detail)
 
 
 def _array_key(leaf: Any) -> Any:

@@ -95,27 +95,6 @@ def _vagueness(size: Size) -> int:
     return 2 if size is UNSIZED_DIM else 1
 
 
-def refine_all(stored: Sizes, seen: Sizes) -> Sizes | None:
-    """`refine` for each axis, or `None` if some axis is incompatible."""
-    if len(stored) != len(seen):
-        return None
-    if all(map(compatible, stored, seen)):
-        return tuple(map(refine, stored, seen))
-    return None
-
-
-def broadcast_refine(stored: Size, seen: Size) -> Size | None:
-    """Return what is known of a `#` dim after one more axis, `None` on a mismatch."""
-    if seen == 1:
-        return stored
-    return refine(stored, seen) if compatible(stored, seen) else None
-
-
-def open_if_one(seen: Size) -> Size:
-    """Return what the first axis says about a `#` dim: a 1 says nothing."""
-    return UNKNOWN_DIM if seen == 1 else seen
-
-
 def static_shape(shape: Any) -> Sizes | None:
     """Return the sizes in a `shape` attribute; `None` if the rank is unknown.
 
@@ -188,21 +167,21 @@ def bind(dim: s.NamedDims, sizes: tuple[Size, ...], dims: Dims) -> Dims | None:
     """`dims` after seeing `sizes` for the name, `None` if they disagree."""
     known = dims.get(dim.name)
     if known is None:
-        if dim.broadcastable:
-            sizes = tuple(map(open_if_one, sizes))
+        if dim.broadcastable:  # a 1 says nothing about the size of a `#` dim
+            sizes = tuple(UNKNOWN_DIM if size == 1 else size for size in sizes)
         return {**dims, dim.name: sizes}
     if known == sizes:
         return dims
-    if not dim.broadcastable:
-        refined = refine_all(known, sizes)
-    elif len(known) != len(sizes):
+    if len(known) != len(sizes):
         return None
-    else:
-        refined = tuple(map(broadcast_refine, known, sizes))
-        refined = None if any(size is None for size in refined) else refined
-    if refined is None or all(map(operator.is_, refined, known)):
-        return None if refined is None else dims
-    return {**dims, dim.name: refined}
+    if dim.broadcastable:
+        sizes = tuple(old if new == 1 else new for old, new in zip(known, sizes))
+    if not all(map(compatible, known, sizes)):
+        return None
+    refined = tuple(map(refine, known, sizes))
+    return (
+        dims if all(map(operator.is_, refined, known)) else {**dims, dim.name: refined}
+    )
 
 
 State = tuple[Dims, ...]

@@ -28,6 +28,7 @@ from kauldron.ktyping.shapes.sizes import (
     UnknownDim,
     bind,
     compatible,
+    format_sizes,
     is_symbolic,
     provably_negative,
 )
@@ -115,23 +116,22 @@ def _function_values(dim: s.FunctionDim, dims: Dims) -> list[Size] | None:
             if values is None:
                 return None
             options.append(values)
-    return call(dim.name, options)
+    return _call(dim.name, options)
 
 
-def call(function: str, options: list[list[Size]]) -> list[Size]:
+def _call(function: str, options: list[list[Size]]) -> list[Size]:
     """Return the possible results of `min`, `max`, `sum` or `prod`.
 
     `options` are the sizes that each argument may have.
     """
     if function in _NEUTRAL:
         op, start = _NEUTRAL[function]
-        return functools.reduce(
-            functools.partial(_combine, functools.partial(apply, op)), options, [start]
-        )
+        step, options = functools.partial(apply, op), [[start], *options]
+    else:
+        step = functools.partial(_extreme, function)
     if not options:
         return []
-    pick = functools.partial(_extreme, function)
-    return functools.reduce(functools.partial(_combine, pick), options)
+    return functools.reduce(functools.partial(_combine, step), options)
 
 
 _NEUTRAL = {"sum": ("+", 0), "prod": ("*", 1)}
@@ -346,79 +346,50 @@ def _evaluate_dims(spec: s.ShapeSpec, dims: Dims) -> Sizes:
         if isinstance(dim, s.NamedDims):
             sizes += _evaluate_name(dim, dims)
         else:
-            sizes.append(_evaluate_one(dim, dims))
+            sizes.append(_evaluate_expression(dim, dims))
     return tuple(sizes)
 
 
 def _evaluate_name(dim: s.NamedDims, dims: Dims) -> Sizes:
     if dim.broadcastable:
-        raise _not_evaluable(dim, "broadcastable")
+        raise _not_evaluable(dim, "a broadcastable dim")
     sizes = dims.get(dim.name)
     if sizes is None:
         known = sorted(name for name in dims if not name.startswith("$"))
         raise ShapeError(f"No value known for {dim.name!r}. Known dims: {known}")
     if not dim.accepts(len(sizes)):
         raise ShapeError(f"'{dim!r}' does not fit {dim.name!r} of length {len(sizes)}")
-    for size in sizes:
-        if size is UNSIZED_DIM:
-            raise ShapeError(f"size of {dim.name!r} is not statically known")
-    if any(
-        size is UNKNOWN_DIM for size in sizes
-    ):  # seen as 1 wherever it was broadcast
-        return tuple(1 if size is UNKNOWN_DIM else size for size in sizes)
-    return sizes
+    if any(size is UNSIZED_DIM for size in sizes):
+        raise ShapeError(f"size of {dim.name!r} is not statically known")
+    # What was only seen broadcast was 1 wherever it was seen.
+    return tuple(1 if size is UNKNOWN_DIM else size for size in sizes)
 
 
-def _evaluate_one(dim: s.Dim, dims: Dims) -> Size:
-    if isinstance(dim, s.IntDim):
-        if dim.broadcastable:
-            raise _not_evaluable(dim, "broadcastable")
-        return dim.value
-    if isinstance(dim, s.NamedDims):
-        sizes = _evaluate_name(dim, dims)
-        if len(sizes) != 1:
-            raise ShapeError(
-                f"'{dim!r}' has {len(sizes)} axes, arithmetic needs exactly one"
-            )
-        return sizes[0]
-    if isinstance(dim, s.NegatedDim):
-        return -_evaluate_one(dim.child, dims)
-    if isinstance(dim, s.BinaryOpDim):
-        return _evaluate_operation(dim, dims)
-    if isinstance(dim, s.FunctionDim):
-        return _evaluate_function(dim, dims)
-    kinds = {s.AnonDims: "anonymous", s.OptionalDim: "optional"}
-    raise _not_evaluable(dim, kinds.get(type(dim), "OR operator"))
+def _evaluate_expression(dim: s.Dim, dims: Dims) -> Size:
+    known: dict[str, Sizes] = {}
+    for node in dim.walk():
+        if isinstance(node, s.NamedDims):
+            known[node.name] = _evaluate_name(node, dims)
+        elif isinstance(node, s.IntDim) and node.broadcastable:
+            raise _not_evaluable(node, "a broadcastable dim")
+        elif type(node) in _NOT_EVALUABLE:
+            raise _not_evaluable(node, _NOT_EVALUABLE[type(node)])
+    values = possible_values(dim, known)
+    if values and (isinstance(values[0], int) or is_symbolic(values[0])):
+        return values[0]
+    given = ", ".join(f"{name} = {format_sizes(x)}" for name, x in known.items())
+    reason = f"'{dim!r}' is not an integer size{f' for {given}' if given else ''}"
+    if any(len(sizes) != 1 for sizes in known.values()):
+        reason += ": arithmetic needs exactly one axis for each name"
+    raise ShapeError(reason)
 
 
-def _evaluate_operation(dim: s.BinaryOpDim, dims: Dims) -> Size:
-    left, right = _evaluate_one(dim.left, dims), _evaluate_one(dim.right, dims)
-    result = apply(dim.op, left, right)
-    if isinstance(result, int) or is_symbolic(result):
-        return result
-    raise ShapeError(f"'{dim!r}' = {left}{dim.op}{right} is not an integer size")
+def _not_evaluable(dim: s.Dim, what: str) -> ShapeError:
+    return ShapeError(f"'{dim!r}' cannot be evaluated: it is {what}")
 
 
-def _evaluate_function(dim: s.FunctionDim, dims: Dims) -> Size:
-    sizes: list[Size] = []
-    for argument in dim.arguments:
-        if isinstance(argument, s.NamedDims):
-            sizes += _evaluate_name(argument, dims)
-        else:
-            sizes.append(_evaluate_one(argument, dims))
-    results = call(dim.name, [[size] for size in sizes])
-    if not results:
-        raise ShapeError(f"'{dim!r}' has no value: no sizes are given")
-    return results[0]
-
-
-def _not_evaluable(dim: s.Dim, kind: str) -> ShapeError:
-    return ShapeError(f"'{dim!r}' cannot be evaluated: it is {_ARTICLES[kind]}")
-
-
-_ARTICLES = {
-    "broadcastable": "a broadcastable dim",
-    "anonymous": "an anonymous dim",
-    "optional": "an optional dim",
-    "OR operator": "a choice (OR operator)",
+_NOT_EVALUABLE: dict[type[s.Dim], str] = {
+    s.AnonDims: "an anonymous dim",
+    s.OptionalDim: "an optional dim",
+    s.ChoiceDim: "a choice (OR operator)",
 }

@@ -37,7 +37,7 @@ class Dim:
     binding = _ATOM
 
     def children(self) -> tuple[Dim, ...]:
-        return ()
+        return tuple(value for value in vars(self).values() if isinstance(value, Dim))
 
     def walk(self) -> Iterator[Dim]:
         yield self
@@ -101,9 +101,6 @@ class OptionalDim(Dim):
     def lengths(self) -> Lengths:
         return 0, self.child.lengths[1]
 
-    def children(self) -> tuple[Dim, ...]:
-        return (self.child,)
-
     def __repr__(self) -> str:
         return f"{self.child!r}?"
 
@@ -122,9 +119,6 @@ class ChoiceDim(Dim):
         highest = None if high is None or high_2 is None else max(high, high_2)
         return min(low, low_2), highest
 
-    def children(self) -> tuple[Dim, ...]:
-        return self.left, self.right
-
     def __repr__(self) -> str:
         return f"{self._wrap(self.left)}|{self._wrap(self.right)}"
 
@@ -142,9 +136,6 @@ class BinaryOpDim(Dim):
     def binding(self) -> int:
         return OPERATORS[self.op]
 
-    def children(self) -> tuple[Dim, ...]:
-        return self.left, self.right
-
     def __repr__(self) -> str:
         left, right = self._wrap(self.left), self._wrap(self.right)
         if self.op == "**" and self.left.binding == _UNARY:
@@ -161,9 +152,6 @@ class NegatedDim(Dim):
     child: Dim
     lengths = SINGLE
     binding = _UNARY
-
-    def children(self) -> tuple[Dim, ...]:
-        return (self.child,)
 
     def __repr__(self) -> str:
         return f"-{self._wrap(self.child)}"
@@ -201,14 +189,6 @@ class ShapeSpec:
     def ranks(self) -> Lengths:
         """The lowest and the highest rank (`None`: no limit) that can match."""
         return total_lengths(self.dims)
-
-    @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        """The names of the dims, in the order in which they are first used."""
-        nodes = (node for dim in self.dims for node in dim.walk())
-        return tuple(
-            dict.fromkeys(node.name for node in nodes if isinstance(node, NamedDims))
-        )
 
     @functools.cached_property
     def is_simple(self) -> bool:

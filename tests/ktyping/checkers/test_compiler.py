@@ -164,7 +164,7 @@ REFUSED = [
     (typing.SupportsFloat, "a", "is not an instance of SupportsFloat"),
     (type[Any], 3, "is not an instance of type"),
     (typing.Tuple, 3, "is not an instance of tuple"),  # noqa: UP006
-    (HasArea, 3, "it lacks name, area"),
+    (HasArea, 3, "it lacks area, name"),
     (Options, {}, "is missing required key(s): 'size'"),
     (Options, {"size": 1, "z": 2}, "has unexpected extra key(s): 'z'"),
     (Options, {"size": "a"}, "value of key 'size' of"),

@@ -130,10 +130,6 @@ def test_lowest_and_highest_rank(text, ranks):
     assert parse(text).ranks == ranks
 
 
-def test_names_are_listed_in_order_of_first_use():
-    assert parse("*b h+w c h").names == ("b", "h", "w", "c")
-
-
 def test_negated_name_alone_is_refused():
     with pytest.raises(ShapeSpecSyntaxError, match="negative"):
         parse("-b")

@@ -36,11 +36,8 @@ def evaluated_annotations(obj: Any) -> dict[str, Any]:
     """Return the annotations that are not strings, without evaluating any."""
     if sys.version_info >= (3, 14):  # evaluated lazily, names may not exist yet
         return {}
-    return {k: v for k, v in inspect.get_annotations(obj).items() if not _is_text(v)}
-
-
-def _is_text(annotation: Any) -> bool:
-    return isinstance(annotation, str)
+    annotations = inspect.get_annotations(obj).items()
+    return {name: value for name, value in annotations if not isinstance(value, str)}
 
 
 def read_signature(function: Any) -> inspect.Signature:
