@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from kauldron import kontext
+from kauldron.kontext.annotations import get_annotated
 from kauldron.metrics.averages import (
     AllReduceMean,
     align_mask,
@@ -131,7 +132,7 @@ class Loss(Metric):
         return jnp.asarray(weight, jnp.float32)
 
     def __kontext_keys__(self) -> dict[str, Any]:
-        names = kontext.type_utils.get_annotated(type(self), kontext.Key)
+        names = get_annotated(type(self), kontext.Key)
         if not callable(self.weight):
             names = [name for name in names if name != "step"]
         return {name: getattr(self, name) for name in names}

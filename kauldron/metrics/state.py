@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron import kontext
+from kauldron.kontext.annotations import get_annotated
 from kauldron.metrics.collected import is_traced
 
 MetricT = TypeVar("MetricT")
@@ -218,7 +219,7 @@ def is_same_metric(left: Any, right: Any) -> bool:
         return False
     if not dataclasses.is_dataclass(left):
         return is_equal(left, right)
-    keys = kontext.type_utils.get_annotated(type(left), kontext.Key)
+    keys = get_annotated(type(left), kontext.Key)
     return all(
         _is_same_option(getattr(left, field.name), getattr(right, field.name))
         for field in dataclasses.fields(left)
