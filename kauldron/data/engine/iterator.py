@@ -141,7 +141,7 @@ class BatchIterator:
         plan = self._job.plan
         self._rebatcher = None
         if isinstance(plan, SparsePlan):
-            cut_every = plan.length if self._job.cut_epochs else None
+            cut_every = plan.length if plan.cut_epochs else None
             self._rebatcher = Rebatcher(self._job, cut_every)
 
     def _state(self) -> IteratorState:

@@ -14,11 +14,11 @@ from kauldron.data.engine import keys, streams, workers
 from kauldron.data.engine.batches import (
     BatchJob,
     BatchSize,
+    DensePlan,
     DropRemainder,
     Plan,
     Share,
     SparsePlan,
-    StreamPlan,
     current_share,
     inherit_share,
 )
@@ -226,7 +226,7 @@ class PyGrainPipeline(StreamPipeline):
                 batch_size //= share.count
             share = Share()
         is_sparse = node.is_sparse or bool(self.max_bad_records)
-        make_plan = SparsePlan if is_sparse else StreamPlan
+        make_plan = SparsePlan if is_sparse else DensePlan
         assert isinstance(self.batch_drop_remainder, DropRemainder)
         return make_plan(
             length=node.length,
