@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kauldron.data.engine import trees
 from kauldron.data.engine.executors import ThreadExecutor
 from kauldron.data.engine.iterator import stack_next
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_imports
 
 _log = logging.getLogger(__name__)
 __path__: list[str] = []  # former sub-modules lie below it, see `compat`
@@ -460,24 +460,17 @@ def _reader(parent: Iterator) -> Callable[[int], Any]:
     return read
 
 
-# Lazy, because the handlers import Orbax and TFDataIterator belongs to TensorFlow.
-__getattr__, _lazy_names = lazy_namespace(
-    __name__,
-    {
-        "TFDataIterator": "kauldron.data.tf.iterator:TFDataIterator",
-        **{
-            name: f"kauldron.data.checkpointing:{name}"
-            for name in (
-                "PyGrainCheckpointHandler",
-                "PyGrainCheckpointSave",
-                "PyGrainCheckpointRestore",
-                "NoopHandler",
-                "NoopArg",
-            )
-        },
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return sorted({*_lazy_names(), *globals()})
+# The handlers import Orbax, and TFDataIterator belongs to TensorFlow.
+with lazy_imports(__name__):
+    from kauldron.data.checkpointing import NoopArg as NoopArg
+    from kauldron.data.checkpointing import NoopHandler as NoopHandler
+    from kauldron.data.checkpointing import (
+        PyGrainCheckpointHandler as PyGrainCheckpointHandler,
+    )
+    from kauldron.data.checkpointing import (
+        PyGrainCheckpointRestore as PyGrainCheckpointRestore,
+    )
+    from kauldron.data.checkpointing import (
+        PyGrainCheckpointSave as PyGrainCheckpointSave,
+    )
+    from kauldron.data.tf.iterator import TFDataIterator as TFDataIterator
