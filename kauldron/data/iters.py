@@ -315,7 +315,7 @@ def put_on_devices(batch: Any, sharding: Any) -> Any:
     """Return the batch as `jax.Array`s; `None` stands for `kd.sharding.FIRST_DIM`."""
     import jax
 
-    from kauldron.sharding.placement import device_put
+    from kauldron.sharding.tree import device_put
 
     # The train loop forbids transfers that nobody asked for; this one is wanted.
     with jax.transfer_guard("allow"):
