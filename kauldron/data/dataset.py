@@ -318,7 +318,10 @@ class DevicePutDataset(DatasetOp):
     sharding: Any = None
 
     def first(self) -> Any:
-        return iters.put_on_devices(self.parent.first(), self.sharding)
+        return self._put(self.parent.first())
 
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        return iters.DevicePutIterator(iterator, self.sharding)
+        return iters.MapIterator(iterator, self._put)
+
+    def _put(self, batch: Any) -> Any:
+        return iters.put_on_devices(batch, self.sharding)

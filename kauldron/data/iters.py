@@ -300,17 +300,6 @@ class MapIterator(OpIterator):
         return self._map_fn(next(self._parent))
 
 
-class DevicePutIterator(OpIterator):
-    """Puts each batch on the devices."""
-
-    def __init__(self, parent: Iterator, sharding: Any):
-        super().__init__(parent)
-        self._sharding = sharding
-
-    def __next__(self) -> Any:
-        return put_on_devices(next(self._parent), self._sharding)
-
-
 def put_on_devices(batch: Any, sharding: Any) -> Any:
     """Return the batch as `jax.Array`s; `None` stands for `kd.sharding.FIRST_DIM`."""
     import jax
@@ -418,7 +407,7 @@ class PrefetchIterator(OpIterator):
     def __next__(self) -> Any:
         if self._executor is None:
             read = _reader(self._parent)
-            self._executor = ThreadExecutor(read, 0, None, ahead=self._buffer_size)
+            self._executor = ThreadExecutor(read, None, ahead=self._buffer_size)
         batch, state, error = self._executor.get()
         if error is not None:
             raise error

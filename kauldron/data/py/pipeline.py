@@ -264,7 +264,7 @@ class PyGrainPipeline(StreamPipeline):
         for entry in self._all_entries():
             warm_up(entry.transform)
         ahead = max(self.prefetch_batches, num_threads)
-        return ThreadExecutor(job.build, 0, stop, ahead=ahead, num_threads=num_threads)
+        return ThreadExecutor(job.build, stop, ahead=ahead, num_threads=num_threads)
 
     @property
     def _is_quick(self) -> bool:
