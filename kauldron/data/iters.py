@@ -20,7 +20,6 @@ from kauldron.data.engine.iterator import stack_next
 from kauldron.lazy_namespace import lazy_imports
 
 _log = logging.getLogger(__name__)
-__path__: list[str] = []  # former sub-modules lie below it, see `compat`
 
 if TYPE_CHECKING:
     from kauldron.data.dataset import IterableDataset

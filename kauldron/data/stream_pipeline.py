@@ -100,16 +100,6 @@ class StreamPipeline(Pipeline):
             )
         return piece.value
 
-    def batches(self, start: int, count: int) -> Any:
-        job = self._job
-        if isinstance(job.plan, SparsePlan):
-            return super().batches(start, count)
-        job = job.starting_at(job.plan.position_after(start))
-        try:
-            return self._iterate(job, in_background=False).next_batches(count)
-        except StopIteration:
-            raise IndexError(f"{self._name} has no batch {start}.") from None
-
     def first(self) -> Any:
         """Return the first batch, without starting a thread or process."""
         job = self._make_job(current_share())
