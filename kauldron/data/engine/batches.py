@@ -342,35 +342,27 @@ class BatchJob:
         Returns:
           `None` where that cannot be done at once: records are missing, or differ.
         """
-        first = self._build_flat(units[:1])
-        if first is None:
-            return None
-        size, form = self.plan.local_batch_size, _row_form(first)
-        rows = len(units) * size
-        outputs = [np.empty((rows, *shape), dtype) for _, shape, dtype in form]
-        _copy_rows(first, outputs, 0)
-        # As many at once as stay in the processor's cache, and each part copied away at
-        # once, so that its memory is used again: that is where the time goes.
-        unit_bytes = sum(output.nbytes for output in outputs) // len(units)
-        at_once = max(1, _CACHED_BYTES // max(1, unit_bytes))
-        for start in range(1, len(units), at_once):
-            part = self._build_flat(units[start : start + at_once])
-            if part is None or _row_form(part) != form:
-                return None
-            _copy_rows(part, outputs, start * size)
-        shape = (len(units), size)
-        stacked = iter([o.reshape(*shape, *o.shape[1:]) for o in outputs])
-        return trees.map_leaves(lambda _: next(stacked), first)
-
-    def _build_flat(self, units: range) -> Any | None:
-        """Full batches one after another along the first axis."""
-        positions = _joined_spans([self.plan.positions(unit) for unit in units])
+        spans = [self.plan.positions(unit) for unit in units]
+        positions = _joined_spans(spans)
         chunk = self.node.fetch(positions)
         if chunk.kept is not None:
             return None
-        columns = self.columns(chunk, positions)
-        size = len(positions)
-        return self.with_masks(columns, size, size)
+        shape = (len(units), self.plan.local_batch_size)
+        if chunk.records is None:
+            columns = self.columns(chunk, positions)
+        else:  # batches of single records may differ in shapes and dtypes
+            starts = range(0, chunk.size, shape[1])
+            groups = [chunk.records[start : start + shape[1]] for start in starts]
+            batches = [
+                self.columns(Chunk(len(group), records=group), span)
+                for group, span in zip(groups, spans)
+            ]
+            forms = [trees.form(batch) for batch in batches]
+            if any(form != forms[0] for form in forms):
+                return None
+            columns = trees.concatenate(batches)
+        batch = self.with_masks(columns, len(positions), len(positions))
+        return trees.map_leaves(lambda c: c.reshape(*shape, *c.shape[1:]), batch)
 
     def finish(self, columns: Any, size: int) -> Any:
         """Return a batch of `size` real records ready to use: padded, with masks."""
@@ -466,19 +458,6 @@ class BatchJob:
         if self.plan.batch_size:
             return Piece(self.columns(chunk, positions), rows)
         return Piece(chunk.own_records(), rows)
-
-
-_CACHED_BYTES = 1 << 20
-
-
-def _row_form(columns: Any) -> list[tuple[str, tuple[int, ...], Any]]:
-    return [(path, shape[1:], dtype) for path, shape, dtype in trees.form(columns)]
-
-
-def _copy_rows(columns: Any, outputs: Sequence[np.ndarray], start: int) -> None:
-    leaves = trees.leaves_with_paths(columns)
-    for output, (_, column) in zip(outputs, leaves):
-        output[start : start + len(column)] = column
 
 
 def _writeable(column: Any) -> np.ndarray:
