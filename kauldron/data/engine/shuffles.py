@@ -31,6 +31,8 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
       `range(size)` every item appears exactly once.
     """
     indices = np.asarray(indices)
+    if size == 1:
+        return np.zeros(indices.shape, np.int64)
     max_index = size - 1
     block_bits = max(16, max_index.bit_length() + max_index.bit_length() % 2)
     encrypt = _Cipher(block_bits // 2, _round_keys(seed & _MASK))
