@@ -49,7 +49,7 @@ older_modules(
         "transforms.cast": "transforms.values",
         "transforms.center_crop": "transforms.crops",
         "transforms.element_wise": "transforms.fields",
-        "transforms.elements": "transforms.structure",
+        "transforms.elements": "transforms.fields",
         "transforms.gather": "transforms.axes",
         "transforms.inception_crop": "transforms.crops",
         "transforms.map_transforms": "transforms",

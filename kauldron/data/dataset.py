@@ -318,10 +318,8 @@ class DevicePutDataset(DatasetOp):
     sharding: Any = None
 
     def first(self) -> Any:
-        return self._put(self.parent.first())
+        return iters.put_on_devices(self.parent.first(), self.sharding)
 
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        return iters.MapIterator(iterator, self._put)
-
-    def _put(self, batch: Any) -> Any:
-        return iters.put_on_devices(batch, self.sharding)
+        put = functools.partial(iters.put_on_devices, sharding=self.sharding)
+        return iters.MapIterator(iterator, put)

@@ -13,7 +13,7 @@ from kauldron.data.transforms.fields import (
 )
 
 # Fields.
-from kauldron.data.transforms.structure import Elements as Elements
+from kauldron.data.transforms.fields import Elements as Elements
 from kauldron.data.transforms.structure import AddConstants as AddConstants
 from kauldron.data.transforms.structure import (
     TreeFlattenWithPath as TreeFlattenWithPath,
