@@ -294,7 +294,8 @@ class SourceNode(StreamNode):
         return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
 
     def _read_each(self, indices: np.ndarray) -> Chunk:
-        records = [self.source[index] for index in indices.tolist()]
+        source = self.source
+        records = [source[index] for index in indices.tolist()]
         return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
 
     def _read_one_by_one(self, indices: np.ndarray, error: Exception) -> Chunk:
