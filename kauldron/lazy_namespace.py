@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import sys
+import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kauldron.errors import did_you_mean
@@ -38,8 +40,12 @@ def lazy_namespace(
         if name not in members:
             raise AttributeError(_missing_message(namespace, name, members))
         module_name, _, attribute = members[name].partition(":")
+        if module_name == namespace:  # its own sub-module
+            module_name, attribute = f"{namespace}.{attribute}", ""
         member = importlib.import_module(module_name)
         if attribute:
+            if not hasattr(member, attribute):
+                importlib.import_module(f"{module_name}.{attribute}")
             member = getattr(member, attribute)
         if namespace in sys.modules:  # found without this detour the next time
             setattr(sys.modules[namespace], name, member)
@@ -47,9 +53,67 @@ def lazy_namespace(
 
     def list_members() -> list[str]:
         own = vars(sys.modules[namespace]) if namespace in sys.modules else {}
-        return sorted(set(members) | {name for name in own if name.startswith("__")})
+        defined = {
+            name
+            for name, value in own.items()
+            if name.startswith("__") or getattr(value, "__module__", "") == namespace
+        }
+        return sorted(defined.union(members))
 
     return get_member, list_members
+
+
+@contextlib.contextmanager
+def lazy_imports(namespace: str) -> Iterator[None]:
+    """Import the members of a namespace when they are first used.
+
+    In the block stand plain `from module import name as name` statements, which type
+    checkers understand; nothing is imported by them. One list thus says what there is.
+
+    Args:
+      namespace: The module's `__name__`.
+
+    Example:
+      ```
+      with lazy_imports(__name__):
+          from kauldron.data.pipeline import Pipeline as Pipeline
+      ```
+    """
+    own = vars(sys.modules[namespace])
+    with _LOCK:
+        really_import = builtins.__import__
+
+        def note(name: str, globals: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if globals is own:
+                return _Noted(name)
+            return really_import(name, globals, *args, **kwargs)  # of another thread
+
+        builtins.__import__ = note
+        try:
+            yield
+        finally:
+            builtins.__import__ = really_import
+    members = {
+        name: value._place for name, value in own.items() if isinstance(value, _Noted)
+    }
+    for name in members:
+        del own[name]
+    own["__getattr__"], own["__dir__"] = lazy_namespace(namespace, members)
+
+
+_LOCK = threading.RLock()
+
+
+class _Noted:
+    """Stands for a module, or as `module:name` for a name in it."""
+
+    def __init__(self, place: str):
+        self._place = place
+
+    def __getattr__(self, name: str) -> _Noted:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Noted(f"{self._place}:{name}")
 
 
 def older_modules(package: str, places: Mapping[str, str]) -> None:

@@ -64,7 +64,6 @@ def test_pickles_that_name_an_older_path_are_read(text, value):
     "path, name",
     [
         ("kauldron.data.drop_remainder", "DropRemainder"),
-        ("kauldron.data.iters.state_handler", "PyGrainCheckpointHandler"),
         ("kauldron.data.iterators.pygrain_handler", "PyGrainCheckpointRestore"),
     ],
 )

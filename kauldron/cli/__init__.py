@@ -9,16 +9,14 @@ From Python, commands are objects: `kd.cli.run.EvalShape(cfg)()`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kauldron.cli import compat as compat
 from kauldron.cli.commands import COMMANDS as COMMANDS
 from kauldron.cli.commands import Command as Command
 from kauldron.cli.main import main as main
 from kauldron.cli.terminal import UsageError as UsageError
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_imports
 
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     from kauldron.cli import config as config
     from kauldron.cli import data as data
     from kauldron.cli import run as run
@@ -31,24 +29,3 @@ if TYPE_CHECKING:
     from kauldron.cli.patch import tracked_update as tracked_update
     from kauldron.cli.run import print_spec as print_spec
     from kauldron.cli.run import timed as timed
-
-_MEMBERS = {
-    "config": "config",
-    "data": "data",
-    "run": "run",
-    "cmd_utils": "cmd_utils",
-    "patch_config": "patch_config",
-    "CommandGroup": "loading:CommandGroup",
-    "SubCommand": "loading:SubCommand",
-    "execute_command": "loading:execute_command",
-    "PatchConfig": "patch:PatchConfig",
-    "BATCH_SIZE_DEVICES": "patch:BATCH_SIZE_DEVICES",
-    "tracked_update": "patch:tracked_update",
-    "ConfigOrigin": "loading:ConfigOrigin",
-    "timed": "run:timed",
-    "print_spec": "run:print_spec",
-}
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__, {name: f"{__name__}.{where}" for name, where in _MEMBERS.items()}
-)

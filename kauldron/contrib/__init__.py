@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kauldron.contrib import compat as compat
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_imports
 
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     from kauldron.contrib import ckpts as checkpoints  # noqa: F401
     from kauldron.contrib import ckpts as ckpts
     from kauldron.contrib import data as data
@@ -16,18 +14,3 @@ if TYPE_CHECKING:
     from kauldron.contrib import metrics as metrics
     from kauldron.contrib import summaries as summaries
     from kauldron.contrib import train as train
-
-_PACKAGES = (
-    "checkpoints",
-    "ckpts",
-    "data",
-    "evals",
-    "losses",
-    "metrics",
-    "summaries",
-    "train",
-)
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__, {name: f"{__name__}.{name}" for name in _PACKAGES}
-)

@@ -7,12 +7,10 @@ TensorFlow is needed to look at a pipeline.
 
 # ruff: noqa: I001 (in the order a reader wants)
 
-from typing import TYPE_CHECKING
-
 from kauldron.data import compat as compat
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_imports
 
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     # Pipelines.
     from kauldron.data import py as py
     from kauldron.data import tf as tf
@@ -41,25 +39,3 @@ if TYPE_CHECKING:
     from kauldron.data.transforms import Gather as Gather
     from kauldron.data.transforms import Resize as Resize
     from kauldron.data.transforms import CenterCrop as CenterCrop
-
-_HERE = "kauldron.data"
-_TRANSFORMS = (
-    "MapTransform FilterTransform RandomMapTransform ElementWiseTransform"
-    " Elements AddConstants TreeFlattenWithPath"
-    " Cast ValueRange Rearrange Gather Resize CenterCrop"
-)
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__,
-    {
-        **{name: f"{_HERE}.{name}" for name in ("py", "tf", "iters")},
-        "Pipeline": f"{_HERE}.pipeline:Pipeline",
-        "IterableDataset": f"{_HERE}.dataset:IterableDataset",
-        "InMemoryPipeline": f"{_HERE}.in_memory:InMemoryPipeline",
-        "ElementSpecDataset": f"{_HERE}.in_memory:ElementSpecDataset",
-        "ArraySpec": f"{_HERE}.specs:ArraySpec",
-        "BatchSize": f"{_HERE}.engine.batches:BatchSize",
-        "DeviceRecords": f"{_HERE}.device_records:DeviceRecords",
-        **{name: f"{_HERE}.transforms:{name}" for name in _TRANSFORMS.split()},
-    },
-)

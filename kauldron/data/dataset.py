@@ -321,4 +321,5 @@ class DevicePutDataset(DatasetOp):
         return iters.put_on_devices(self.parent.first(), self.sharding)
 
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        return iters.DevicePutIterator(iterator, self.sharding)
+        put = functools.partial(iters.put_on_devices, sharding=self.sharding)
+        return iters.MapIterator(iterator, put)

@@ -253,7 +253,7 @@ def _on_all_devices(columns: Any) -> Any:
     import jax
 
     from kauldron.sharding import device_mesh
-    from kauldron.sharding.placement import device_put
+    from kauldron.sharding.tree import device_put
 
     with jax.transfer_guard("allow"):
         return device_put(columns, device_mesh.REPLICATED)

@@ -13,8 +13,8 @@ from kauldron.data.engine import keys, streams, trees
 from kauldron.data.engine.batches import (
     BatchJob,
     BatchSize,
+    DensePlan,
     DropRemainder,
-    EpochPlan,
     Share,
     SparsePlan,
 )
@@ -110,7 +110,7 @@ class InMemoryPipeline(StreamPipeline):
         if is_batched:
             streams.stack_early(node)
             BatchSize(self.batch_size or 0)
-        make_plan = SparsePlan if node.is_sparse else EpochPlan
+        make_plan = SparsePlan if node.is_sparse else DensePlan
         assert isinstance(self.drop_remainder, DropRemainder)
         plan = make_plan(
             length=node.length,
@@ -118,8 +118,9 @@ class InMemoryPipeline(StreamPipeline):
             batch_size=self.batch_size or None,
             share=share,
             remainder=self.drop_remainder,
+            cut_epochs=True,
         )
-        return BatchJob(node, plan, cut_epochs=True)
+        return BatchJob(node, plan)
 
 
 class PhiloxShuffleNode(ReorderNode):

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 from kauldron.data.engine import trees
 from kauldron.data.engine.executors import ThreadExecutor
 from kauldron.data.engine.iterator import stack_next
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_imports
 
 _log = logging.getLogger(__name__)
-__path__: list[str] = []  # former sub-modules lie below it, see `compat`
 
 if TYPE_CHECKING:
     from kauldron.data.dataset import IterableDataset
@@ -300,22 +299,11 @@ class MapIterator(OpIterator):
         return self._map_fn(next(self._parent))
 
 
-class DevicePutIterator(OpIterator):
-    """Puts each batch on the devices."""
-
-    def __init__(self, parent: Iterator, sharding: Any):
-        super().__init__(parent)
-        self._sharding = sharding
-
-    def __next__(self) -> Any:
-        return put_on_devices(next(self._parent), self._sharding)
-
-
 def put_on_devices(batch: Any, sharding: Any) -> Any:
     """Return the batch as `jax.Array`s; `None` stands for `kd.sharding.FIRST_DIM`."""
     import jax
 
-    from kauldron.sharding.placement import device_put
+    from kauldron.sharding.tree import device_put
 
     # The train loop forbids transfers that nobody asked for; this one is wanted.
     with jax.transfer_guard("allow"):
@@ -418,7 +406,7 @@ class PrefetchIterator(OpIterator):
     def __next__(self) -> Any:
         if self._executor is None:
             read = _reader(self._parent)
-            self._executor = ThreadExecutor(read, 0, None, ahead=self._buffer_size)
+            self._executor = ThreadExecutor(read, None, ahead=self._buffer_size)
         batch, state, error = self._executor.get()
         if error is not None:
             raise error
@@ -460,24 +448,17 @@ def _reader(parent: Iterator) -> Callable[[int], Any]:
     return read
 
 
-# Lazy, because the handlers import Orbax and TFDataIterator belongs to TensorFlow.
-__getattr__, _lazy_names = lazy_namespace(
-    __name__,
-    {
-        "TFDataIterator": "kauldron.data.tf.iterator:TFDataIterator",
-        **{
-            name: f"kauldron.data.checkpointing:{name}"
-            for name in (
-                "PyGrainCheckpointHandler",
-                "PyGrainCheckpointSave",
-                "PyGrainCheckpointRestore",
-                "NoopHandler",
-                "NoopArg",
-            )
-        },
-    },
-)
-
-
-def __dir__() -> list[str]:
-    return sorted({*_lazy_names(), *globals()})
+# The handlers import Orbax, and TFDataIterator belongs to TensorFlow.
+with lazy_imports(__name__):
+    from kauldron.data.checkpointing import NoopArg as NoopArg
+    from kauldron.data.checkpointing import NoopHandler as NoopHandler
+    from kauldron.data.checkpointing import (
+        PyGrainCheckpointHandler as PyGrainCheckpointHandler,
+    )
+    from kauldron.data.checkpointing import (
+        PyGrainCheckpointRestore as PyGrainCheckpointRestore,
+    )
+    from kauldron.data.checkpointing import (
+        PyGrainCheckpointSave as PyGrainCheckpointSave,
+    )
+    from kauldron.data.tf.iterator import TFDataIterator as TFDataIterator

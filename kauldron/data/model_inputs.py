@@ -15,8 +15,7 @@ from kauldron.data.specs import ArraySpec
 from kauldron.data.specs import spec_from_json as spec_from_json
 from kauldron.data.specs import spec_to_json as spec_to_json
 from kauldron.sharding import device_mesh
-from kauldron.sharding.placement import local_to_global_shape
-from kauldron.sharding.tree import flatten_with_shardings
+from kauldron.sharding.tree import flatten_with_shardings, local_to_global_shape
 from kauldron.utils.batch_mask import without_mask
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import logging
 import operator
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from kauldron.data.dataset import IterableDataset, PadDataset
-from kauldron.data.engine import trees
 from kauldron.data.engine.batches import BatchSize, DropRemainder
 from kauldron.data.specs import specs_of
 from kauldron.utils.config_util import ROOT_CFG_REF, RootCfgRef, UpdateFromRootCfg
@@ -90,24 +88,6 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         if remainder is not DropRemainder.PAD or not self.batch_size:
             return self
         return PadDataset(parent=self, size=self.host_batch_size or 0)
-
-    def batches(self, start: int, count: int) -> Any:
-        """Return some batches stacked on a new leading axis.
-
-        Args:
-          start: Number of the first one.
-          count: How many. Fewer come at the end of the data.
-
-        Raises:
-          IndexError: There is no batch `start`.
-        """
-        batches = list(itertools.islice(iter(self), start, start + count))
-        if not batches:
-            raise IndexError(f"{type(self).__name__} has no batch {start}.")
-        try:
-            return trees.stack(batches)
-        except trees.RecordMismatchError as error:
-            raise ValueError(error.described("one batch", "another")) from None
 
     # ------------------------------------------------------------------------
     # Equality and copies

@@ -15,7 +15,6 @@ from kauldron.data.engine import trees
 from kauldron.data.engine.batches import (
     BatchJob,
     DropRemainder,
-    EpochPlan,
     Share,
     SparsePlan,
     current_share,
@@ -101,16 +100,6 @@ class StreamPipeline(Pipeline):
             )
         return piece.value
 
-    def batches(self, start: int, count: int) -> Any:
-        job = self._job
-        if isinstance(job.plan, SparsePlan):
-            return super().batches(start, count)
-        job = job.starting_at(job.plan.position_after(start))
-        try:
-            return self._iterate(job, in_background=False).next_batches(count)
-        except StopIteration:
-            raise IndexError(f"{self._name} has no batch {start}.") from None
-
     def first(self) -> Any:
         """Return the first batch, without starting a thread or process."""
         job = self._make_job(current_share())
@@ -187,7 +176,7 @@ class StreamPipeline(Pipeline):
                 " (num_epochs=None)."
             )
         if isinstance(plan, SparsePlan):
-            if count > 1 and (total is not None or job.cut_epochs):
+            if count > 1 and (total is not None or plan.cut_epochs):
                 raise ValueError(
                     f"{self._name} drops records ({_droppers(job)})"
                     f" and ends, so its {count} processes would end at different times"
@@ -201,7 +190,7 @@ class StreamPipeline(Pipeline):
         is_cut = plan.remainder is DropRemainder.DROP
         if plan.remainder is DropRemainder.KEEP and count > 1:
             self._check_equal_batches(job)
-        if is_cut and isinstance(plan, EpochPlan) and plan.length < batch_size:
+        if is_cut and plan.cut_epochs and plan.length < batch_size:
             self._report_too_few(plan.length, batch_size, endless=total is None)
         elif is_cut and total is not None and needed < batch_size:
             self._report_too_few(needed, batch_size, endless=False)
@@ -209,7 +198,7 @@ class StreamPipeline(Pipeline):
     def _check_equal_batches(self, job: BatchJob) -> None:
         plan = job.plan
         assert plan.batch_size is not None
-        records = plan.length if isinstance(plan, EpochPlan) else plan.total
+        records = plan.length if plan.cut_epochs else plan.total
         if records is not None and records % plan.batch_size:
             raise ValueError(
                 f"{self._name}: {records} records do not fill batches of"

@@ -1,10 +1,8 @@
 """What is measured on a model, and when. Naming a strategy imports no jax."""
 
-from typing import TYPE_CHECKING
+from kauldron.lazy_namespace import lazy_imports
 
-from kauldron.lazy_namespace import lazy_namespace
-
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     from kauldron.evals.compat import CollectionKeys as CollectionKeys
     from kauldron.evals.compat import basic_eval_step as basic_eval_step
     from kauldron.evals.evaluator import Evaluator as Evaluator
@@ -22,23 +20,3 @@ if TYPE_CHECKING:
     from kauldron.evals.run_strategies import (
         StandaloneLastCheckpoint as StandaloneLastCheckpoint,
     )
-
-_MEMBERS = {
-    "Evaluator": "evaluator:Evaluator",
-    "EvaluatorBase": "evaluator_base:EvaluatorBase",
-    "FewShotEvaluator": "few_shot_evaluator:FewShotEvaluator",
-    "RunStrategy": "run_strategies:RunStrategy",
-    "AlongTrain": "run_strategies:AlongTrain",
-    "EveryNSteps": "run_strategies:EveryNSteps",
-    "Once": "run_strategies:Once",
-    "Final": "run_strategies:Final",
-    "Standalone": "run_strategies:Standalone",
-    "StandaloneEveryCheckpoint": "run_strategies:StandaloneEveryCheckpoint",
-    "StandaloneLastCheckpoint": "run_strategies:StandaloneLastCheckpoint",
-    "CollectionKeys": "compat:CollectionKeys",
-    "basic_eval_step": "compat:basic_eval_step",
-}
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__, {name: f"{__name__}.{where}" for name, where in _MEMBERS.items()}
-)

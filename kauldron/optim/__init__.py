@@ -6,12 +6,10 @@ to the user. Members are imported when they are first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_imports
 from kauldron.optim import compat as compat
 
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     from optax import scale_by_learning_rate as scale_by_learning_rate
 
     from kauldron.optim.masks import exclude as exclude
@@ -24,22 +22,3 @@ if TYPE_CHECKING:
     from kauldron.optim.transforms import partial_update as partial_update
     from kauldron.optim.transforms import partial_updates as partial_updates
     from kauldron.optim.use_ema_params import UseEmaParams as UseEmaParams
-
-_MEMBERS = {
-    "partial_updates": "transforms",
-    "partial_update": "transforms",
-    "select": "masks",
-    "exclude": "masks",
-    "named_chain": "transforms",
-    "decay_to_init": "transforms",
-    "DecayToInitState": "transforms",
-    "ema_params": "transforms",
-    "EmaParamsState": "transforms",
-    "UseEmaParams": "use_ema_params",
-}
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__,
-    {name: f"{__name__}.{file}:{name}" for name, file in _MEMBERS.items()}
-    | {"scale_by_learning_rate": "optax:scale_by_learning_rate"},
-)

@@ -6,5 +6,6 @@ older_modules(
     "kauldron.sharding",
     {
         "fsdp": "strategy",
+        "placement": "tree",
     },
 )

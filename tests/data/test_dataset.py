@@ -268,15 +268,11 @@ def test_a_generator_can_be_iterated_but_not_restored(caplog):
     assert "restarts from the beginning" in caplog.text
 
 
-def test_a_generator_pipeline_has_a_spec_a_length_and_stacked_batches():
+def test_a_generator_pipeline_has_a_spec_and_no_length():
     ds = Generated()
     assert ds.element_spec == {"x": kd.data.ArraySpec((1,), "int64")}
     with pytest.raises(TypeError, match="unknown"):
         len(ds)
-    assert ds.batches(1, 3)["x"].tolist() == [[1], [2], [3]]
-    assert ds.batches(4, 3)["x"].tolist() == [[4]]
-    with pytest.raises(IndexError, match="no batch 9"):
-        ds.batches(9, 1)
     assert len(list(as_iterator(ds))) == 5
 
 
@@ -354,11 +350,3 @@ def test_stacked_batches_come_through_ops():
     assert iterator.next_batches(9)["x"].shape == (1, 2)
     with pytest.raises(StopIteration):
         iterator.next_batches(1)
-
-
-def test_stacked_batches_by_number_leave_no_thread_behind():
-    before = num_threads()
-    records = [{"x": i} for i in range(20)]
-    ds = kd.data.py.DataSource(records, shuffle=False, batch_size=4)
-    assert ds.batches(1, 2)["x"].tolist() == [[4, 5, 6, 7], [8, 9, 10, 11]]
-    assert num_threads() == before

@@ -6,11 +6,9 @@ whatever a policy says.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kauldron.lazy_namespace import lazy_imports
 
-from kauldron.lazy_namespace import lazy_namespace
-
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     from orbax.checkpoint.checkpoint_managers import (
         AnyPreservationPolicy as AnyPreservationPolicy,
     )
@@ -25,23 +23,3 @@ if TYPE_CHECKING:
     from kauldron.contrib.ckpts.policies import (
         keep_exp_step_and_best_n as keep_exp_step_and_best_n,
     )
-
-_ORBAX = "orbax.checkpoint.checkpoint_managers"
-_OF_ORBAX = (
-    "LatestN",
-    "EveryNSeconds",
-    "EveryNSteps",
-    "CustomSteps",
-    "BestN",
-    "AnyPreservationPolicy",
-)
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__,
-    {
-        **{name: f"{_ORBAX}:{name}" for name in _OF_ORBAX},
-        "ExpStep": f"{__name__}.policies:ExpStep",
-        "keep_best_n": f"{__name__}.policies:keep_best_n",
-        "keep_exp_step_and_best_n": f"{__name__}.policies:keep_exp_step_and_best_n",
-    },
-)

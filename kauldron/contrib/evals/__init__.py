@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kauldron.lazy_namespace import lazy_imports
 
-from kauldron.lazy_namespace import lazy_namespace
-
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     from kauldron.contrib.evals.checkpointed_evaluator import (
         CheckpointedEvaluator as CheckpointedEvaluator,
     )
@@ -17,14 +15,3 @@ if TYPE_CHECKING:
     from kauldron.contrib.evals.train_evaluator import (
         linear_stop_after_steps_schedule_fn as linear_stop_after_steps_schedule_fn,
     )
-
-_MEMBERS = {
-    "TrainEvaluator": "train_evaluator",
-    "default_stop_after_steps_schedule_fn": "train_evaluator",
-    "linear_stop_after_steps_schedule_fn": "train_evaluator",
-    "CheckpointedEvaluator": "checkpointed_evaluator",
-}
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__, {name: f"{__name__}.{file}:{name}" for name, file in _MEMBERS.items()}
-)

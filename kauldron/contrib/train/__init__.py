@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from kauldron.lazy_namespace import lazy_imports
 
-from kauldron.lazy_namespace import lazy_namespace
-
-if TYPE_CHECKING:
+# A file must not have the name of a member: importing it would hide the member.
+with lazy_imports(__name__):
     from kauldron.contrib.train.file_writers import GifVideoWriter as GifVideoWriter
     from kauldron.contrib.train.file_writers import NpzWriter as NpzWriter
     from kauldron.contrib.train.steps import MultiTrainStep as MultiTrainStep
@@ -18,18 +17,3 @@ if TYPE_CHECKING:
         MLFlowMetricWriter as MLFlowMetricWriter,
     )
     from kauldron.contrib.train.tracking_writers import WandbWriter as WandbWriter
-
-# A file must not have the name of a member: importing it would hide the member.
-_MEMBERS = {
-    "multi_optimizer": "steps",
-    "MultiTrainStep": "steps",
-    "NoopTrainStep": "steps",
-    "NpzWriter": "file_writers",
-    "GifVideoWriter": "file_writers",
-    "MLFlowMetricWriter": "tracking_writers",
-    "WandbWriter": "tracking_writers",
-}
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__, {name: f"{__name__}.{file}:{name}" for name, file in _MEMBERS.items()}
-)

@@ -141,6 +141,7 @@ class Plan(abc.ABC):
       share: Which part of each batch belongs to this process.
       remainder: What happens to a last, smaller batch.
       start: Stream position of the first record, over all processes.
+      cut_epochs: Whether no batch may span two epochs.
     """
 
     length: int
@@ -149,6 +150,7 @@ class Plan(abc.ABC):
     share: Share = Share()
     remainder: DropRemainder = DropRemainder.DROP
     start: int = 0
+    cut_epochs: bool = False
 
     @functools.cached_property
     def total(self) -> int | None:
@@ -183,96 +185,70 @@ class Plan(abc.ABC):
         return len(self.positions(unit)) == self.local_batch_size
 
 
-class StreamPlan(Plan):
-    """Epochs follow each other without a seam: a batch may span two of them."""
+class DensePlan(Plan):
+    """For streams in which each position holds a record."""
 
     @property
     def num_units(self) -> int | None:
         if self.total is None:
             return None
-        remaining = self.total - self.start
-        if not self.batch_size and not self._is_cut:  # single records, no step in lock
-            remaining -= self.share.index
-        return count_units(max(remaining, 0), self._global_size, self._is_cut)
+        if not self.cut_epochs:
+            return self._count(self.total - self.start)
+        if self.start >= self.total:
+            return 0
+        epoch, offset = divmod(self.start, self.length)
+        later = self.num_epochs - epoch - 1  # pyright: ignore[reportOptionalOperand]
+        return self._count(self.length - offset) + later * self._count(self.length)
 
     @property
     def may_be_short(self) -> bool:
-        rest = 0 if self.total is None else self.total - self.start
-        return rest % self._global_size != 0
+        if self.cut_epochs:
+            ends = (self.length, self.length - self.start % (self.length or 1))
+        else:
+            ends = (0 if self.total is None else self.total - self.start,)
+        return any(records % self._global_size for records in ends)
+
+    def positions(self, unit: int) -> range:
+        first, border = self._place(unit)
+        first += self.share.index * self.local_batch_size
+        stop = first + self.local_batch_size
+        if border is not None:
+            first, stop = min(first, border), min(stop, border)
+        return range(first, stop)
+
+    def position_after(self, units: int) -> int:
+        if not units:
+            return self.start
+        first, border = self._place(units - 1)
+        after = first + self._global_size
+        if border is None:
+            return after
+        after = min(after, border)
+        return border if self.cut_epochs and not self._count(border - after) else after
+
+    def _place(self, unit: int) -> tuple[int, int | None]:
+        """Return where a unit begins, over all processes, and what it does not cross."""
+        if not self.cut_epochs:
+            return self.start + unit * self._global_size, self.total
+        epoch, offset = divmod(self.start, self.length)
+        units_in_first = self._count(self.length - offset)
+        if unit >= units_in_first:
+            later, unit = divmod(unit - units_in_first, self._count(self.length))
+            epoch, offset = epoch + 1 + later, 0
+        first = epoch * self.length + offset + unit * self._global_size
+        return first, (epoch + 1) * self.length
 
     @functools.cached_property
     def _global_size(self) -> int:
         return self.local_batch_size * self.share.count
 
-    @property
-    def _is_cut(self) -> bool:
-        return self.remainder is DropRemainder.DROP
-
-    def positions(self, unit: int) -> range:
-        size = self.local_batch_size
-        first = self.start + unit * self._global_size + self.share.index * size
-        return _clipped(first, first + size, self.total)
-
-    def position_after(self, units: int) -> int:
-        position = self.start + units * self._global_size
-        return position if self.total is None else min(position, self.total)
-
-
-class EpochPlan(Plan):
-    """Every epoch is cut on its own: no batch spans two of them."""
-
-    @property
-    def num_units(self) -> int | None:
-        if self.num_epochs is None:
-            return None
-        epoch, _ = self._start
-        later = max(self.num_epochs - epoch - 1, 0) * self._units_per_epoch
-        return (self._units_in_first if epoch < self.num_epochs else 0) + later
-
-    @property
-    def may_be_short(self) -> bool:
-        size = self.local_batch_size * self.share.count
-        ends = {self.length, self.length - self._start[1]}
-        return any(records % size for records in ends)
-
-    @property
-    def _start(self) -> tuple[int, int]:
-        return divmod(self.start, self.length) if self.length else (0, 0)
-
-    @property
-    def _units_in_first(self) -> int:
-        return self._count(self.length - self._start[1])
-
-    @property
-    def _units_per_epoch(self) -> int:
-        return self._count(self.length)
-
     def _count(self, records: int) -> int:
-        size = self.local_batch_size * self.share.count
-        return count_units(records, size, self.remainder is DropRemainder.DROP)
-
-    def _epoch_and_offset(self, unit: int) -> tuple[int, int]:
-        size = self.local_batch_size * self.share.count
-        epoch, offset = self._start
-        if unit < self._units_in_first:
-            return epoch, offset + unit * size
-        later, number = divmod(unit - self._units_in_first, self._units_per_epoch)
-        return epoch + 1 + later, number * size
-
-    def positions(self, unit: int) -> range:
-        epoch, offset = self._epoch_and_offset(unit)
-        size = self.local_batch_size
-        first = epoch * self.length + offset + self.share.index * size
-        return _clipped(first, first + size, (epoch + 1) * self.length)
-
-    def position_after(self, units: int) -> int:
-        if units == 0:
-            return self.start
-        epoch, offset = self._epoch_and_offset(units - 1)
-        offset += self.local_batch_size * self.share.count
-        if self._count(self.length - min(offset, self.length)) == 0:
-            return (epoch + 1) * self.length
-        return epoch * self.length + offset
+        """Return how many units so many records give on this process."""
+        if self.remainder is DropRemainder.DROP:
+            return records // self._global_size
+        if not self.batch_size:  # single records: not all processes get one of the last
+            records = max(records - self.share.index, 0)
+        return -(-records // self._global_size)
 
 
 class SparsePlan(Plan):
@@ -287,9 +263,7 @@ class SparsePlan(Plan):
         if self.total is None:
             return None
         local_total = -(-max(self.total - self.share.index, 0) // self.share.count)
-        return count_units(
-            max(local_total - self.start, 0), self.local_batch_size, False
-        )
+        return -(-max(local_total - self.start, 0) // self.local_batch_size)
 
     @property
     def may_be_short(self) -> bool:
@@ -305,17 +279,6 @@ class SparsePlan(Plan):
 
     def position_after(self, units: int) -> int:
         raise NotImplementedError("Depends on what was left out.")
-
-
-def count_units(records: int, size: int, is_cut: bool) -> int:
-    """Count the groups of `size`, with the last, smaller one unless cut."""
-    return records // size if is_cut else -(-records // size)
-
-
-def _clipped(first: int, stop: int, end: int | None) -> range:
-    if end is not None:
-        first, stop = min(first, end), min(stop, end)
-    return range(first, stop)
 
 
 # ----------------------------------------------------------------------------
@@ -349,7 +312,6 @@ class BatchJob:
       mask_key: Field that tells real records from filler, if any.
       skipped: Where bad records are noted, if they may be left out.
       owner: Which process the stream belongs to, if it is not shared by all.
-      cut_epochs: Whether no batch may span two epochs.
     """
 
     node: StreamNode
@@ -357,7 +319,6 @@ class BatchJob:
     mask_key: str | None = None
     skipped: SkippedRecords | None = None
     owner: Share | None = None
-    cut_epochs: bool = False
 
     def starting_at(self, position: int) -> BatchJob:
         """Return the same job from another position on."""
@@ -381,35 +342,27 @@ class BatchJob:
         Returns:
           `None` where that cannot be done at once: records are missing, or differ.
         """
-        first = self._build_flat(units[:1])
-        if first is None:
-            return None
-        size, form = self.plan.local_batch_size, _row_form(first)
-        rows = len(units) * size
-        outputs = [np.empty((rows, *shape), dtype) for _, shape, dtype in form]
-        _copy_rows(first, outputs, 0)
-        # As many at once as stay in the processor's cache, and each part copied away at
-        # once, so that its memory is used again: that is where the time goes.
-        unit_bytes = sum(output.nbytes for output in outputs) // len(units)
-        at_once = max(1, _CACHED_BYTES // max(1, unit_bytes))
-        for start in range(1, len(units), at_once):
-            part = self._build_flat(units[start : start + at_once])
-            if part is None or _row_form(part) != form:
-                return None
-            _copy_rows(part, outputs, start * size)
-        shape = (len(units), size)
-        stacked = iter([o.reshape(*shape, *o.shape[1:]) for o in outputs])
-        return trees.map_leaves(lambda _: next(stacked), first)
-
-    def _build_flat(self, units: range) -> Any | None:
-        """Full batches one after another along the first axis."""
-        positions = _joined_spans([self.plan.positions(unit) for unit in units])
+        spans = [self.plan.positions(unit) for unit in units]
+        positions = _joined_spans(spans)
         chunk = self.node.fetch(positions)
         if chunk.kept is not None:
             return None
-        columns = self.columns(chunk, positions)
-        size = len(positions)
-        return self.with_masks(columns, size, size)
+        shape = (len(units), self.plan.local_batch_size)
+        if chunk.records is None:
+            columns = self.columns(chunk, positions)
+        else:  # batches of single records may differ in shapes and dtypes
+            starts = range(0, chunk.size, shape[1])
+            groups = [chunk.records[start : start + shape[1]] for start in starts]
+            batches = [
+                self.columns(Chunk(len(group), records=group), span)
+                for group, span in zip(groups, spans)
+            ]
+            forms = [trees.form(batch) for batch in batches]
+            if any(form != forms[0] for form in forms):
+                return None
+            columns = trees.concatenate(batches)
+        batch = self.with_masks(columns, len(positions), len(positions))
+        return trees.map_leaves(lambda c: c.reshape(*shape, *c.shape[1:]), batch)
 
     def finish(self, columns: Any, size: int) -> Any:
         """Return a batch of `size` real records ready to use: padded, with masks."""
@@ -429,7 +382,7 @@ class BatchJob:
             self.plan.batch_size is not None
             and self.plan.remainder is DropRemainder.PAD
             and self.plan.may_be_short
-            and (self.cut_epochs or not is_endless)
+            and (self.plan.cut_epochs or not is_endless)
         )
         return (*names, BATCH_MASK) if may_pad else names
 
@@ -505,19 +458,6 @@ class BatchJob:
         if self.plan.batch_size:
             return Piece(self.columns(chunk, positions), rows)
         return Piece(chunk.own_records(), rows)
-
-
-_CACHED_BYTES = 1 << 20
-
-
-def _row_form(columns: Any) -> list[tuple[str, tuple[int, ...], Any]]:
-    return [(path, shape[1:], dtype) for path, shape, dtype in trees.form(columns)]
-
-
-def _copy_rows(columns: Any, outputs: Sequence[np.ndarray], start: int) -> None:
-    leaves = trees.leaves_with_paths(columns)
-    for output, (_, column) in zip(outputs, leaves):
-        output[start : start + len(column)] = column
 
 
 def _writeable(column: Any) -> np.ndarray:

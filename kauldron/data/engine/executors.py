@@ -14,15 +14,14 @@ Build = Callable[[int], Any]
 
 
 class Executor(abc.ABC):
-    """Builds the units ahead and gives them one after another, from `start` on.
+    """Builds the units ahead and gives them one after another.
 
     Args:
-      start: The first unit.
       stop: The unit after the last one, `None` for endless data.
     """
 
-    def __init__(self, start: int, stop: int | None):
-        self._next = start
+    def __init__(self, stop: int | None):
+        self._next = 0
         self._stop = stop
 
     @abc.abstractmethod
@@ -50,15 +49,9 @@ class ThreadExecutor(Executor):
     """
 
     def __init__(
-        self,
-        build: Build,
-        start: int,
-        stop: int | None,
-        *,
-        ahead: int,
-        num_threads: int = 1,
+        self, build: Build, stop: int | None, *, ahead: int, num_threads: int = 1
     ):
-        super().__init__(start, stop)
+        super().__init__(stop)
         self._ahead = ahead
         self._tasks: queue.SimpleQueue = queue.SimpleQueue()
         self._pending: collections.deque[queue.SimpleQueue] = collections.deque()

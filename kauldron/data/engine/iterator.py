@@ -108,12 +108,27 @@ class BatchIterator:
 
     def get_state(self) -> dict[str, Any]:
         """Return the consumer's position as JSON; what was built ahead does not count."""
-        return self._state().to_json()
+        plan = self._job.plan
+        return {
+            "next_index": self._position
+            // (1 if self._is_local else self._num_sharing),
+            "global_index": None if self._is_local else self._position,
+            "process_count": self._num_sharing,
+            "batch_size": plan.batch_size,
+            "num_records": plan.length,
+            "version": 1,
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to where another iterator was, also one of another number of processes."""
+        """Go to where another iterator was, also one of another number of processes.
+
+        Raises:
+          ValueError: The state was written by something else, or by another number of
+            processes where each has its own position.
+          IndexError: The position lies beyond the data.
+        """
         self._check_open()
-        self._go_to(self._state().position_from(state, name=self._name))
+        self._go_to(self._position_from(state))
 
     def close(self) -> None:
         """End all threads and processes of the iterator."""
@@ -141,19 +156,48 @@ class BatchIterator:
         plan = self._job.plan
         self._rebatcher = None
         if isinstance(plan, SparsePlan):
-            cut_every = plan.length if self._job.cut_epochs else None
+            cut_every = plan.length if plan.cut_epochs else None
             self._rebatcher = Rebatcher(self._job, cut_every)
 
-    def _state(self) -> IteratorState:
-        plan, owner = self._job.plan, self._job.owner
-        return IteratorState(
-            position=self._position,
-            process_count=(owner or plan.share).count,
-            is_local=owner is not None or isinstance(plan, SparsePlan),
-            batch_size=plan.batch_size,
-            num_records=plan.length,
-            total=plan.total,
-        )
+    @property
+    def _num_sharing(self) -> int:
+        """How many processes share the stream."""
+        return (self._job.owner or self._job.plan.share).count
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether every process has a position of its own (filters, grain)."""
+        return self._job.owner is not None or isinstance(self._job.plan, SparsePlan)
+
+    def _position_from(self, state: Mapping[str, Any]) -> int:
+        plan, name = self._job.plan, self._name
+        next_index = _next_index(state, name)
+        count = state.get("process_count") or self._num_sharing
+        if self._is_local and count != self._num_sharing:
+            raise ValueError(
+                f"The state of {name} was saved by {count} processes and cannot be"
+                f" restored by {self._num_sharing}: with filters, or through grain, each"
+                " process has a position of its own. Only dense built-in pipelines can"
+                " change the number of processes."
+            )
+        position = next_index if self._is_local else state.get("global_index")
+        if position is None:
+            position = next_index * count
+        if position < 0 or (plan.total is not None and position > plan.total):
+            raise IndexError(
+                f"The saved position of {name} is {position}, but the data has only"
+                f" {plan.total} records (over all epochs). Has the data set shrunk?"
+            )
+        saved = state.get("num_records")
+        if saved is not None and saved != plan.length:
+            _log.warning(
+                "%s has %d records now, but had %d when its position was saved; the"
+                " order of the running epoch changes.",
+                name,
+                plan.length,
+                saved,
+            )
+        return position
 
     def _full_units(self, count: int) -> range:
         """Return the next units that are batches of full size."""
@@ -267,89 +311,6 @@ class BatchIterator:
             raise RuntimeError(
                 f"A whole epoch of {self._name} ({plan.length} records) holds no record"
                 f" that passes: {', '.join(names)}."
-            )
-
-
-# ----------------------------------------------------------------------------
-# The state
-# ----------------------------------------------------------------------------
-
-
-_VERSION = 1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IteratorState:
-    """Position of a consumer in a stream, as the JSON of a checkpoint.
-
-    Attributes:
-      position: Stream positions consumed: over all processes, or of this process alone
-        if `is_local`.
-      process_count: Number of processes that share the stream.
-      is_local: Whether every process has a position of its own (filters, grain).
-      batch_size: Over all processes.
-      num_records: Records of one epoch.
-      total: Positions of the whole stream, `None` for endless data.
-    """
-
-    position: int
-    process_count: int
-    is_local: bool
-    batch_size: int | None
-    num_records: int
-    total: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as `get_state` gives it."""
-        count = 1 if self.is_local else self.process_count
-        return {
-            "next_index": self.position // count,
-            "global_index": None if self.is_local else self.position,
-            "process_count": self.process_count,
-            "batch_size": self.batch_size,
-            "num_records": self.num_records,
-            "version": _VERSION,
-        }
-
-    def position_from(self, state: Mapping[str, Any], *, name: str) -> int:
-        """Return the position that a saved state means for this iterator.
-
-        Raises:
-          ValueError: The state was written by something else, or by another number of
-            processes where each has its own position.
-          IndexError: The position lies beyond the data.
-        """
-        next_index = _next_index(state, name)
-        count = state.get("process_count") or self.process_count
-        position = state.get("global_index")
-        if self.is_local:
-            if count != self.process_count:
-                raise ValueError(
-                    f"The state of {name} was saved by {count} processes and cannot be"
-                    f" restored by {self.process_count}: with filters, or through"
-                    " grain, each process has a position of its own. Only dense"
-                    " built-in pipelines can change the number of processes."
-                )
-            position = next_index
-        elif position is None:
-            position = next_index * count
-        self._check_inside(position, name)
-        saved = state.get("num_records")
-        if saved is not None and saved != self.num_records:
-            _log.warning(
-                "%s has %d records now, but had %d when its position was saved; the"
-                " order of the running epoch changes.",
-                name,
-                self.num_records,
-                saved,
-            )
-        return position
-
-    def _check_inside(self, position: int, name: str) -> None:
-        if position < 0 or (self.total is not None and position > self.total):
-            raise IndexError(
-                f"The saved position of {name} is {position}, but the data has only"
-                f" {self.total} records (over all epochs). Has the data set shrunk?"
             )
 
 

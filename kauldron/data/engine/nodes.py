@@ -234,13 +234,17 @@ class SourceNode(StreamNode):
         self._selection = selection
         self._skipped = skipped
         self._as_records = as_records
-        self._read = _best_reader(source, name)
         self._is_fresh = getattr(source, "gives_fresh_records", False)
+        self._read = self._read_each
+        if is_columnar(source):
+            self._read = self._read_columns
+        elif _gives_many(source):
+            self._read = self._read_many
 
     def fetch(self, positions: Positions) -> Chunk:
         indices = self.source_indices(positions)
         try:
-            chunk = self._read(indices, self._is_fresh)
+            chunk = self._read(indices)
         except Exception as error:
             return self._read_one_by_one(indices, error)
         if self._as_records and chunk.records is None:
@@ -263,13 +267,44 @@ class SourceNode(StreamNode):
         index = self._selection[position % self.length]
         return f"record {index} of {self.name}"
 
+    def _read_columns(self, indices: np.ndarray) -> Chunk:
+        columns = self.source.get_batch(indices)  # pyright: ignore[reportAttributeAccessIssue]
+        size = len(indices)
+        if self._is_fresh:
+            return Chunk(size, columns, None, None, is_fresh=True)
+        columns = trees.map_leaves(_read_only_if_borrowed, columns)
+        is_fresh = True
+        for path, column in trees.leaves_with_paths(columns):
+            is_fresh = is_fresh and column.flags.writeable
+            if column.shape[:1] != (size,):
+                raise ValueError(
+                    f"get_batch of {self.name} was asked for {size} records, but the"
+                    f" field {path!r} has shape {column.shape}; its first dimension must"
+                    f" be {size}."
+                )
+        return Chunk(size, columns, None, None, is_fresh)
+
+    def _read_many(self, indices: np.ndarray) -> Chunk:
+        records = list(self.source.__getitems__(indices.tolist()))  # pyright: ignore[reportAttributeAccessIssue]
+        if len(records) != len(indices):
+            raise ValueError(
+                f"__getitems__ of {self.name} was asked for {len(indices)} records and"
+                f" gave {len(records)}."
+            )
+        return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
+
+    def _read_each(self, indices: np.ndarray) -> Chunk:
+        source = self.source
+        records = [source[index] for index in indices.tolist()]
+        return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
+
     def _read_one_by_one(self, indices: np.ndarray, error: Exception) -> Chunk:
         """Find out which record fails; leave it out if that is allowed."""
         records: list[Any] = []
         has_failed = False
         for row, index in enumerate(indices.tolist()):
             try:
-                one = self._read(indices[row : row + 1], self._is_fresh)
+                one = self._read(indices[row : row + 1])
             except Exception as record_error:
                 where = f"While reading record {index} of {self.name}."
                 if self._skipped is None:
@@ -290,25 +325,9 @@ class SourceNode(StreamNode):
         return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
 
 
-_Reader = Callable[[np.ndarray, bool], Chunk]
-
-
 def is_columnar(source: Any) -> bool:
     """Return whether the source gives whole batches as arrays."""
     return callable(getattr(source, "get_batch", None))
-
-
-def _best_reader(source: Any, name: str) -> _Reader:
-    if is_columnar(source):
-        return lambda indices, is_fresh: _read_columns(source, name, indices)
-    if _gives_many(source):
-        return lambda indices, is_fresh: _read_many(source, name, indices, is_fresh)
-
-    def read_each(indices: np.ndarray, is_fresh: bool) -> Chunk:
-        records = [source[index] for index in indices.tolist()]
-        return Chunk(len(records)).with_records(records, is_fresh=is_fresh)
-
-    return read_each
 
 
 def _gives_many(source: Any) -> bool:
@@ -322,24 +341,6 @@ def _gives_many(source: Any) -> bool:
     return callable(getattr(source, "__getitems__", None)) and not on_object
 
 
-def _read_columns(source: Any, name: str, indices: np.ndarray) -> Chunk:
-    columns = source.get_batch(indices)
-    size = len(indices)
-    if getattr(source, "gives_fresh_records", False):
-        return Chunk(size, columns, None, None, is_fresh=True)
-    columns = trees.map_leaves(_read_only_if_borrowed, columns)
-    is_fresh = True
-    for path, column in trees.leaves_with_paths(columns):
-        is_fresh = is_fresh and column.flags.writeable
-        if column.shape[:1] != (size,):
-            raise ValueError(
-                f"get_batch of {name} was asked for {size} records, but the field"
-                f" {path!r} has shape {column.shape}; its first dimension must be"
-                f" {size}."
-            )
-    return Chunk(size, columns, None, None, is_fresh)
-
-
 def _read_only_if_borrowed(column: Any) -> np.ndarray:
     """Arrays that may be views of the source's own memory cannot be written to."""
     column = np.asarray(column)
@@ -348,16 +349,6 @@ def _read_only_if_borrowed(column: Any) -> np.ndarray:
     column = column.view()
     column.flags.writeable = False
     return column
-
-
-def _read_many(source: Any, name: str, indices: np.ndarray, is_fresh: bool) -> Chunk:
-    records: Sequence[Any] = source.__getitems__(indices.tolist())
-    if len(records) != len(indices):
-        raise ValueError(
-            f"__getitems__ of {name} was asked for {len(indices)} records and gave"
-            f" {len(records)}."
-        )
-    return Chunk(len(records)).with_records(list(records), is_fresh=is_fresh)
 
 
 # ----------------------------------------------------------------------------

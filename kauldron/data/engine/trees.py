@@ -259,7 +259,7 @@ def _zip_parts(values: Sequence[Any], path: str, join_leaf: Any) -> Any:
             for key in first
         }
     if first is None:
-        _check_all_none(values, path)
+        _check_same_type(values, path)
         return None
     if isinstance(first, list | tuple):
         _check_sequences(values, path)
@@ -392,10 +392,9 @@ def _check_keys(values: Sequence[Any], path: str) -> None:
 
 
 def _check_sequences(values: Sequence[Any], path: str) -> None:
+    _check_same_type(values, path)
     first = values[0]
     for row, value in enumerate(values):
-        if type(value) is not type(first):
-            raise RecordMismatchError((0, row), _kind_message(path, first, value))
         if len(value) != len(first):
             message = (
                 f"field {_shown(path)} is a {type(first).__name__} of {len(first)}"
@@ -404,12 +403,6 @@ def _check_sequences(values: Sequence[Any], path: str) -> None:
                 " length, for data)"
             )
             raise RecordMismatchError((0, row), message)
-
-
-def _check_all_none(values: Sequence[Any], path: str) -> None:
-    for row, value in enumerate(values):
-        if value is not None:
-            raise RecordMismatchError((0, row), _kind_message(path, None, value))
 
 
 def _check_same_type(values: Sequence[Any], path: str) -> None:

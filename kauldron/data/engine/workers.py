@@ -62,7 +62,7 @@ class WorkerExecutor(Executor):
         profile: bool = False,
         describe: Callable[[int], str],
     ):
-        super().__init__(0, stop)
+        super().__init__(stop)
         self._ahead = ahead
         self._describe = describe
         setup = {

@@ -5,11 +5,9 @@ Everything is imported when it is first used.
 
 # ruff: noqa: I001 (in the order a reader wants)
 
-from typing import TYPE_CHECKING
+from kauldron.lazy_namespace import lazy_imports
 
-from kauldron.lazy_namespace import lazy_namespace
-
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     # Sources.
     from kauldron.data.py.pipeline import PyGrainPipeline as PyGrainPipeline
     from kauldron.data.py.sources import DataSourceBase as DataSourceBase
@@ -50,29 +48,3 @@ if TYPE_CHECKING:
     from kauldron.data.transforms import OneHot as OneHot
     from kauldron.data.transforms import ResizeSmall as ResizeSmall
     from kauldron.data.transforms import InceptionCrop as InceptionCrop
-
-_HERE = "kauldron.data.py"
-_NAMES = {
-    f"{_HERE}.pipeline": "PyGrainPipeline",
-    f"{_HERE}.sources": "DataSourceBase DataSource Arrays",
-    f"{_HERE}.files": "Npz Idx ImageFolder Json ArrayRecord",
-    f"{_HERE}.catalogs": "Tfds HuggingFace",
-    f"{_HERE}.mixtures": "Mix SelectFromDatasets Concatenate ZipDatasets",
-    "kauldron.data.engine.entries": "SliceDataset",
-    "kauldron.data.engine.batches": "DropRemainder",
-    "kauldron.data.transforms": (
-        "Elements AddConstants TreeFlattenWithPath ElementWiseTransform"
-        " Cast ValueRange Rearrange Gather Resize CenterCrop"
-        " ElementWiseRandomTransform RandomCrop RandomFlipLeftRight"
-        " OneHot ResizeSmall InceptionCrop"
-    ),
-}
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__,
-    {
-        name: f"{module}:{name}"
-        for module, names in _NAMES.items()
-        for name in names.split()
-    },
-)

@@ -5,7 +5,7 @@ Everything here imports grain, so it is imported only where grain is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grain
@@ -24,6 +24,7 @@ from kauldron.data.engine.nodes import (
 )
 
 if TYPE_CHECKING:
+    from kauldron.data.py.mixtures import MixtureBase
     from kauldron.data.py.pipeline import PyGrainPipeline
     from kauldron.data.py.sources import DataSourceBase
 
@@ -107,27 +108,35 @@ def with_transforms(
     return dataset
 
 
-def children(datasets: Sequence[PyGrainPipeline], rng: Any) -> list[grain.MapDataset]:
-    """Return the parts of a mixture, each with randomness of its own."""
+class _MixedDataset(grain.MapDataset):
+    """A stream of ours that draws from grain data sets, as one of them."""
+
+    def __init__(self, stream: StreamNode, parents: Sequence[grain.MapDataset]):
+        super().__init__(parents)
+        self._stream = stream
+
+    def __len__(self) -> int:
+        return self._stream.length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        records = self._stream.fetch(np.array([index])).own_records()
+        return records[0] if records else None
+
+
+def mixture(pipeline: MixtureBase, rng: Any) -> grain.MapDataset:
+    """Return the records of a mixture that belong to this process."""
     from kauldron.random import PRNGKey
 
     rng = PRNGKey(rng)
-    return [
-        dataset.ds_with_transforms(rng.fold_in(number))
-        for number, dataset in enumerate(datasets)
+    children = list(pipeline._children().values())
+    parts = [ds.ds_with_transforms(rng.fold_in(i)) for i, ds in enumerate(children)]
+    streams: list[StreamNode] = [
+        GrainNode(part, name=ds._name) for part, ds in zip(parts, children)
     ]
-
-
-def zipped(datasets: Mapping[str, grain.MapDataset]) -> grain.MapDataset:
-    """Return records that hold one record of each, by name."""
-    names, length = list(datasets), min(len(dataset) for dataset in datasets.values())
-    parts = [
-        dataset if len(dataset) == length else dataset.slice(slice(length))
-        for dataset in datasets.values()
-    ]
-    return grain.experimental.ZipMapDataset(parts).map(
-        lambda record: dict(zip(names, record))
-    )
+    dataset = _MixedDataset(pipeline._mixed(streams), parts)
+    return shuffled(dataset, as_key(rng)) if pipeline.shuffle else dataset
 
 
 def as_key(rng: Any) -> keys.Key:

@@ -125,15 +125,7 @@ class MixtureBase(PyGrainPipeline):
     def ds_for_current_process(self, rng: Any) -> Any:
         from kauldron.data.py import grain_adapter
 
-        parts = grain_adapter.children(list(self._children().values()), rng)
-        dataset = self._mixed_by_grain(parts)
-        if self.shuffle:
-            dataset = grain_adapter.shuffled(dataset, grain_adapter.as_key(rng))
-        return dataset
-
-    @abc.abstractmethod
-    def _mixed_by_grain(self, parts: list[Any]) -> Any:
-        """Return one `grain.MapDataset` of those of the parts."""
+        return grain_adapter.mixture(self, rng)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -180,11 +172,6 @@ class Mix(MixtureBase):
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
         return mixtures.WeightedNode(streams, self.weights)
 
-    def _mixed_by_grain(self, parts: list[Any]) -> Any:
-        import grain
-
-        return grain.MapDataset.mix(parts, self.weights)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SelectFromDatasets(MixtureBase):
@@ -203,11 +190,6 @@ class SelectFromDatasets(MixtureBase):
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
         return mixtures.ChosenNode(streams, self.selection_map)
 
-    def _mixed_by_grain(self, parts: list[Any]) -> Any:
-        import grain
-
-        return grain.MapDataset.select_from_datasets(parts, self.selection_map)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Concatenate(MixtureBase):
@@ -220,11 +202,6 @@ class Concatenate(MixtureBase):
 
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
         return mixtures.ConcatenateNode(streams)
-
-    def _mixed_by_grain(self, parts: list[Any]) -> Any:
-        import grain
-
-        return grain.MapDataset.concatenate(parts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -252,8 +229,3 @@ class ZipDatasets(MixtureBase):
 
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
         return mixtures.ZipNode(dict(zip(self.datasets, streams)))
-
-    def _mixed_by_grain(self, parts: list[Any]) -> Any:
-        from kauldron.data.py import grain_adapter
-
-        return grain_adapter.zipped(dict(zip(self.datasets, parts)))

@@ -14,11 +14,11 @@ from kauldron.data.engine import keys, streams, workers
 from kauldron.data.engine.batches import (
     BatchJob,
     BatchSize,
+    DensePlan,
     DropRemainder,
     Plan,
     Share,
     SparsePlan,
-    StreamPlan,
     current_share,
     inherit_share,
 )
@@ -226,7 +226,7 @@ class PyGrainPipeline(StreamPipeline):
                 batch_size //= share.count
             share = Share()
         is_sparse = node.is_sparse or bool(self.max_bad_records)
-        make_plan = SparsePlan if is_sparse else StreamPlan
+        make_plan = SparsePlan if is_sparse else DensePlan
         assert isinstance(self.batch_drop_remainder, DropRemainder)
         return make_plan(
             length=node.length,
@@ -264,7 +264,7 @@ class PyGrainPipeline(StreamPipeline):
         for entry in self._all_entries():
             warm_up(entry.transform)
         ahead = max(self.prefetch_batches, num_threads)
-        return ThreadExecutor(job.build, 0, stop, ahead=ahead, num_threads=num_threads)
+        return ThreadExecutor(job.build, stop, ahead=ahead, num_threads=num_threads)
 
     @property
     def _is_quick(self) -> bool:

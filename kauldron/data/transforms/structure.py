@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from kauldron.data.engine.trees import describe_leaf, is_jax
+from kauldron.data.engine.trees import describe_leaf, is_jax, leaves_with_paths
 from kauldron.data.transforms.fields import KeyedFields, num_records
 from kauldron.data.transforms.transform_types import MapTransform
 from kauldron.errors import ReadableKeyError
@@ -41,20 +41,22 @@ class AddConstants(MapTransform):
 
     def map(self, features: Mapping[str, Any]) -> dict[str, Any]:
         self._check_free(features)
-        added = {name: _fresh(value) for name, value in self.values.items()}
-        return {**features, **added}
+        return {**features, **_thawed(self.values, lambda leaf: leaf)}
 
     def map_batch(self, features: Mapping[str, Any]) -> dict[str, Any]:
         self._check_free(features)
         size = num_records(features)
-        added = {name: _repeat(value, size) for name, value in self.values.items()}
-        return {**features, **added}
+
+        def repeat(leaf: Any) -> np.ndarray:
+            return np.broadcast_to(leaf, (size, *np.shape(leaf))).copy()
+
+        return {**features, **_thawed(self.values, repeat)}
 
     @property
     def traceable(self) -> bool:
         """Whether every constant may be part of a compiled function."""
-        leaves = _leaves(self.values)
-        return all(np.asarray(leaf).dtype.kind not in "OUST" for leaf in leaves)
+        leaves = leaves_with_paths(self.values)
+        return all(np.asarray(leaf).dtype.kind not in "OUST" for _, leaf in leaves)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -90,31 +92,13 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-def _fresh(value: Any) -> Any:
+def _thawed(value: Any, map_leaf: Callable[[Any], Any]) -> Any:
+    """Return plain dicts and lists of what `map_leaf` gives for the leaves."""
     if isinstance(value, Mapping):
-        return {name: _fresh(item) for name, item in value.items()}
+        return {name: _thawed(item, map_leaf) for name, item in value.items()}
     if isinstance(value, tuple):
-        return [_fresh(item) for item in value]
-    return value
-
-
-def _repeat(value: Any, size: int) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _repeat(item, size) for name, item in value.items()}
-    if isinstance(value, tuple):
-        return [_repeat(item, size) for item in value]
-    if value is None:
-        return None
-    value = np.asarray(value)
-    return np.broadcast_to(value, (size, *value.shape)).copy()
-
-
-def _leaves(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, tuple):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [] if value is None else [value]
+        return [_thawed(item, map_leaf) for item in value]
+    return None if value is None else map_leaf(value)
 
 
 def _by_value(value: Any) -> Any:

@@ -365,17 +365,6 @@ def test_filtered_data_has_no_random_access():
         make_ds(numbers(10), batch_size=3, transforms=[Even()])[0]
 
 
-@given(start=st.integers(0, 6), count=st.integers(1, 5))
-def test_stacked_batches_are_the_batches(start, count):
-    ds = make_ds(numbers(20), shuffle=True, batch_size=3)
-    expected = xs(ds)[start : start + count]
-    if not expected:
-        with pytest.raises(IndexError, match=f"no batch {start}"):
-            ds.batches(start, count)
-    else:
-        assert ds.batches(start, count)["x"].tolist() == expected
-
-
 # ----------------------------------------------------------------------------
 # The user's data is safe
 # ----------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Pipelines as grain data sets, and pipelines that users build with grain."""
 
 import dataclasses
+import functools
 
 import grain
 import numpy as np
@@ -25,12 +26,30 @@ def part(start, count, **kwargs):
     return kd.data.py.DataSource(records, **{"shuffle": True} | kwargs)
 
 
-def assert_is_grain(ds):
+def assert_is_grain(ds, theirs=None):
     """Our engine gives what grain gives, bit by bit."""
-    theirs = grain_adapter.dataset_of(ds)
+    theirs = theirs or grain_adapter.dataset_of(ds)
     assert isinstance(theirs, grain.MapDataset)
     assert len(ds) == ds.num_epochs * len(theirs)
     assert [ds[i] for i in range(len(ds))] == [theirs[i] for i in range(len(ds))]
+
+
+def mixed_by_grain(ds, mix, rng=None):
+    """The pipeline that grain alone makes of the parts."""
+    rng = rng or kd.random.PRNGKey(ds.seed).fold_in("kmix")
+    parts = [
+        mixed_by_grain(part, mix, rng.fold_in(number))
+        if hasattr(part, "datasets")
+        else part.ds_with_transforms(rng.fold_in(number))
+        for number, part in enumerate(ds.datasets)
+    ]
+    mixed = mix(parts)
+    if ds.shuffle:
+        mixed = mixed.shuffle(seed=rng.fold_in("shuffle").as_seed())
+    for transform in ds.transforms:
+        is_random = isinstance(transform, kd.data.RandomMapTransform)
+        mixed = mixed.random_map(transform) if is_random else mixed.map(transform)
+    return mixed
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -72,18 +91,27 @@ def test_a_mixture_gives_the_records_and_random_numbers_of_grain(shuffle, weight
         num_epochs=3,
         transforms=[AddRandom(), Same(), AddRandom()],
     )
+    by_weight = functools.partial(grain.MapDataset.mix, weights=weights)
+    assert_is_grain(mix, mixed_by_grain(mix, by_weight))
     assert_is_grain(mix)
     inner = dataclasses.replace(mix, seed=children[0].seed, num_epochs=None)
     outer = kd.data.py.Mix(
-        [inner, part(500, 17)], seed=9, num_epochs=2, transforms=[AddRandom()]
+        [inner, part(500, 17)],
+        weights=weights,
+        seed=9,
+        num_epochs=2,
+        transforms=[AddRandom()],
     )
+    assert_is_grain(outer, mixed_by_grain(outer, by_weight))
     assert_is_grain(outer)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_concatenated_and_zipped_records_are_those_of_grain(shuffle):
     kwargs = {"shuffle": shuffle, "seed": 1, "num_epochs": 2}
-    assert_is_grain(kd.data.py.Concatenate([part(0, 5), part(50, 7)], **kwargs))
+    both = kd.data.py.Concatenate([part(0, 5), part(50, 7)], **kwargs)
+    assert_is_grain(both, mixed_by_grain(both, grain.MapDataset.concatenate))
+    assert_is_grain(both)
     assert_is_grain(
         kd.data.py.ZipDatasets({"a": part(0, 5), "b": part(9, 7)}, **kwargs)
     )

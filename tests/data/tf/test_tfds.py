@@ -245,54 +245,43 @@ def ordered_dir(tmp_path_factory):
     return path
 
 
+def ordered_labels(data_dir, **kwargs):
+    """One epoch; where it is shuffled, the order is that of the files."""
+    kwargs = {"shuffle_buffer_size": 1, "num_epochs": 1} | kwargs
+    return labels(
+        kd.data.tf.TfdsLegacy(
+            "ordered_squares", split="train", data_dir=data_dir, **kwargs
+        )
+    )
+
+
 @pytest.mark.parametrize("read_config", [None, tfds.ReadConfig(try_autocache=False)])
 def test_legacy_shuffles_ordered_data(ordered_dir, read_config):
-    def read(seed, config=read_config):
-        ds = kd.data.tf.TfdsLegacy(
-            "ordered_squares",
-            split="train",
-            data_dir=ordered_dir,
-            num_epochs=1,
-            seed=seed,
-            shuffle_buffer_size=1,  # the order is that of the files
-            read_config=config,
-        )
-        return labels(ds)
+    def read_all():
+        return [
+            ordered_labels(ordered_dir, seed=seed, read_config=read_config)
+            for seed in range(4)
+        ]
 
-    streams = [read(seed) for seed in range(4)]
+    streams = read_all()
     for stream in streams:
         assert sorted(stream) == list(range(NUM_RECORDS))
-    assert streams == [read(seed) for seed in range(4)]
+    assert streams == read_all()
     assert len({tuple(stream) for stream in streams}) > 1
     if read_config is not None:
         assert read_config.shuffle_seed is None and read_config.enable_ordering_guard
 
 
 def test_legacy_keeps_the_seed_of_a_read_config(ordered_dir):
-    def read(seed):
-        ds = kd.data.tf.TfdsLegacy(
-            "ordered_squares",
-            split="train",
-            data_dir=ordered_dir,
-            num_epochs=1,
-            seed=seed,
-            shuffle_buffer_size=1,
-            read_config=tfds.ReadConfig(shuffle_seed=3),
-        )
-        return labels(ds)
-
-    assert len({tuple(read(seed)) for seed in range(4)}) == 1
+    config = tfds.ReadConfig(shuffle_seed=3)
+    first, *others = [
+        ordered_labels(ordered_dir, seed=seed, read_config=config) for seed in range(4)
+    ]
+    assert others == [first] * 3
 
 
 def test_legacy_without_shuffling_keeps_the_order(ordered_dir):
-    ds = kd.data.tf.TfdsLegacy(
-        "ordered_squares",
-        split="train",
-        data_dir=ordered_dir,
-        num_epochs=1,
-        shuffle=False,
-    )
-    assert labels(ds) == list(range(NUM_RECORDS))
+    assert ordered_labels(ordered_dir, shuffle=False) == list(range(NUM_RECORDS))
 
 
 def test_legacy_processes_share_the_records(legacy_dir):
