@@ -15,13 +15,13 @@ import jax
 from etils import epath
 from jax.experimental import multihost_utils
 
+from kauldron import config_base, status
 from kauldron.ckpts import items, restoring, retention, step_folders, structure
 from kauldron.ckpts.checkpointer_base import BaseCheckpointer
 from kauldron.ckpts.saving import SaveSession
 from kauldron.ckpts.step_folders import (
     CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
 )
-from kauldron.utils import config_util, status
 
 if TYPE_CHECKING:
     pass
@@ -67,7 +67,7 @@ class Checkpointer(BaseCheckpointer):
     """
 
     save_interval_steps: int
-    workdir: epath.Path = config_util.ROOT_CFG_REF.workdir
+    workdir: epath.Path = config_base.ROOT_CFG_REF.workdir
     max_to_keep: int | None = 3
     keep_time_interval: datetime.timedelta | None = None
     keep_period: int | None = None

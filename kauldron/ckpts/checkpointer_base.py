@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
-from kauldron.utils import config_util
+from kauldron import config_base
 
 _T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
+class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
     """Saves and restores; also a context manager that closes itself."""
 
     @abc.abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 DEFAULT_ITEM_NAME = "default"
@@ -81,6 +82,36 @@ def fields_of(item: StandardCheckpointItem) -> dict[str, Any] | None:
         for field in dataclasses.fields(item)
         if field.metadata.get("pytree_node", True)  # flax: not part of the tree
     }
+
+
+class JsonCheckpointItem(CheckpointItem):
+    """An item that is JSON on disk."""
+
+    @abc.abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return what is stored."""
+
+    @abc.abstractmethod
+    def with_json(self, value: Mapping[str, Any]) -> Self:
+        """Return an object like this one that continues from what was stored."""
+
+    def __kd_ocp_handlers__(self) -> Any:
+        import orbax.checkpoint as ocp
+
+        return ocp.JsonCheckpointHandler()
+
+    def __kd_ocp_save_args__(self) -> Any:
+        import orbax.checkpoint as ocp
+
+        return ocp.args.JsonSave(self.to_json())
+
+    def __kd_ocp_restore_args__(self) -> Any:
+        import orbax.checkpoint as ocp
+
+        return ocp.args.JsonRestore()
+
+    def __kd_ocp_restore_post__(self, value: Any) -> Self:
+        return self.with_json(value)
 
 
 class TopLevelCheckpointItem(CheckpointItem):

@@ -13,9 +13,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
+from kauldron import status
 from kauldron.ckpts import step_folders, structure
 from kauldron.ckpts.structure import LeafPath
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.ckpts.checkpointer import Checkpointer

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 from etils import epath
 
+from kauldron import status
 from kauldron.ckpts import items, retention, step_folders
 from kauldron.errors import error_prefix
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.ckpts.checkpointer import Checkpointer

@@ -15,7 +15,6 @@ from kauldron import ckpts
 from kauldron.ckpts import step_folders
 from kauldron.train import trainer_fields
 from kauldron.train.run import workdir_files
-from kauldron.utils import constants
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState
@@ -70,7 +69,7 @@ class OwnRun(CheckpointSource):
         self._with_optimizer = with_optimizer
 
     def awaited_file(self) -> epath.Path | None:
-        path = self.workdir / constants.ELEMENT_SPEC_FILENAME
+        path = self.workdir / workdir_files.ELEMENT_SPEC_FILENAME
         return None if path.exists() else path
 
     def load(self, step: int, *, workdir: epath.Path | None = None) -> TrainState:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
+from kauldron import status
 from kauldron.evals.run_strategies import job_groups
-from kauldron.train.run import workdir_files
-from kauldron.utils import status
-from kauldron.utils.whole_files import write_atomically
+from kauldron.files import describe_holder, file_lock, holder, write_atomically
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -90,18 +89,18 @@ def evaluation_lock(folder: epath.Path, names: list[str]) -> Iterator[None]:
     """
     problem = f"Another process evaluates {', '.join(names)} in {folder.parent}"
     advice = "wait until it is done"
-    lock = workdir_files.file_lock(
+    lock = file_lock(
         folder / LOCK_FILENAME, problem=problem, advice=advice, evaluators=names
     )
     with lock:
         for path in folder.parent.glob(f"{FOLDER_PREFIX}*/{LOCK_FILENAME}"):
             if path.parent.name == folder.name:
                 continue
-            other = workdir_files.holder(path) or {}
+            other = holder(path) or {}
             shared = [name for name in names if name in other.get("evaluators", ())]
             if shared:
                 raise RuntimeError(
                     f"Another process evaluates {', '.join(shared)} in {folder.parent}: "
-                    f"{workdir_files.describe_holder(path)}. Stop it, or {advice}."
+                    f"{describe_holder(path)}. Stop it, or {advice}."
                 )
         yield

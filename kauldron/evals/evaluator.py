@@ -11,8 +11,9 @@ import jax
 from jax.experimental import checkify
 from jax.sharding import NamedSharding
 
-from kauldron import ckpts, kontext
+from kauldron import ckpts, config_base, kontext, status
 from kauldron import sharding as kd_sharding
+from kauldron.batch_mask import UnmaskableError, batch_mask_of, without_mask
 from kauldron.data.iters import Iterator
 from kauldron.errors import error_prefix
 from kauldron.evals import batches
@@ -26,7 +27,7 @@ from kauldron.evals.batches import (
 )
 from kauldron.evals.evaluator_base import EvaluatorBase
 from kauldron.evals.state_merging import StateMerger
-from kauldron.konfig.immutabledict import freeze
+from kauldron.immutabledict import freeze
 from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesState
 from kauldron.train.compat import ModelWithAux
 from kauldron.train.forward import forward
@@ -40,8 +41,6 @@ from kauldron.train.problems import (
 from kauldron.train.run import preemption
 from kauldron.train.run.progress import Progress
 from kauldron.train.state import Context
-from kauldron.utils import config_util, status
-from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of, without_mask
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -76,15 +75,15 @@ class Evaluator(EvaluatorBase):
 
     num_batches: int | None = None
     cache: bool = False
-    ds: data.Pipeline = config_util.ROOT_CFG_REF.eval_ds
-    losses: Mapping[str, Any] = config_util.ROOT_CFG_REF.train_losses
-    metrics: Mapping[str, Any] = config_util.ROOT_CFG_REF.train_metrics
-    summaries: Mapping[str, Any] = config_util.ROOT_CFG_REF.train_summaries
-    model: nn.Module = config_util.ROOT_CFG_REF.model
+    ds: data.Pipeline = config_base.ROOT_CFG_REF.eval_ds
+    losses: Mapping[str, Any] = config_base.ROOT_CFG_REF.train_losses
+    metrics: Mapping[str, Any] = config_base.ROOT_CFG_REF.train_metrics
+    summaries: Mapping[str, Any] = config_base.ROOT_CFG_REF.train_summaries
+    model: nn.Module = config_base.ROOT_CFG_REF.model
     model_method: str | None = None
     init_transform: ckpts.InitTransform = ckpts.NoopTransform()
     checkify_error_categories: frozenset[Any] = (
-        config_util.ROOT_CFG_REF.checkify_error_categories
+        config_base.ROOT_CFG_REF.checkify_error_categories
     )
 
     def __post_init__(self) -> None:

@@ -7,12 +7,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from kauldron import writers
+from kauldron import config_base, status, writers
 from kauldron.errors import error_prefix
 from kauldron.evals import standalone
 from kauldron.evals.run_strategies import Once, RunStrategy, job_groups
 from kauldron.train.problems import Problem, caught
-from kauldron.utils import config_util, status
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState
@@ -21,7 +20,7 @@ DEFAULT_NAME = "eval"
 _RESERVED = ("train", "checkpoints", "plugins", "evals", "array_dumps")
 
 
-class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.ABC):
+class EvaluatorBase(config_base.BaseConfig, config_base.UpdateFromRootCfg, abc.ABC):
     """Base of evaluators: implement `evaluate`.
 
     Attributes:
@@ -34,9 +33,9 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
 
     run: RunStrategy
     name: str = DEFAULT_NAME
-    writer: writers.WriterBase = config_util.ROOT_CFG_REF.writer
+    writer: writers.WriterBase = config_base.ROOT_CFG_REF.writer
     base_cfg: Trainer = dataclasses.field(
-        default=config_util.ROOT_CFG_REF,  # type: ignore[assignment]
+        default=config_base.ROOT_CFG_REF,  # type: ignore[assignment]
         repr=False,
     )
     discard_opt: bool = False

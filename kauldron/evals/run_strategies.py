@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kauldron.errors import did_you_mean
+from kauldron.immutabledict import ImmutableDict, freeze
 from kauldron.job_params import JOB_PARAMS
-from kauldron.konfig.immutabledict import ImmutableDict, freeze
 
 
 @dataclasses.dataclass(frozen=True)

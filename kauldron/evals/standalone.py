@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from kauldron import ckpts, writers
+from kauldron import ckpts, status, writers
 from kauldron.errors import error_prefix
 from kauldron.evals.checkpoint_source import (
     CheckpointSource,
@@ -27,11 +27,10 @@ from kauldron.evals.run_strategies import (
     StandaloneEveryCheckpoint,
     StandaloneLastCheckpoint,
 )
+from kauldron.files import write_atomically
 from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.train.run import preemption, workdir_files
 from kauldron.train.run.preemption import raise_if_stop_requested
-from kauldron.utils import status
-from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.evals.evaluator_base import EvaluatorBase

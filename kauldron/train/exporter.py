@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from kauldron.utils import config_util
+from kauldron import config_base
 
 if TYPE_CHECKING:
     from kauldron.train.rng_streams import RngStreams
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelExporter(config_util.UpdateFromRootCfg, abc.ABC):
+class ModelExporter(config_base.UpdateFromRootCfg, abc.ABC):
     """Writes the model at the start of a fresh run.
 
     Attributes:
@@ -26,8 +26,8 @@ class ModelExporter(config_util.UpdateFromRootCfg, abc.ABC):
     """
 
     name: str = "train_model"
-    workdir: epath.Path = config_util.ROOT_CFG_REF.workdir
-    rng_streams: RngStreams = config_util.ROOT_CFG_REF.rng_streams
+    workdir: epath.Path = config_base.ROOT_CFG_REF.workdir
+    rng_streams: RngStreams = config_base.ROOT_CFG_REF.rng_streams
 
     def get_rngs(self, is_training: bool, step: int = 0) -> dict[str, Any]:
         """Return keys by stream name for a training or an evaluation step."""

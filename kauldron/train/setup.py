@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from kauldron import status
 from kauldron.train.run.workdir_files import make_writable
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer

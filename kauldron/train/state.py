@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Self
 import flax.struct
 
 from kauldron import kontext
+from kauldron.batch_mask import batch_mask_of
 from kauldron.ckpts import items
 from kauldron.optim.step_update import schedule_counts
 from kauldron.train import auxiliaries
-from kauldron.utils.batch_mask import batch_mask_of
 
 
 class TrainState(flax.struct.PyTreeNode, items.StandardCheckpointItem):

@@ -13,9 +13,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from kauldron import kontext
+from kauldron import config_base, kontext, status
 from kauldron.errors import error_prefix
-from kauldron.utils import config_util, status
 from kauldron.writers import descriptions
 from kauldron.writers.routing import Routed, route
 
@@ -25,7 +24,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
+class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
     """Takes the values of a run. Only `write_scalars` must be written by a subclass.
 
     Attributes:
@@ -34,7 +33,7 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
         by the trainer.
     """
 
-    workdir: epath.Path = config_util.ROOT_CFG_REF.workdir
+    workdir: epath.Path = config_base.ROOT_CFG_REF.workdir
     collection: str = COLLECTION_NOT_SET
 
     def replace(self, **changes: Any) -> Self:

@@ -11,8 +11,8 @@ from orbax.checkpoint import v1
 
 from kauldron import kd
 from kauldron.ckpts.items import TopLevelCheckpointItem
+from kauldron.train.run import chrono
 from kauldron.train.state import CheckpointState
-from kauldron.utils import chrono
 from tests.ckpts.states import (
     assert_equal,
     make_checkpointer,

@@ -16,7 +16,7 @@ import jax
 import pytest
 from hypothesis import strategies as st
 
-from kauldron.konfig.immutabledict import (
+from kauldron.immutabledict import (
     ImmutableDict,
     freeze,
     freeze_dict_attrs,
@@ -187,7 +187,7 @@ def test_flax_saves_it_as_a_dict():
 def test_it_is_registered_whether_made_before_or_after_jax_is_imported():
     script = (
         "import sys\n"
-        "from kauldron.konfig.immutabledict import ImmutableDict\n"
+        "from kauldron.immutabledict import ImmutableDict\n"
         "before = ImmutableDict(b=1, a=2)\n"
         "assert 'jax' not in sys.modules\n"
         "import jax\n"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from kauldron.utils.immutabledict import (
+from kauldron.immutabledict import (
     ImmutableDict,
     freeze,
     freeze_dict_attrs,
@@ -181,7 +181,7 @@ def test_freeze_dict_attrs_of_a_frozen_dataclass():
 
 @pytest.mark.parametrize("first", ["before", "after"])
 def test_known_to_jax_whenever_jax_is_imported(first):
-    make = "from kauldron.utils.immutabledict import ImmutableDict\nd = ImmutableDict(b=1, a=2)\n"
+    make = "from kauldron.immutabledict import ImmutableDict\nd = ImmutableDict(b=1, a=2)\n"
     script = make + "import jax\n" if first == "before" else "import jax\n" + make
     script += "assert jax.tree.leaves(d) == [2, 1]\n"
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -190,7 +190,7 @@ def test_known_to_jax_whenever_jax_is_imported(first):
 def test_made_in_several_threads_while_jax_gets_imported():
     script = """
         import threading
-        from kauldron.utils.immutabledict import ImmutableDict
+        from kauldron.immutabledict import ImmutableDict
 
         results, start = [], threading.Barrier(5)
 

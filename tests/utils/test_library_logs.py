@@ -7,7 +7,7 @@ import textwrap
 SCRIPT = textwrap.dedent(
     """
     import logging, sys, tempfile
-    from kauldron.utils import status
+    from kauldron import status
 
     if "quiet" in sys.argv:
         status.quieten_libraries()

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from kauldron.utils import status
+from kauldron import status
 
 
 def _run(script):
@@ -54,7 +54,7 @@ def test_logging_that_the_application_configured_is_respected():
         """
         import logging
         logging.basicConfig(level=logging.WARNING, format="APP %(message)s")
-        from kauldron.utils import status
+        from kauldron import status
         status.log("hidden")
         logging.getLogger().setLevel(logging.INFO)
         status.log("shown")
@@ -67,7 +67,7 @@ def test_library_that_logs_a_warning_does_not_silence_us():
     run = _run(
         """
         import logging
-        from kauldron.utils import status
+        from kauldron import status
         status.log("before")
         logging.warning("from a library")
         status.log("after")

@@ -16,12 +16,12 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
+from kauldron import status
 from kauldron.data import DeviceRecords
 from kauldron.train import trainer_fields
 from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.train.jit_method import jit_method
 from kauldron.train.train_step import TrainStep
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
-from kauldron.utils import status
+from kauldron import status
 
 if TYPE_CHECKING:
     from kauldron.data import DeviceRecords

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.experimental import multihost_utils
 
-from kauldron import ckpts
+from kauldron import ckpts, status
 from kauldron.errors import error_prefix
 from kauldron.train.run import preemption, workdir_files
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.train.run.resume import Start

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jax
 import numpy as np
 
+from kauldron import status
 from kauldron.errors import error_prefix
 from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.problems import describe_wrong_labels
+from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import finish, preemption, resume
 from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
 from kauldron.train.run.feed import Feeder
@@ -24,8 +26,6 @@ from kauldron.train.run.progress import Progress
 from kauldron.train.run.resume import DataEndedError, find_last_step
 from kauldron.train.run.workdir_files import workdir_lock
 from kauldron.train.state import CheckpointState
-from kauldron.utils import chrono as chrono_lib
-from kauldron.utils import status
 from kauldron.writers.writer import FlushedTimer, ScheduleAt
 
 if TYPE_CHECKING:

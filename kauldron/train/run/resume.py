@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from kauldron import ckpts
+from kauldron import ckpts, status
 from kauldron.data import model_inputs
 from kauldron.data.iters import (
     NonCheckpointableIterator,
@@ -19,10 +19,9 @@ from kauldron.data.iters import (
 )
 from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
+from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import workdir_files
 from kauldron.train.state import CheckpointState
-from kauldron.utils import chrono as chrono_lib
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feeder

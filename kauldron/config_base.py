@@ -20,8 +20,7 @@ import typing
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, NoReturn, Self
 
-from kauldron.errors import error_prefix
-from kauldron.utils.explained_arguments import ExplainedArguments, unknown_argument
+from kauldron.errors import ExplainedArguments, error_prefix, unknown_argument
 
 #
 # References to the root
@@ -86,7 +85,7 @@ class RootCfgRef:
 
     def __konfig_export__(self) -> dict[str, Any]:
         steps = {str(i): step for i, step in enumerate(self._steps)}
-        return {"__qualname__": f"{__name__}:RootCfgRef", **steps}
+        return {"__qualname__": "kauldron.utils.config_util:RootCfgRef", **steps}
 
 
 ROOT_CFG_REF: Any = RootCfgRef()
