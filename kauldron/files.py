@@ -96,7 +96,7 @@ def _try_to_lock(file: IO[str]) -> bool:
             time.sleep(_PATIENCE_SECS / 20)
 
 
-def holder(path: epath.Path) -> dict[str, Any] | None:
+def holder(path: os.PathLike[str]) -> dict[str, Any] | None:
     """Return what the process that holds a lock says of itself; `None` if none does."""
     try:
         with open(path) as file:
@@ -108,7 +108,7 @@ def holder(path: epath.Path) -> dict[str, Any] | None:
     return None
 
 
-def describe_holder(path: epath.Path) -> str:
+def describe_holder(path: os.PathLike[str]) -> str:
     """Process, host and start time, for a message."""
     owner = _read(path)
     if not {"time", "pid", "host"} <= owner.keys():
@@ -117,8 +117,8 @@ def describe_holder(path: epath.Path) -> str:
     return f"process {owner['pid']} on {owner['host']}, started {started}"
 
 
-def _read(path: epath.Path) -> dict[str, Any]:
+def _read(path: os.PathLike[str]) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        return json.loads(epath.Path(path).read_text())
     except (OSError, ValueError):
         return {}

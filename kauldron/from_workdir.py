@@ -17,7 +17,7 @@ from etils import epath
 
 from kauldron import konfig, train
 from kauldron.errors import ReadableKeyError, error_prefix
-from kauldron.evals import checkpoint_source
+from kauldron.evals import standalone_files
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.resolution.allow import active_lists, restricted_for
 from kauldron.konfig.tree.history import recording
@@ -196,7 +196,7 @@ def get_state(
     specs = trainer_fields.state_specs(
         trainer, element_spec=get_element_spec(workdir), with_optimizer=optimizer
     )
-    return checkpoint_source.load_state(specs, workdir=workdir, step=step)
+    return standalone_files.load_state(specs, workdir=workdir, step=step)
 
 
 def _resolve(

@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 from etils import epath
@@ -22,10 +22,6 @@ from kauldron.ckpts.saving import SaveSession
 from kauldron.ckpts.step_folders import (
     CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 _T = TypeVar("_T")
 
@@ -446,15 +442,7 @@ def new_steps(
     timeout: float | None,
     timeout_fn: Callable[[], bool] | None,
 ) -> Iterator[int]:
-    """See `BaseCheckpointer.iter_new_checkpoints`.
-
-    Args:
-      latest_step: Looks at the folder.
-      min_interval_secs: Least time between two steps.
-      seconds_to_sleep: Time between two looks.
-      timeout: Longest wait for a new step.
-      timeout_fn: Asked after the timeout: whether to stop.
-    """
+    """See `BaseCheckpointer.iter_new_checkpoints`; `latest_step` looks at the folder."""
     last = -1
     while True:
         step = _wait(latest_step, last, seconds_to_sleep, timeout, timeout_fn)

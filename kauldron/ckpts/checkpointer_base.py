@@ -161,14 +161,7 @@ class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
 class NoopCheckpointer(BaseCheckpointer):
     """Saves nothing; what `cfg.checkpointer = None` means."""
 
-    def restore(
-        self,
-        state: _T,
-        *,
-        step: int = -1,
-        noop_if_missing: bool = False,
-        donate: bool = True,
-    ) -> _T:
+    def restore(self, state: _T, **kwargs: Any) -> _T:
         if state is None:
             raise ValueError("NoopCheckpointer.restore() needs the state to return.")
         return state

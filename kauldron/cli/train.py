@@ -113,7 +113,7 @@ def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
       SystemExit: The data was too short, a loss was not finite, or another job runs.
     """
     from kauldron.files import InUseError
-    from kauldron.train.run.resume import DataEndedError
+    from kauldron.train.run.lifecycle import DataEndedError
 
     try:
         yield

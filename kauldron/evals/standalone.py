@@ -15,17 +15,19 @@ from jax.experimental import multihost_utils
 
 from kauldron import ckpts, status, writers
 from kauldron.errors import error_prefix
-from kauldron.evals.checkpoint_source import (
-    CheckpointSource,
-    EarlierRun,
-    KeptCheckpoints,
-    OwnRun,
-)
-from kauldron.evals.eval_progress import EvalProgress, evaluation_lock, group_folder
 from kauldron.evals.run_strategies import (
     Standalone,
     StandaloneEveryCheckpoint,
     StandaloneLastCheckpoint,
+)
+from kauldron.evals.standalone_files import (
+    CheckpointSource,
+    EarlierRun,
+    EvalProgress,
+    KeptCheckpoints,
+    OwnRun,
+    evaluation_lock,
+    group_folder,
 )
 from kauldron.files import write_atomically
 from kauldron.train.auxiliaries import AuxiliariesState

@@ -15,8 +15,8 @@ from etils import epath
 from kauldron import config_base, kontext, status
 from kauldron.data.model_inputs import array_spec_to_jnp_empty, get_model_inputs
 from kauldron.files import write_atomically
-from kauldron.train.exporter import ModelExporter
 from kauldron.train.forward import checkify_ignore, forward_on_inputs
+from kauldron.train.setup import ModelExporter
 from kauldron.train.state import Context
 
 if TYPE_CHECKING:

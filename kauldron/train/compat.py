@@ -161,6 +161,7 @@ older_modules(
     {
         "checkpoint_state": "state",
         "context": "state",
+        "exporter": "setup",
         "metric_writer": "kauldron.writers",
         "model_with_aux": "compat",
         "preemption": "run.preemption",

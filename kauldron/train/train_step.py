@@ -28,8 +28,7 @@ from kauldron.train.forward import (
     model_hints,
     warn_if_constant,
 )
-from kauldron.train.init_programs import compute_in_parts, is_tracing
-from kauldron.train.jit_method import jit_method
+from kauldron.train.programs import compute_in_parts, is_tracing, jit_method
 from kauldron.train.state import Context, TrainState
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from etils import epath
 from kauldron import ckpts, config_base, konfig, writers
 from kauldron import sharding as kd_sharding
 from kauldron.train import trainer_fields
-from kauldron.train.exporter import ModelExporter, NoopExporter
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run import loop
 from kauldron.train.run.profiler import NoopProfiler, Profiler
-from kauldron.train.setup import Setup
+from kauldron.train.setup import ModelExporter, NoopExporter, Setup
 from kauldron.train.train_step import TrainStep
 
 if TYPE_CHECKING:

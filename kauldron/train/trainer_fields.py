@@ -20,10 +20,9 @@ from kauldron.data import model_inputs
 from kauldron.immutabledict import ImmutableDict, freeze
 from kauldron.sharding import ShardingStrategy
 from kauldron.train import train_step
-from kauldron.train.exporter import ModelExporter, NoopExporter
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run.profiler import NoopProfiler, Profiler
-from kauldron.train.setup import Setup
+from kauldron.train.setup import ModelExporter, NoopExporter, Setup
 from kauldron.train.train_step import TrainStep
 
 if TYPE_CHECKING:

@@ -342,28 +342,12 @@ class MultiWriter(WriterBase):
             writers = tuple(with_collection(w, self.collection) for w in writers)
         object.__setattr__(self, "writers", writers)
 
-    def write_step_metrics(
-        self,
-        *,
-        step: int,
-        aux: Any,
-        schedules: Mapping[str, Any],
-        log_summaries: bool,
-        timer: Any = None,
-        flush: bool = True,
-    ) -> None:
+    def write_step_metrics(self, *, aux: Any, timer: Any = None, **kwargs: Any) -> None:
         # Computed and timed once, not once for each writer.
         output = aux.compute(flatten=True) if hasattr(aux, "compute") else aux
         flushed = FlushedTimer(timer.flush_metrics()) if timer is not None else None
         for writer in self.writers:
-            writer.write_step_metrics(
-                step=step,
-                aux=output,
-                schedules=schedules,
-                log_summaries=log_summaries,
-                timer=flushed,
-                flush=flush,
-            )
+            writer.write_step_metrics(aux=output, timer=flushed, **kwargs)
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         for writer in self.writers:

@@ -20,7 +20,7 @@ from kauldron import status
 from kauldron.data import DeviceRecords
 from kauldron.train import trainer_fields
 from kauldron.train.auxiliaries import AuxiliariesState
-from kauldron.train.jit_method import jit_method
+from kauldron.train.programs import jit_method
 from kauldron.train.train_step import TrainStep
 
 if TYPE_CHECKING:
