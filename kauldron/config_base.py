@@ -21,6 +21,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, NoReturn, Self
 
 from kauldron.errors import ExplainedArguments, error_prefix, unknown_argument
+from kauldron.immutabledict import block
 
 #
 # References to the root
@@ -413,18 +414,11 @@ def _path_type(annotation: Any, namespace: dict[str, Any]) -> type | None:
 #
 
 
-_INDENT = " " * 4
-
-
 @reprlib.recursive_repr(fillvalue="...")
 def as_text(obj: Any) -> str:
     """`Name(...)` with one field per line; a single short field stays on the line."""
     items = [f"{name}={value!r}" for name, value in _shown_fields(obj)]
-    name = type(obj).__qualname__
-    if len(items) <= 1 and not any("\n" in item for item in items):
-        return f"{name}({''.join(items)})"
-    lines = "".join(f"{item},\n" for item in items)
-    return f"{name}(\n{_indent(lines)})"
+    return block(f"{type(obj).__qualname__}(", items, ")", width=0)
 
 
 @reprlib.recursive_repr(fillvalue="...")
@@ -450,7 +444,3 @@ def _html_field(name: str, value: Any) -> str:
         f"<details><summary>{name} = {summary}</summary>"
         f"<pre>{html.escape(text)}</pre></details>"
     )
-
-
-def _indent(text: str) -> str:
-    return "".join(_INDENT + line for line in text.splitlines(keepends=True))

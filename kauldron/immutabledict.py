@@ -152,10 +152,9 @@ class ImmutableDict(Mapping[K, V], Generic[K, V]):
         return ImmutableDict, (dict(self._items),)
 
 
-_ONE_LINE_WIDTH = 20
-
-
-def block(opening: str, children: Sequence[str], closing: str) -> str:
+def block(
+    opening: str, children: Sequence[str], closing: str, *, width: int = 20
+) -> str:
     """Lay out children on one line if there is little to show, else one per line.
 
     >>> block("f(", ["x=1", "y=2"], ")")
@@ -166,7 +165,7 @@ def block(opening: str, children: Sequence[str], closing: str) -> str:
         y=2000000000,
     )
     """
-    short = len(children) <= 1 or sum(map(len, children)) <= _ONE_LINE_WIDTH
+    short = len(children) <= 1 or sum(map(len, children)) <= width
     if short and not any("\n" in child for child in children):
         return f"{opening}{', '.join(children)}{closing}"
     body = "".join(f"{child},\n" for child in children)

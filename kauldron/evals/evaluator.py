@@ -103,15 +103,8 @@ class Evaluator(EvaluatorBase):
             if isinstance(value, dict):
                 object.__setattr__(self, name, freeze(value))
 
-    @property
-    def needs_opt_state(self) -> bool:
-        is_changed = not isinstance(self.init_transform, ckpts.NoopTransform)
-        return not self.discard_opt or is_changed
-
     def find_problems(self, state: TrainState | None = None) -> list[Problem]:
         found = super().find_problems(state)
-        with caught(found, f"evals.{self.name}.init_transform"):
-            self.init_transform.check(state)
         if state is None:
             with caught(found, f"evals.{self.name}"):
                 _ = self._batches  # has it an end?
@@ -363,12 +356,7 @@ class Evaluator(EvaluatorBase):
     @property
     def model_with_aux(self) -> ModelWithAux:
         """Deprecated: use `model` and `aux`."""
-        return ModelWithAux(
-            model=self.model,
-            losses=self.aux.losses,
-            metrics=self.aux.metrics,
-            summaries=self.aux.summaries,
-        )
+        return ModelWithAux.of(self)
 
     def _measurable(self, field: str) -> Mapping[str, Any]:
         """Return the field without what was inherited and exists in training only."""

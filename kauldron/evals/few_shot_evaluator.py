@@ -84,15 +84,8 @@ class FewShotEvaluator(EvaluatorBase):
                 )
             object.__setattr__(self, "selected_repr", names[0])
 
-    @property
-    def needs_opt_state(self) -> bool:
-        is_changed = not isinstance(self.init_transform, ckpts.NoopTransform)
-        return not self.discard_opt or is_changed
-
     def find_problems(self, state: TrainState | None = None) -> list[Problem]:
         found = super().find_problems(state)
-        with caught(found, f"evals.{self.name}.init_transform"):
-            self.init_transform.check(state)
         for name in ("ds_train", "ds_val", "ds_test") if state is None else ():
             with caught(found, f"evals.{self.name}.{name}"):
                 select_batches(getattr(self, name), owner=self.name)

@@ -36,6 +36,17 @@ class ModelWithAux:
     metrics: Mapping[str, Any]
     summaries: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, owner: Any) -> Self:
+        """Return the model of a train step or an evaluator, with what it measures."""
+        aux = owner.aux
+        return cls(
+            model=owner.model,
+            losses=aux.losses,
+            metrics=aux.metrics,
+            summaries=aux.summaries,
+        )
+
     def forward(
         self, context: Context, *, rngs: Mapping[str, Any], is_training: bool
     ) -> tuple[jax.Array, Context]:

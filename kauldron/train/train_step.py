@@ -328,12 +328,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
     @property
     def model_with_aux(self) -> ModelWithAux:
         """The model together with what is measured on it."""
-        return ModelWithAux(
-            model=self.model,
-            losses=self.aux.losses,
-            metrics=self.aux.metrics,
-            summaries=self.aux.summaries,
-        )
+        return ModelWithAux.of(self)
 
 
 def _whole_batch_hint(args: Any) -> str:
