@@ -53,11 +53,11 @@ class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
         """Return whether a checkpoint is due at `step`."""
 
     def is_due(self, step: int) -> bool:
-        """Like `should_save` for any step, even a future one; no other process is asked."""
+        """Answer like `should_save` for any step, without asking another process."""
         return self.should_save(step)
 
     def is_planned(self, step: int) -> bool:
-        """Like `is_due`, whatever was saved so far."""
+        """Answer like `is_due`, whatever was saved so far."""
         return self.is_due(step)
 
     @abc.abstractmethod

@@ -125,7 +125,7 @@ class TopLevelCheckpointItem(CheckpointItem):
     DEFAULT_ITEM: ClassVar[str | None] = None
 
     def items_by_name(self) -> dict[str, Any]:
-        """From the name on disk to the item."""
+        """Return the items by their names on disk."""
         return {
             DEFAULT_ITEM_NAME if name == self.DEFAULT_ITEM else name: item
             for name, item in self._asdict().items()  # type: ignore[attr-defined]

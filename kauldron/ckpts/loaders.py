@@ -353,7 +353,7 @@ def _complaints(
 
 
 def _matching(glob: str, root: LeafPath, paths: Iterable[LeafPath]) -> list[LeafPath]:
-    """Those of the paths below an entry that a pattern stands for."""
+    """Return those of the paths below an entry that a pattern stands for."""
     return [
         path
         for path in paths

@@ -68,7 +68,7 @@ def _as_saved(path: LeafPath, leaf: Any) -> Any:
 
 
 def stored_tree(folder: epath.Path) -> Any:
-    """Shapes and dtypes of a stored tree, as nested dicts and lists; no data is read."""
+    """Return shapes and dtypes of a stored tree; no data is read."""
     handler = ocp.PyTreeCheckpointHandler()
     try:
         return handler.metadata(folder).tree

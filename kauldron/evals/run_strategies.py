@@ -211,7 +211,7 @@ def _unknown_argument(cls: str, name: str, fields: Mapping[str, Any]) -> str:
 
 
 def job_groups(strategies: Mapping[str, Any]) -> dict[str, list[str]]:
-    """From the name of each process to the evaluators that run in it.
+    """Return the evaluators by the name of the process that they run in.
 
     Args:
       strategies: Run strategies by evaluator name.

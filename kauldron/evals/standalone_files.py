@@ -45,7 +45,7 @@ class CheckpointSource(abc.ABC):
         return getattr(self.checkpointer, "folder", self.workdir)
 
     def steps(self) -> list[int]:
-        """Steps of the complete checkpoints, ascending."""
+        """Return the steps of the complete checkpoints, ascending."""
         self.checkpointer.reload()
         return self.checkpointer.all_steps
 
@@ -161,7 +161,7 @@ class KeptCheckpoints:
         self._root = folder / step_folders.CHECKPOINT_FOLDER_NAME
 
     def steps(self) -> list[int]:
-        """Steps of the copies, ascending."""
+        """Return the steps of the copies, ascending."""
         return step_folders.complete_steps(self._root)
 
     def keep(self, source: epath.Path, step: int) -> None:

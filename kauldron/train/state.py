@@ -122,7 +122,7 @@ class Context(flax.struct.PyTreeNode):
         }
 
     def flatten(self) -> dict[str, Any]:
-        """From dotted path to leaf: `{"step": ..., "batch.image": ...}`."""
+        """Return the leaves by dotted path: `{"step": ..., "batch.image": ...}`."""
         return kontext.flatten_with_path(self)
 
     def get_aux_state(

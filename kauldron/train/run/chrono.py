@@ -156,7 +156,7 @@ class Chrono(JsonCheckpointItem):
         return steps.num_steps / steps.total_time
 
     def flush_metrics(self) -> dict[str, float]:
-        """Averages since the last call; a new window begins.
+        """Return averages since the last call, and begin a new window.
 
         Returns:
           `steps_per_sec`, `data_points_per_sec_global` and `..._per_device` (with a
@@ -179,7 +179,7 @@ class Chrono(JsonCheckpointItem):
         return metrics
 
     def to_json(self) -> dict[str, Any]:
-        """What a checkpoint stores."""
+        """Return what a checkpoint stores."""
         sections = self.chrono_since_last_flush.items()
         return {
             "name": self.name,
@@ -191,7 +191,7 @@ class Chrono(JsonCheckpointItem):
         }
 
     def with_json(self, value: Mapping[str, Any]) -> Self:
-        """A chrono like this one that continues the accumulated times of a checkpoint.
+        """Return a chrono like this one that continues the accumulated times of a checkpoint.
 
         Unknown entries are ignored and missing ones count as zero. Clock values of
         another process mean nothing here: call `start_loop` afterwards.

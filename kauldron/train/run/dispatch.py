@@ -432,7 +432,7 @@ def most_steps(jaxpr: ClosedJaxpr, *, bytes_per_step: int) -> int:
 
 
 def num_bytes(specs: Any) -> int:
-    """Size of all arrays of a tree."""
+    """Return the size of all arrays of a tree."""
     return sum(_size_of(leaf) for leaf in jax.tree.leaves(specs))
 
 

@@ -138,7 +138,7 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start | None:
-    """Where the newest checkpoint left off; `None` if there is none."""
+    """Return where the newest checkpoint left off; `None` if there is none."""
     checkpointer = trainer.checkpointer
     if checkpointer.latest_step is None:
         return None
