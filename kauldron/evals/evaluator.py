@@ -39,6 +39,7 @@ from kauldron.train.problems import (
     of_metrics,
 )
 from kauldron.train.run import preemption
+from kauldron.train.run.dispatch import obstacle_to_grouping
 from kauldron.train.run.progress import Progress
 from kauldron.train.state import Context
 
@@ -200,15 +201,11 @@ class Evaluator(EvaluatorBase):
 
     def _looks_at_each_batch(self) -> bool:
         """Return whether each batch must be a call of `checked_step`."""
-        sharding = self.base_cfg.sharding
         return bool(
             any(getattr(type(self), n) is not getattr(Evaluator, n) for n in _PER_BATCH)
             or self.checkify_error_categories
-            or jax.config.jax_disable_jit
-            or jax.config.jax_debug_nans
-            or jax.process_count() > 1
-            or not isinstance(sharding.batch, NamedSharding | None)
-            or not isinstance(sharding.aux, NamedSharding)
+            or obstacle_to_grouping(self.base_cfg)
+            or not isinstance(self.base_cfg.sharding.aux, NamedSharding)
         )
 
     def _progress(self, start: int = 0) -> Progress:
