@@ -40,7 +40,7 @@ INSTANTS = {
     "step": (dispatch.Dispatcher, "run", "after"),
     "logging": (loop.DeferredLog, "write", "after"),
     "evaluation": (batches.GroupMerger, "add", "before"),
-    "saving": (saving.SaveSession, "_start_once", "during"),
+    "saving": (saving.SaveSession, "_start", "during"),
     "cleaning": (step_folders, "remove_leftovers", "after"),
     "end": (workdir_files, "write_train_complete", "before"),
     "ended": (workdir_files, "write_train_complete", "after"),
