@@ -1,8 +1,8 @@
 """Errors that tell the person who reads them what to fix: the floor of all packages.
 
 Here is how a message is put in front of, or in place of, another one without changing
-what was raised, how the nearest right name is found, and a `KeyError` whose text can be
-read.
+what was raised, how the nearest right name is found, a `KeyError` whose text can be read,
+and constructors that explain wrong arguments.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import contextlib
 import difflib
 import functools
 import heapq
+import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 _MOST_COMPARED = 200
 
@@ -240,3 +241,87 @@ def _copied(error: Exception, kind: type[Exception]) -> Exception:
     copied.__cause__ = error.__cause__ if hidden else error.__context__
     copied.__suppress_context__ = True
     return copied
+
+
+#
+# Wrong arguments of a constructor: the nearest name, a missing decorator
+#
+
+
+class _SignatureOfInit:
+    """Keeps `inspect.signature` true, which would take that of `__new__`."""
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
+        if instance is not None:  # an instance that is called has another one
+            raise AttributeError("__signature__")
+        return _signature(owner)
+
+
+class ExplainedArguments:
+    """Base of classes whose subclasses users write as dataclasses.
+
+    Example:
+      >>> import dataclasses
+      >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+      ... class Sum(ExplainedArguments):
+      ...     values: str
+      >>> Sum(valeus="batch.x")
+      Traceback (most recent call last):
+      TypeError: Sum has no field 'valeus'. Did you mean 'values'?
+      >>> class Mean(ExplainedArguments):
+      ...     values: str
+      >>> Mean(values="batch.x")
+      Traceback (most recent call last):
+      TypeError: Mean declares 'values', but does not take it: write `@dataclasses.dataclass(frozen=True, kw_only=True)` above `class Mean`.
+    """
+
+    if not TYPE_CHECKING:
+        __signature__ = _SignatureOfInit()
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+            if args or kwargs:
+                _check(cls, args, kwargs)
+            return super().__new__(cls)
+
+
+def unknown_argument(cls: type, name: str) -> str:
+    """Return what to say about a keyword that a class does not take."""
+    is_field = name in getattr(cls, "__dataclass_fields__", ())
+    owner = None if is_field else _declaring(cls, name)
+    if owner is not None:
+        return (
+            f"{cls.__qualname__} declares {name!r}, but does not take it: write "
+            "`@dataclasses.dataclass(frozen=True, kw_only=True)` above "
+            f"`class {owner.__name__}`."
+        )
+    accepted = [*_signature(cls).parameters]
+    listed = f" Its fields: {', '.join(accepted) or 'none'}."
+    hint = did_you_mean(name, accepted) or listed
+    return f"{cls.__qualname__} has no field {name!r}.{hint}"
+
+
+def _check(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    parameters = _signature(cls).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for name in kwargs:
+        if name not in parameters:
+            raise TypeError(unknown_argument(cls, name))
+    if args and not parameters:
+        names = list(inspect.get_annotations(cls))
+        hint = f" {unknown_argument(cls, names[0])}" if names else ""
+        raise TypeError(f"{cls.__qualname__} takes no arguments.{hint}")
+
+
+def _declaring(cls: type, name: str) -> type | None:
+    """Return the class that annotates a name."""
+    parents = (p for p in cls.__mro__ if name in inspect.get_annotations(p))
+    return next(parents, None)
+
+
+@functools.cache
+def _signature(cls: Any) -> inspect.Signature:
+    if cls.__init__ is object.__init__:
+        return inspect.Signature()
+    signature = inspect.signature(cls.__init__)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])

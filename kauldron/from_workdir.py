@@ -17,13 +17,12 @@ from etils import epath
 
 from kauldron import konfig, train
 from kauldron.errors import ReadableKeyError, error_prefix
-from kauldron.evals import checkpoint_source
+from kauldron.evals import standalone_files
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.resolution.allow import active_lists, restricted_for
 from kauldron.konfig.tree.history import recording
 from kauldron.train import trainer_fields
 from kauldron.train.run import workdir_files
-from kauldron.utils import constants
 
 if TYPE_CHECKING:
     from kauldron.konfig import ConfigDict
@@ -73,10 +72,10 @@ def locate(
             "folder."
         )
     path = epath.Path(given)
-    if not (path / constants.CONFIG_FILENAME).exists():
+    if not (path / workdir_files.CONFIG_FILENAME).exists():
         raise FileNotFoundError(
             f"{path} is not the folder of a run: it has no "
-            f"{constants.CONFIG_FILENAME}. {_describe_content(path)}"
+            f"{workdir_files.CONFIG_FILENAME}. {_describe_content(path)}"
         )
     return path
 
@@ -91,7 +90,7 @@ def get_cfg(workdir: epath.PathLike, *, lazy: bool = True) -> ConfigDict:
     Returns:
       The config, to look at, change and resolve.
     """
-    path = locate(workdir) / constants.CONFIG_FILENAME
+    path = locate(workdir) / workdir_files.CONFIG_FILENAME
     text = path.read_text()
     with error_prefix(f"{path}: "):
         with recording("json", str(path)):
@@ -124,7 +123,7 @@ def get_resolved(
       The object.
     """
     cfg = get_cfg(workdir)
-    where = f"{epath.Path(workdir) / constants.CONFIG_FILENAME}: "
+    where = f"{epath.Path(workdir) / workdir_files.CONFIG_FILENAME}: "
     if path is None:
         with error_prefix(where):
             return _resolve(cfg, workdir, allow)
@@ -141,9 +140,9 @@ def get_resolved(
 def get_element_spec(workdir: epath.PathLike) -> Any:
     """Shapes and dtypes of a batch of the training data, as a tree of `ArraySpec`."""
     workdir = epath.Path(workdir)
-    if not (workdir / constants.ELEMENT_SPEC_FILENAME).exists():
+    if not (workdir / workdir_files.ELEMENT_SPEC_FILENAME).exists():
         raise FileNotFoundError(
-            f"{workdir} has no {constants.ELEMENT_SPEC_FILENAME}, which training writes "
+            f"{workdir} has no {workdir_files.ELEMENT_SPEC_FILENAME}, which training writes "
             f"when it starts. {_describe_content(workdir)}"
         )
     return workdir_files.read_element_spec(workdir)
@@ -161,7 +160,7 @@ def get_trainer(
     """
     cfg = get_cfg(workdir)
     cfg.workdir = str(workdir)
-    with error_prefix(f"{epath.Path(workdir) / constants.CONFIG_FILENAME}: "):
+    with error_prefix(f"{epath.Path(workdir) / workdir_files.CONFIG_FILENAME}: "):
         trainer = _resolve(cfg, workdir, allow)
         if not isinstance(trainer, train.Trainer):
             raise TypeError(
@@ -197,7 +196,7 @@ def get_state(
     specs = trainer_fields.state_specs(
         trainer, element_spec=get_element_spec(workdir), with_optimizer=optimizer
     )
-    return checkpoint_source.load_state(specs, workdir=workdir, step=step)
+    return standalone_files.load_state(specs, workdir=workdir, step=step)
 
 
 def _resolve(
@@ -208,7 +207,7 @@ def _resolve(
     A folder that only the run itself names is not trusted more than the run is.
     """
     folder = epath.Path(workdir)
-    with restricted_for(os.fspath(folder / constants.CONFIG_FILENAME), allow):
+    with restricted_for(os.fspath(folder / workdir_files.CONFIG_FILENAME), allow):
         run_info = folder / workdir_files.RUN_INFO_FILENAME
         recorded = [] if active_lists() else config_files.recorded_folders(run_info)
         config_files.make_importable(*recorded, os.getcwd())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kauldron import nn as nn  # from here on flax takes `is_training_property=`
 from kauldron.lazy_namespace import lazy_namespace
-from kauldron.utils.status import quieten_libraries
+from kauldron.status import quieten_libraries
 
 if TYPE_CHECKING:
     from kauldron import ckpts as ckpts

@@ -7,9 +7,9 @@ import tarfile
 import jax
 import numpy as np
 import pytest
+from kauldron.konfig.immutabledict import ImmutableDict
 
 from kauldron import kd, konfig, writers
-from kauldron.konfig.immutabledict import ImmutableDict
 
 SAVED = pathlib.Path(__file__).parent / "saved"
 

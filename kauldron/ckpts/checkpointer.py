@@ -9,23 +9,19 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 from etils import epath
 from jax.experimental import multihost_utils
 
+from kauldron import config_base, status
 from kauldron.ckpts import items, restoring, retention, step_folders, structure
 from kauldron.ckpts.checkpointer_base import BaseCheckpointer
 from kauldron.ckpts.saving import SaveSession
 from kauldron.ckpts.step_folders import (
     CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
 )
-from kauldron.utils import config_util, status
-
-if TYPE_CHECKING:
-    pass
-
 
 _T = TypeVar("_T")
 
@@ -67,7 +63,7 @@ class Checkpointer(BaseCheckpointer):
     """
 
     save_interval_steps: int
-    workdir: epath.Path = config_util.ROOT_CFG_REF.workdir
+    workdir: epath.Path = config_base.ROOT_CFG_REF.workdir
     max_to_keep: int | None = 3
     keep_time_interval: datetime.timedelta | None = None
     keep_period: int | None = None
@@ -446,15 +442,7 @@ def new_steps(
     timeout: float | None,
     timeout_fn: Callable[[], bool] | None,
 ) -> Iterator[int]:
-    """See `BaseCheckpointer.iter_new_checkpoints`.
-
-    Args:
-      latest_step: Looks at the folder.
-      min_interval_secs: Least time between two steps.
-      seconds_to_sleep: Time between two looks.
-      timeout: Longest wait for a new step.
-      timeout_fn: Asked after the timeout: whether to stop.
-    """
+    """See `BaseCheckpointer.iter_new_checkpoints`; `latest_step` looks at the folder."""
     last = -1
     while True:
         step = _wait(latest_step, last, seconds_to_sleep, timeout, timeout_fn)

@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
-from kauldron.utils import config_util
+from kauldron import config_base
 
 _T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
+class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
     """Saves and restores; also a context manager that closes itself."""
 
     @abc.abstractmethod
@@ -53,11 +53,11 @@ class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
         """Return whether a checkpoint is due at `step`."""
 
     def is_due(self, step: int) -> bool:
-        """Like `should_save` for any step, even a future one; no other process is asked."""
+        """Answer like `should_save` for any step, without asking another process."""
         return self.should_save(step)
 
     def is_planned(self, step: int) -> bool:
-        """Like `is_due`, whatever was saved so far."""
+        """Answer like `is_due`, whatever was saved so far."""
         return self.is_due(step)
 
     @abc.abstractmethod
@@ -161,14 +161,7 @@ class BaseCheckpointer(config_util.UpdateFromRootCfg, abc.ABC):
 class NoopCheckpointer(BaseCheckpointer):
     """Saves nothing; what `cfg.checkpointer = None` means."""
 
-    def restore(
-        self,
-        state: _T,
-        *,
-        step: int = -1,
-        noop_if_missing: bool = False,
-        donate: bool = True,
-    ) -> _T:
+    def restore(self, state: _T, **kwargs: Any) -> _T:
         if state is None:
             raise ValueError("NoopCheckpointer.restore() needs the state to return.")
         return state

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from kauldron.ckpts import structure
-from kauldron.errors import error_prefix
-from kauldron.konfig.immutabledict import ImmutableDict
-from kauldron.utils.explained_arguments import ExplainedArguments
+from kauldron.errors import ExplainedArguments, error_prefix
+from kauldron.immutabledict import ImmutableDict
 
 _T = TypeVar("_T")
 

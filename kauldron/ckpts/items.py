@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 DEFAULT_ITEM_NAME = "default"
@@ -83,6 +84,36 @@ def fields_of(item: StandardCheckpointItem) -> dict[str, Any] | None:
     }
 
 
+class JsonCheckpointItem(CheckpointItem):
+    """An item that is JSON on disk."""
+
+    @abc.abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return what is stored."""
+
+    @abc.abstractmethod
+    def with_json(self, value: Mapping[str, Any]) -> Self:
+        """Return an object like this one that continues from what was stored."""
+
+    def __kd_ocp_handlers__(self) -> Any:
+        import orbax.checkpoint as ocp
+
+        return ocp.JsonCheckpointHandler()
+
+    def __kd_ocp_save_args__(self) -> Any:
+        import orbax.checkpoint as ocp
+
+        return ocp.args.JsonSave(self.to_json())
+
+    def __kd_ocp_restore_args__(self) -> Any:
+        import orbax.checkpoint as ocp
+
+        return ocp.args.JsonRestore()
+
+    def __kd_ocp_restore_post__(self, value: Any) -> Self:
+        return self.with_json(value)
+
+
 class TopLevelCheckpointItem(CheckpointItem):
     """Mixin for a named tuple whose fields are items.
 
@@ -94,7 +125,7 @@ class TopLevelCheckpointItem(CheckpointItem):
     DEFAULT_ITEM: ClassVar[str | None] = None
 
     def items_by_name(self) -> dict[str, Any]:
-        """From the name on disk to the item."""
+        """Return the items by their names on disk."""
         return {
             DEFAULT_ITEM_NAME if name == self.DEFAULT_ITEM else name: item
             for name, item in self._asdict().items()  # type: ignore[attr-defined]

@@ -11,14 +11,13 @@ from typing import Any, Protocol, Self, TypeVar
 
 from etils import epath
 
-from kauldron import kontext
+from kauldron import kontext, status
 from kauldron.ckpts import items, step_folders, structure
 from kauldron.ckpts.checkpointer import Checkpointer
 from kauldron.ckpts.init_transforms import InitTransform
 from kauldron.ckpts.structure import LeafPath
 from kauldron.errors import ReadableKeyError, did_you_mean, error_prefix
-from kauldron.konfig.immutabledict import ImmutableDict
-from kauldron.utils import status
+from kauldron.immutabledict import ImmutableDict
 
 _T = TypeVar("_T")
 _OPTIMIZER = ("opt_state",)
@@ -354,7 +353,7 @@ def _complaints(
 
 
 def _matching(glob: str, root: LeafPath, paths: Iterable[LeafPath]) -> list[LeafPath]:
-    """Those of the paths below an entry that a pattern stands for."""
+    """Return those of the paths below an entry that a pattern stands for."""
     return [
         path
         for path in paths

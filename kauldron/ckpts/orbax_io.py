@@ -13,9 +13,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
+from kauldron import status
 from kauldron.ckpts import step_folders, structure
 from kauldron.ckpts.structure import LeafPath
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.ckpts.checkpointer import Checkpointer
@@ -68,7 +68,7 @@ def _as_saved(path: LeafPath, leaf: Any) -> Any:
 
 
 def stored_tree(folder: epath.Path) -> Any:
-    """Shapes and dtypes of a stored tree, as nested dicts and lists; no data is read."""
+    """Return shapes and dtypes of a stored tree; no data is read."""
     handler = ocp.PyTreeCheckpointHandler()
     try:
         return handler.metadata(folder).tree

@@ -11,10 +11,10 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
+from kauldron import status
 from kauldron.ckpts import items, step_folders, structure
 from kauldron.ckpts.structure import LeafPath
 from kauldron.errors import error_prefix
-from kauldron.utils import status
 
 _T = TypeVar("_T")
 _TREE_HANDLERS = ("PyTreeCheckpointHandler", "StandardCheckpointHandler")

@@ -74,7 +74,7 @@ class BestByPath:
 
 
 def steps_to_delete(policies: Sequence[Any], infos: Sequence[StepInfo]) -> list[int]:
-    """Steps that no policy keeps; never the newest.
+    """Return the steps that no policy keeps; never the newest.
 
     Args:
       policies: Orbax preservation policies.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 from etils import epath
 
+from kauldron import status
 from kauldron.ckpts import items, retention, step_folders
 from kauldron.errors import error_prefix
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.ckpts.checkpointer import Checkpointer
@@ -134,9 +134,6 @@ class SaveSession:
         if self._checkpointer.on_save_error == "warn":
             status.log_warning(f"{prefix}{error}. Training goes on without it.")
             return
-        if isinstance(error, OSError) and error.strerror:
-            error.strerror = f"{prefix}{error.strerror}"
-            raise error
         with error_prefix(prefix):
             raise error
 
@@ -147,36 +144,27 @@ class SaveSession:
         metrics: Mapping[str, Any] | None,
         custom_metadata: Mapping[str, Any],
     ) -> PendingSave:
+        from kauldron.ckpts import orbax_io
+
         attempt = 0
         while True:
             attempt += 1
             try:
-                return self._start_once(parts, step, metrics, custom_metadata)
+                if self._is_lead():
+                    self._make_room(step)
+                return orbax_io.start_save(
+                    self._checkpointer,
+                    step_folders.step_folder(self._checkpointer.folder, step),
+                    parts,
+                    metrics=metrics,
+                    custom_metadata=custom_metadata,
+                    after_commit=lambda: self._after_commit(step, metrics),
+                )
             except (OSError, jax.errors.JaxRuntimeError) as error:
                 if attempt == _MOST_ATTEMPTS or not _may_pass(error):
                     raise
                 status.log_warning(f"Saving step {step}: {error}. Trying again.")
                 time.sleep(attempt)
-
-    def _start_once(
-        self,
-        parts: Mapping[str, Any],
-        step: int,
-        metrics: Mapping[str, Any] | None,
-        custom_metadata: Mapping[str, Any],
-    ) -> PendingSave:
-        from kauldron.ckpts import orbax_io
-
-        if self._is_lead():
-            self._make_room(step)
-        return orbax_io.start_save(
-            self._checkpointer,
-            step_folders.step_folder(self._checkpointer.folder, step),
-            parts,
-            metrics=metrics,
-            custom_metadata=custom_metadata,
-            after_commit=lambda: self._after_commit(step, metrics),
-        )
 
     def _make_room(self, step: int) -> None:
         """Make the folder, and move aside what it holds under this name."""

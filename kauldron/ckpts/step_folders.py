@@ -28,18 +28,18 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 def step_folder(root: epath.Path, step: int) -> epath.Path:
-    """Folder of one checkpoint."""
+    """Return the folder of one checkpoint."""
     return root / f"ckpt_{step}"
 
 
 def named_steps(root: epath.Path) -> list[int]:
-    """Steps of all folders named like a checkpoint, ascending."""
+    """Return the steps of all folders named like a checkpoint, ascending."""
     found = (_STEP_FOLDER.fullmatch(path.name) for path in _children(root))
     return sorted(int(match.group(1)) for match in found if match)
 
 
 def complete_steps(root: epath.Path) -> list[int]:
-    """Steps of the checkpoints that were written to the end, ascending."""
+    """Return the steps of the checkpoints that were written to the end, ascending."""
     return [step for step in named_steps(root) if is_complete(root, step)]
 
 

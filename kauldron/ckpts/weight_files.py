@@ -17,7 +17,7 @@ from etils import epath
 from kauldron.ckpts import structure
 from kauldron.ckpts.loaders import MappedLoader
 from kauldron.ckpts.structure import LeafPath
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 _ALL_TO_PARAMS = ImmutableDict({"params": ""})
 

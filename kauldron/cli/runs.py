@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import pathlib
@@ -12,6 +11,7 @@ from typing import Any
 
 from kauldron.cli.commands import OK
 from kauldron.cli.terminal import UsageError, print_json, print_table
+from kauldron.files import holder
 
 _DEEPEST = 4
 _LONGEST_LINE = 1 << 18
@@ -92,14 +92,7 @@ def _describe(workdir: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
 def _state(workdir: pathlib.Path) -> str:
     if (workdir / "train_complete.txt").exists():
         return "complete"
-    lock = workdir / "train.lock"
-    if lock.exists():
-        with lock.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return "running"
-    return "stopped"
+    return "stopped" if holder(workdir / "train.lock") is None else "running"
 
 
 def _last_values(workdir: pathlib.Path) -> tuple[dict[str, str], int | None]:

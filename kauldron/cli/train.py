@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 from kauldron import konfig
 from kauldron.cli.check import Problems
 from kauldron.cli.commands import FAILED, OK
-from kauldron.cli.job import add_job_arguments, print_closing_table, start_job
+from kauldron.cli.job import (
+    add_job_arguments,
+    post_mortem,
+    print_closing_table,
+    start_job,
+)
 from kauldron.cli.loading import (
     ConfigOrigin,
     SubCommand,
@@ -21,7 +26,6 @@ from kauldron.cli.loading import (
     load_config,
 )
 from kauldron.cli.terminal import UsageError, tell
-from kauldron.utils.error_utils import post_mortem
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -91,8 +95,8 @@ def _refuse_problems(cfg: konfig.ConfigDict, trainer: Trainer) -> None:
 
 
 def _check_workdir(trainer: Trainer) -> None:
+    from kauldron import status
     from kauldron.train.run.workdir_files import make_writable
-    from kauldron.utils import status
 
     try:
         if status.is_lead_host:
@@ -108,8 +112,8 @@ def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
     Raises:
       SystemExit: The data was too short, a loss was not finite, or another job runs.
     """
-    from kauldron.train.run.resume import DataEndedError
-    from kauldron.train.run.workdir_files import InUseError
+    from kauldron.files import InUseError
+    from kauldron.train.run.lifecycle import DataEndedError
 
     try:
         yield

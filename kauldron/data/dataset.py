@@ -14,6 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from kauldron.batch_mask import (
+    BATCH_MASK,
+    UnmaskableError,
+    with_mask_of,
+    without_mask,
+)
 from kauldron.data import iters
 from kauldron.data.engine import trees
 from kauldron.data.engine.batches import DropRemainder
@@ -25,12 +31,6 @@ from kauldron.data.iters import (
     wrap_like,
 )
 from kauldron.data.specs import ArraySpec, specs_of
-from kauldron.utils.batch_mask import (
-    BATCH_MASK,
-    UnmaskableError,
-    with_mask_of,
-    without_mask,
-)
 
 
 class IterableDataset(abc.ABC):

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron import kontext
+from kauldron.batch_mask import without_mask
 from kauldron.data.engine import trees
 from kauldron.data.specs import ArraySpec
 from kauldron.data.specs import spec_from_json as spec_from_json
 from kauldron.data.specs import spec_to_json as spec_to_json
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import flatten_with_shardings, local_to_global_shape
-from kauldron.utils.batch_mask import without_mask
 
 
 def array_spec_to_jnp_empty(spec: Any, batch_dim: int = 17) -> jax.Array:

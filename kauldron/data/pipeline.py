@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from kauldron.config_base import ROOT_CFG_REF, RootCfgRef, UpdateFromRootCfg
 from kauldron.data.dataset import IterableDataset, PadDataset
 from kauldron.data.engine.batches import BatchSize, DropRemainder
 from kauldron.data.specs import specs_of
-from kauldron.utils.config_util import ROOT_CFG_REF, RootCfgRef, UpdateFromRootCfg
-from kauldron.utils.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 _log = logging.getLogger(__name__)
 

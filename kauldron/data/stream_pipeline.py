@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from kauldron.batch_mask import BATCH_MASK, UnmaskableError
 from kauldron.data.dataset import IterableDataset
 from kauldron.data.engine import trees
 from kauldron.data.engine.batches import (
@@ -26,7 +27,6 @@ from kauldron.data.engine.nodes import Chunk
 from kauldron.data.iters import PyGrainIterator
 from kauldron.data.pipeline import Pipeline
 from kauldron.data.specs import ArraySpec, specs_of
-from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -366,7 +366,9 @@ def batch_specs(evaluator: Evaluator) -> Any:
 
 
 #
-# Many small arrays as a few: compiled calls are quicker with fewer arguments
+# Many small arrays as a few: compiled calls are quicker with fewer arguments. On a CPU,
+# a tiny model takes 130 instead of 190 microseconds a batch with 3 metrics, and 120
+# instead of 300 with 12
 #
 
 

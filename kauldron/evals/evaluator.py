@@ -11,8 +11,9 @@ import jax
 from jax.experimental import checkify
 from jax.sharding import NamedSharding
 
-from kauldron import ckpts, kontext
+from kauldron import ckpts, config_base, kontext, status
 from kauldron import sharding as kd_sharding
+from kauldron.batch_mask import UnmaskableError, batch_mask_of, without_mask
 from kauldron.data.iters import Iterator
 from kauldron.errors import error_prefix
 from kauldron.evals import batches
@@ -26,7 +27,7 @@ from kauldron.evals.batches import (
 )
 from kauldron.evals.evaluator_base import EvaluatorBase
 from kauldron.evals.state_merging import StateMerger
-from kauldron.konfig.immutabledict import freeze
+from kauldron.immutabledict import freeze
 from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesState
 from kauldron.train.compat import ModelWithAux
 from kauldron.train.forward import forward
@@ -38,10 +39,9 @@ from kauldron.train.problems import (
     of_metrics,
 )
 from kauldron.train.run import preemption
+from kauldron.train.run.dispatch import obstacle_to_grouping
 from kauldron.train.run.progress import Progress
 from kauldron.train.state import Context
-from kauldron.utils import config_util, status
-from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of, without_mask
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -76,15 +76,15 @@ class Evaluator(EvaluatorBase):
 
     num_batches: int | None = None
     cache: bool = False
-    ds: data.Pipeline = config_util.ROOT_CFG_REF.eval_ds
-    losses: Mapping[str, Any] = config_util.ROOT_CFG_REF.train_losses
-    metrics: Mapping[str, Any] = config_util.ROOT_CFG_REF.train_metrics
-    summaries: Mapping[str, Any] = config_util.ROOT_CFG_REF.train_summaries
-    model: nn.Module = config_util.ROOT_CFG_REF.model
+    ds: data.Pipeline = config_base.ROOT_CFG_REF.eval_ds
+    losses: Mapping[str, Any] = config_base.ROOT_CFG_REF.train_losses
+    metrics: Mapping[str, Any] = config_base.ROOT_CFG_REF.train_metrics
+    summaries: Mapping[str, Any] = config_base.ROOT_CFG_REF.train_summaries
+    model: nn.Module = config_base.ROOT_CFG_REF.model
     model_method: str | None = None
     init_transform: ckpts.InitTransform = ckpts.NoopTransform()
     checkify_error_categories: frozenset[Any] = (
-        config_util.ROOT_CFG_REF.checkify_error_categories
+        config_base.ROOT_CFG_REF.checkify_error_categories
     )
 
     def __post_init__(self) -> None:
@@ -104,15 +104,8 @@ class Evaluator(EvaluatorBase):
             if isinstance(value, dict):
                 object.__setattr__(self, name, freeze(value))
 
-    @property
-    def needs_opt_state(self) -> bool:
-        is_changed = not isinstance(self.init_transform, ckpts.NoopTransform)
-        return not self.discard_opt or is_changed
-
     def find_problems(self, state: TrainState | None = None) -> list[Problem]:
         found = super().find_problems(state)
-        with caught(found, f"evals.{self.name}.init_transform"):
-            self.init_transform.check(state)
         if state is None:
             with caught(found, f"evals.{self.name}"):
                 _ = self._batches  # has it an end?
@@ -208,15 +201,11 @@ class Evaluator(EvaluatorBase):
 
     def _looks_at_each_batch(self) -> bool:
         """Return whether each batch must be a call of `checked_step`."""
-        sharding = self.base_cfg.sharding
         return bool(
             any(getattr(type(self), n) is not getattr(Evaluator, n) for n in _PER_BATCH)
             or self.checkify_error_categories
-            or jax.config.jax_disable_jit
-            or jax.config.jax_debug_nans
-            or jax.process_count() > 1
-            or not isinstance(sharding.batch, NamedSharding | None)
-            or not isinstance(sharding.aux, NamedSharding)
+            or obstacle_to_grouping(self.base_cfg)
+            or not isinstance(self.base_cfg.sharding.aux, NamedSharding)
         )
 
     def _progress(self, start: int = 0) -> Progress:
@@ -364,12 +353,7 @@ class Evaluator(EvaluatorBase):
     @property
     def model_with_aux(self) -> ModelWithAux:
         """Deprecated: use `model` and `aux`."""
-        return ModelWithAux(
-            model=self.model,
-            losses=self.aux.losses,
-            metrics=self.aux.metrics,
-            summaries=self.aux.summaries,
-        )
+        return ModelWithAux.of(self)
 
     def _measurable(self, field: str) -> Mapping[str, Any]:
         """Return the field without what was inherited and exists in training only."""

@@ -7,12 +7,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from kauldron import writers
+from kauldron import ckpts, config_base, status, writers
 from kauldron.errors import error_prefix
 from kauldron.evals import standalone
 from kauldron.evals.run_strategies import Once, RunStrategy, job_groups
 from kauldron.train.problems import Problem, caught
-from kauldron.utils import config_util, status
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState
@@ -21,7 +20,7 @@ DEFAULT_NAME = "eval"
 _RESERVED = ("train", "checkpoints", "plugins", "evals", "array_dumps")
 
 
-class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.ABC):
+class EvaluatorBase(config_base.BaseConfig, config_base.UpdateFromRootCfg, abc.ABC):
     """Base of evaluators: implement `evaluate`.
 
     Attributes:
@@ -34,9 +33,9 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
 
     run: RunStrategy
     name: str = DEFAULT_NAME
-    writer: writers.WriterBase = config_util.ROOT_CFG_REF.writer
+    writer: writers.WriterBase = config_base.ROOT_CFG_REF.writer
     base_cfg: Trainer = dataclasses.field(
-        default=config_util.ROOT_CFG_REF,  # type: ignore[assignment]
+        default=config_base.ROOT_CFG_REF,  # type: ignore[assignment]
         repr=False,
     )
     discard_opt: bool = False
@@ -65,7 +64,14 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
     @property
     def needs_opt_state(self) -> bool:
         """Whether a checkpoint must be read with its optimizer state."""
-        return not self.discard_opt
+        return not self.discard_opt or not isinstance(
+            self._init_transform, ckpts.NoopTransform
+        )
+
+    @property
+    def _init_transform(self) -> ckpts.InitTransform:
+        """What changes the state before it is evaluated, in classes that have it."""
+        return getattr(self, "init_transform", ckpts.NoopTransform())
 
     def find_problems(self, state: TrainState | None = None) -> list[Problem]:
         """Return what would make an evaluation fail, without computing anything.
@@ -78,6 +84,8 @@ class EvaluatorBase(config_util.BaseConfig, config_util.UpdateFromRootCfg, abc.A
         if state is None and not self._is_inherited("writer"):
             with caught(found, f"evals.{self.name}.writer"):
                 self.writer.check()
+        with caught(found, f"evals.{self.name}.init_transform"):
+            self._init_transform.check(state)
         return found
 
     def on_train_start(self, *, last_step: int | None) -> None:

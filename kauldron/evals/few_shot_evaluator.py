@@ -11,18 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from kauldron import ckpts, kontext
+from kauldron import ckpts, config_base, kontext
+from kauldron.batch_mask import BATCH_MASK
 from kauldron.errors import error_prefix
 from kauldron.evals.batches import every_record, on_devices, select_batches
 from kauldron.evals.evaluator_base import EvaluatorBase
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 from kauldron.train.auxiliaries import AuxiliariesOutput
 from kauldron.train.forward import forward
 from kauldron.train.problems import Problem, caught
 from kauldron.train.run import preemption
 from kauldron.train.state import Context
-from kauldron.utils import config_util
-from kauldron.utils.batch_mask import BATCH_MASK
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -68,8 +67,8 @@ class FewShotEvaluator(EvaluatorBase):
     repr_names: Mapping[str, str] = ImmutableDict()
     l2_regs: Sequence[float] = (64, 128, 256, 512, 1024)
     selected_repr: str = "pre_logits"
-    seed: int | Sequence[int] = config_util.ROOT_CFG_REF.seed
-    model: nn.Module = config_util.ROOT_CFG_REF.model
+    seed: int | Sequence[int] = config_base.ROOT_CFG_REF.seed
+    model: nn.Module = config_base.ROOT_CFG_REF.model
     model_method: str | None = None
     init_transform: ckpts.InitTransform = ckpts.NoopTransform()
 
@@ -85,15 +84,8 @@ class FewShotEvaluator(EvaluatorBase):
                 )
             object.__setattr__(self, "selected_repr", names[0])
 
-    @property
-    def needs_opt_state(self) -> bool:
-        is_changed = not isinstance(self.init_transform, ckpts.NoopTransform)
-        return not self.discard_opt or is_changed
-
     def find_problems(self, state: TrainState | None = None) -> list[Problem]:
         found = super().find_problems(state)
-        with caught(found, f"evals.{self.name}.init_transform"):
-            self.init_transform.check(state)
         for name in ("ds_train", "ds_val", "ds_test") if state is None else ():
             with caught(found, f"evals.{self.name}.{name}"):
                 select_batches(getattr(self, name), owner=self.name)

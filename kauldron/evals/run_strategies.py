@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kauldron.errors import did_you_mean
+from kauldron.immutabledict import ImmutableDict, freeze
 from kauldron.job_params import JOB_PARAMS
-from kauldron.konfig.immutabledict import ImmutableDict, freeze
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _unknown_argument(cls: str, name: str, fields: Mapping[str, Any]) -> str:
 
 
 def job_groups(strategies: Mapping[str, Any]) -> dict[str, list[str]]:
-    """From the name of each process to the evaluators that run in it.
+    """Return the evaluators by the name of the process that they run in.
 
     Args:
       strategies: Run strategies by evaluator name.

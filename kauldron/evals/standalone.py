@@ -13,25 +13,26 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from kauldron import ckpts, writers
+from kauldron import ckpts, status, writers
 from kauldron.errors import error_prefix
-from kauldron.evals.checkpoint_source import (
-    CheckpointSource,
-    EarlierRun,
-    KeptCheckpoints,
-    OwnRun,
-)
-from kauldron.evals.eval_progress import EvalProgress, evaluation_lock, group_folder
 from kauldron.evals.run_strategies import (
     Standalone,
     StandaloneEveryCheckpoint,
     StandaloneLastCheckpoint,
 )
+from kauldron.evals.standalone_files import (
+    CheckpointSource,
+    EarlierRun,
+    EvalProgress,
+    KeptCheckpoints,
+    OwnRun,
+    evaluation_lock,
+    group_folder,
+)
+from kauldron.files import write_atomically
 from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.train.run import preemption, workdir_files
 from kauldron.train.run.preemption import raise_if_stop_requested
-from kauldron.utils import status
-from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.evals.evaluator_base import EvaluatorBase

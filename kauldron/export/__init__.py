@@ -8,14 +8,14 @@ from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
     from kauldron.export.jax_exporter import JaxModelExporter as JaxModelExporter
-    from kauldron.train.exporter import ModelExporter as ModelExporter
-    from kauldron.train.exporter import NoopExporter as NoopExporter
+    from kauldron.train.setup import ModelExporter as ModelExporter
+    from kauldron.train.setup import NoopExporter as NoopExporter
 
 __getattr__, __dir__ = lazy_namespace(
     __name__,
     {
         "JaxModelExporter": "kauldron.export.jax_exporter:JaxModelExporter",
-        "ModelExporter": "kauldron.train.exporter:ModelExporter",
-        "NoopExporter": "kauldron.train.exporter:NoopExporter",
+        "ModelExporter": "kauldron.train.setup:ModelExporter",
+        "NoopExporter": "kauldron.train.setup:NoopExporter",
     },
 )

@@ -12,14 +12,12 @@ import jax
 import numpy as np
 from etils import epath
 
-from kauldron import kontext
+from kauldron import config_base, kontext, status
 from kauldron.data.model_inputs import array_spec_to_jnp_empty, get_model_inputs
-from kauldron.train.exporter import ModelExporter
-from kauldron.train.forward import forward_on_inputs
+from kauldron.files import write_atomically
+from kauldron.train.forward import checkify_ignore, forward_on_inputs
+from kauldron.train.setup import ModelExporter
 from kauldron.train.state import Context
-from kauldron.utils import config_util, status
-from kauldron.utils.small_tools import checkify_ignore
-from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.train.state import TrainState
@@ -67,7 +65,7 @@ class JaxModelExporter(ModelExporter):
     path_template: str = "{workdir}/{name}.jax_exported"
     is_training: bool | None = None
     strict: bool = False
-    ds_sharding: Any = config_util.ROOT_CFG_REF.sharding.batch
+    ds_sharding: Any = config_base.ROOT_CFG_REF.sharding.batch
 
     def path(self, *, is_training: bool = True) -> epath.Path:
         """Return the path of the file.

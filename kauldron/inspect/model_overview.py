@@ -18,7 +18,7 @@ from kauldron.inspect.specs import array_spec_text
 from kauldron.inspect.views import Table, make_table
 from kauldron.sharding.tree import flatten_with_shardings
 from kauldron.train import trainer_fields
-from kauldron.utils.small_tools import checkify_ignore
+from kauldron.train.forward import checkify_ignore
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer

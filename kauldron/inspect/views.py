@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from etils import epath
 
+from kauldron import status
 from kauldron.errors import ReadableKeyError
-from kauldron.utils import status
 
 #
 # Pages

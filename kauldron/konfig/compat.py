@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from kauldron.konfig import immutabledict
+from kauldron import immutabledict
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
@@ -15,6 +15,7 @@ older_modules(
         "configdict": "tree.configdict",
         "configdict_proxy": "authoring.proxies",
         "diffing": "query.diff",
+        "immutabledict": "kauldron.immutabledict",
         "immutabledict_lib": "compat",
         "module_configdict": "overrides.config_files",
         "placeholders": "tree.placeholders",

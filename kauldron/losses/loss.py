@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from kauldron import kontext
+from kauldron.batch_mask import batch_mask_of
 from kauldron.kontext.annotations import get_annotated
 from kauldron.metrics.averages import (
     AllReduceMean,
@@ -21,7 +22,6 @@ from kauldron.metrics.averages import (
     check_normalize_by,
 )
 from kauldron.metrics.metric import Metric, naming, reads_batch
-from kauldron.utils.batch_mask import batch_mask_of
 
 Schedule = Callable[[Any], Any]
 

@@ -14,12 +14,11 @@ import jax
 import numpy as np
 
 from kauldron import kontext
-from kauldron.errors import ReadableKeyError, error_prefix
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.batch_mask import UnmaskableError, batch_mask_of
+from kauldron.errors import ExplainedArguments, ReadableKeyError, error_prefix
+from kauldron.immutabledict import ImmutableDict
 from kauldron.ktyping import KTypeCheckError
 from kauldron.metrics.state import EMPTY, EmptyState, State, is_equal
-from kauldron.utils.batch_mask import UnmaskableError, batch_mask_of
-from kauldron.utils.explained_arguments import ExplainedArguments
 
 
 def _set_parent(method: Callable[..., State]) -> Callable[..., State]:

@@ -14,12 +14,16 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import KeyPath
 
-from kauldron.konfig.immutabledict import freeze
+from kauldron.immutabledict import freeze
+from kauldron.lazy_namespace import lazy_namespace
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, nbytes
 
 if TYPE_CHECKING:
     from kauldron.train import TrainState
+
+
+_look_up, _ = lazy_namespace(__name__, {"TrainState": "kauldron.train:TrainState"})
 
 
 class _AcceptsOlderNames(type):
@@ -72,10 +76,7 @@ class ShardingStrategy(metaclass=_AcceptsOlderNames):
     @property
     def state(self) -> TrainState:
         """Sharding tree of the train state."""
-        # The one name that this package takes from above.
-        from kauldron.train import TrainState
-
-        return TrainState(
+        return _look_up("TrainState")(
             step=device_mesh.REPLICATED,
             params=self.params,
             collections=self.collections,

@@ -11,7 +11,7 @@ import flax.struct
 import numpy as np
 
 from kauldron import kontext
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 from kauldron.ktyping import Array, typechecked
 from kauldron.metrics.auto_state import AutoState, concat_field
 from kauldron.metrics.metric import Metric

@@ -11,12 +11,11 @@ import flax.struct
 import jax
 import numpy as np
 
-from kauldron import kontext, metrics
+from kauldron import config_base, kontext, metrics
 from kauldron import losses as kd_losses
 from kauldron.ckpts import items
-from kauldron.konfig.immutabledict import freeze
+from kauldron.immutabledict import freeze
 from kauldron.metrics.metric import naming
-from kauldron.utils import config_util
 
 if TYPE_CHECKING:
     from kauldron.train.state import Context
@@ -25,7 +24,7 @@ Tree = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Auxiliaries(config_util.UpdateFromRootCfg):
+class Auxiliaries(config_base.UpdateFromRootCfg):
     """The losses, metrics and summaries of a step; the trainer's unless given.
 
     Attributes:
@@ -34,9 +33,9 @@ class Auxiliaries(config_util.UpdateFromRootCfg):
       summaries: Summaries by name.
     """
 
-    losses: Tree = config_util.ROOT_CFG_REF.train_losses
-    metrics: Tree = config_util.ROOT_CFG_REF.train_metrics
-    summaries: Tree = config_util.ROOT_CFG_REF.train_summaries
+    losses: Tree = config_base.ROOT_CFG_REF.train_losses
+    metrics: Tree = config_base.ROOT_CFG_REF.train_metrics
+    summaries: Tree = config_base.ROOT_CFG_REF.train_summaries
 
     def __post_init__(self) -> None:
         for name in ("losses", "metrics", "summaries"):

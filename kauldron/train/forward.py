@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import flax.errors
 import jax
 import jax.numpy as jnp
+from jax.experimental import checkify
 
 from kauldron import losses as kd_losses
+from kauldron import status
 from kauldron.data import model_inputs
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -111,6 +113,48 @@ def warn_if_constant(total: jax.Array, params: Any, name: str) -> None:
             f"{name} does not depend on any parameter, so its gradients are zero and it "
             "trains nothing. Is there a `stop_gradient` around the predictions?"
         )
+
+
+#
+# Models with checks
+#
+
+
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
+
+
+def checkify_ignore(fn: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
+    """Make `fn` run its `checkify.check` calls without effect.
+
+    A function with such checks cannot be jitted as it is. This makes it possible, for
+    example to initialise a model, at the price of dropping what the checks find.
+
+    Args:
+      fn: Any function of JAX arrays.
+
+    Returns:
+      The function, with the same signature and name.
+
+    Example:
+      >>> import jax
+      >>> from jax.experimental import checkify
+      >>> @jax.jit
+      ... @checkify_ignore
+      ... def root(x):
+      ...     checkify.check(x >= 0, "negative")
+      ...     return x**0.5
+      >>> float(root(4.0))
+      2.0
+    """
+    checked = checkify.checkify(fn, errors=checkify.user_checks)
+
+    @functools.wraps(fn)
+    def ignoring(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+        _, result = checked(*args, **kwargs)
+        return result
+
+    return ignoring
 
 
 #

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kauldron import kontext
+from kauldron import kontext, status
 from kauldron.ckpts import Checkpointer, retention
 from kauldron.data import DeviceRecords
 from kauldron.data.dataset import TakeDataset
@@ -30,7 +30,6 @@ from kauldron.train.forward import forward
 from kauldron.train.run.workdir_files import check_writable
 from kauldron.train.state import Context
 from kauldron.train.train_step import TrainStep
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.train.state import TrainState

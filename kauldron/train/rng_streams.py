@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
+from kauldron import config_base
 from kauldron.random import fold_in_str
-from kauldron.utils import config_util
 
 Key = Any  # An old-style `uint32[2]` key.
 
@@ -65,7 +65,7 @@ _DEFAULT_STREAMS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class RngStreams(config_util.UpdateFromRootCfg):
+class RngStreams(config_base.UpdateFromRootCfg):
     """The random streams of an experiment.
 
     `params` (initialisation only), `dropout` and `default` (initialisation and
@@ -86,7 +86,7 @@ class RngStreams(config_util.UpdateFromRootCfg):
 
     stream_overwrites: Iterable[RngStream] = ()
     _: dataclasses.KW_ONLY
-    seed: int = config_util.ROOT_CFG_REF.seed
+    seed: int = config_base.ROOT_CFG_REF.seed
 
     def __post_init__(self) -> None:
         overwrites = tuple(self.stream_overwrites)

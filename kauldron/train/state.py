@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Self
 import flax.struct
 
 from kauldron import kontext
+from kauldron.batch_mask import batch_mask_of
 from kauldron.ckpts import items
 from kauldron.optim.step_update import schedule_counts
 from kauldron.train import auxiliaries
-from kauldron.utils.batch_mask import batch_mask_of
 
 
 class TrainState(flax.struct.PyTreeNode, items.StandardCheckpointItem):
@@ -122,7 +122,7 @@ class Context(flax.struct.PyTreeNode):
         }
 
     def flatten(self) -> dict[str, Any]:
-        """From dotted path to leaf: `{"step": ..., "batch.image": ...}`."""
+        """Return the leaves by dotted path: `{"step": ..., "batch.image": ...}`."""
         return kontext.flatten_with_path(self)
 
     def get_aux_state(

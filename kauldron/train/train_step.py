@@ -12,7 +12,7 @@ import optax
 from jax.experimental import checkify
 from jax.sharding import NamedSharding, Sharding
 
-from kauldron import kontext
+from kauldron import config_base, kontext
 from kauldron import sharding as kd_sharding
 from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import model_inputs
@@ -22,12 +22,14 @@ from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
 from kauldron.train import auxiliaries
 from kauldron.train.compat import ModelWithAux
-from kauldron.train.forward import forward_with_loss, model_hints, warn_if_constant
-from kauldron.train.init_programs import compute_in_parts, is_tracing
-from kauldron.train.jit_method import jit_method
+from kauldron.train.forward import (
+    checkify_ignore,
+    forward_with_loss,
+    model_hints,
+    warn_if_constant,
+)
+from kauldron.train.programs import compute_in_parts, is_tracing, jit_method
 from kauldron.train.state import Context, TrainState
-from kauldron.utils import config_util
-from kauldron.utils.small_tools import checkify_ignore
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -45,7 +47,7 @@ _STEP_FLAGS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class TrainStep(config_util.UpdateFromRootCfg):
+class TrainStep(config_base.UpdateFromRootCfg):
     """How the state starts, and how a batch changes it.
 
     To change what a step does, override `_step`. All fields are the trainer's unless
@@ -60,11 +62,11 @@ class TrainStep(config_util.UpdateFromRootCfg):
       aux: Losses, metrics and summaries.
     """
 
-    model: nn.Module = config_util.ROOT_CFG_REF.model
-    optimizer: optax.GradientTransformation = config_util.ROOT_CFG_REF.optimizer
-    rng_streams: RngStreams = config_util.ROOT_CFG_REF.rng_streams
-    sharding: kd_sharding.ShardingStrategy = config_util.ROOT_CFG_REF.sharding
-    init_transform: ckpts.InitTransform = config_util.ROOT_CFG_REF.init_transform
+    model: nn.Module = config_base.ROOT_CFG_REF.model
+    optimizer: optax.GradientTransformation = config_base.ROOT_CFG_REF.optimizer
+    rng_streams: RngStreams = config_base.ROOT_CFG_REF.rng_streams
+    sharding: kd_sharding.ShardingStrategy = config_base.ROOT_CFG_REF.sharding
+    init_transform: ckpts.InitTransform = config_base.ROOT_CFG_REF.init_transform
     aux: auxiliaries.Auxiliaries = dataclasses.field(
         default_factory=auxiliaries.Auxiliaries
     )
@@ -326,12 +328,7 @@ class TrainStep(config_util.UpdateFromRootCfg):
     @property
     def model_with_aux(self) -> ModelWithAux:
         """The model together with what is measured on it."""
-        return ModelWithAux(
-            model=self.model,
-            losses=self.aux.losses,
-            metrics=self.aux.metrics,
-            summaries=self.aux.summaries,
-        )
+        return ModelWithAux.of(self)
 
 
 def _whole_batch_hint(args: Any) -> str:

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 from etils import epath
 
-from kauldron import ckpts, konfig, writers
+from kauldron import ckpts, config_base, konfig, writers
 from kauldron import sharding as kd_sharding
 from kauldron.train import trainer_fields
-from kauldron.train.exporter import ModelExporter, NoopExporter
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run import loop
 from kauldron.train.run.profiler import NoopProfiler, Profiler
-from kauldron.train.setup import Setup
+from kauldron.train.setup import ModelExporter, NoopExporter, Setup
 from kauldron.train.train_step import TrainStep
-from kauldron.utils import config_util
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from kauldron.train.state import Context, TrainState
 
 
-class Trainer(config_util.BaseConfig, konfig.WithRef):
+class Trainer(config_base.BaseConfig, konfig.WithRef):
     """An experiment: data, model, losses, optimizer, evaluations, and how to run it.
 
     Usually built by `konfig.resolve` from a config. It can never be mutated: `replace`

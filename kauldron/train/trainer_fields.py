@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from kauldron import ckpts, metrics, writers
+from kauldron import ckpts, config_base, metrics, writers
 from kauldron import sharding as kd_sharding
 from kauldron.data import model_inputs
-from kauldron.konfig.immutabledict import ImmutableDict, freeze
+from kauldron.immutabledict import ImmutableDict, freeze
 from kauldron.sharding import ShardingStrategy
 from kauldron.train import train_step
-from kauldron.train.exporter import ModelExporter, NoopExporter
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run.profiler import NoopProfiler, Profiler
-from kauldron.train.setup import Setup
+from kauldron.train.setup import ModelExporter, NoopExporter, Setup
 from kauldron.train.train_step import TrainStep
-from kauldron.utils import config_util
 
 if TYPE_CHECKING:
     from kauldron.train.state import Context, TrainState
@@ -240,7 +238,7 @@ def _inherit(trainer: Trainer) -> None:
     others = [field.name for field in dataclasses.fields(trainer)]
     for name in dict.fromkeys((*_FIELDS, *others)):
         value = getattr(trainer, name)
-        if isinstance(value, config_util.UpdateFromRootCfg):
+        if isinstance(value, config_base.UpdateFromRootCfg):
             _set(trainer, name, value.update_from_root_cfg(trainer))
 
 

@@ -17,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 from etils import epath
 
-from kauldron.utils import status
-from kauldron.utils.whole_files import write_atomically
+from kauldron import status
+from kauldron.files import write_atomically
 from kauldron.writers.event_file import EventFile
 from kauldron.writers.writer import Arrays, WriterBase
 

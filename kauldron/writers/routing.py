@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from kauldron import status
 from kauldron import summaries as kd_summaries
-from kauldron.utils import status
 
 LARGEST_VECTOR = 32
 

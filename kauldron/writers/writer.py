@@ -13,9 +13,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from kauldron import kontext
+from kauldron import config_base, kontext, status
 from kauldron.errors import error_prefix
-from kauldron.utils import config_util, status
 from kauldron.writers import descriptions
 from kauldron.writers.routing import Routed, route
 
@@ -25,7 +24,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
+class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
     """Takes the values of a run. Only `write_scalars` must be written by a subclass.
 
     Attributes:
@@ -34,7 +33,7 @@ class WriterBase(config_util.UpdateFromRootCfg, abc.ABC):
         by the trainer.
     """
 
-    workdir: epath.Path = config_util.ROOT_CFG_REF.workdir
+    workdir: epath.Path = config_base.ROOT_CFG_REF.workdir
     collection: str = COLLECTION_NOT_SET
 
     def replace(self, **changes: Any) -> Self:
@@ -343,28 +342,12 @@ class MultiWriter(WriterBase):
             writers = tuple(with_collection(w, self.collection) for w in writers)
         object.__setattr__(self, "writers", writers)
 
-    def write_step_metrics(
-        self,
-        *,
-        step: int,
-        aux: Any,
-        schedules: Mapping[str, Any],
-        log_summaries: bool,
-        timer: Any = None,
-        flush: bool = True,
-    ) -> None:
+    def write_step_metrics(self, *, aux: Any, timer: Any = None, **kwargs: Any) -> None:
         # Computed and timed once, not once for each writer.
         output = aux.compute(flatten=True) if hasattr(aux, "compute") else aux
         flushed = FlushedTimer(timer.flush_metrics()) if timer is not None else None
         for writer in self.writers:
-            writer.write_step_metrics(
-                step=step,
-                aux=output,
-                schedules=schedules,
-                log_summaries=log_summaries,
-                timer=flushed,
-                flush=flush,
-            )
+            writer.write_step_metrics(aux=output, timer=flushed, **kwargs)
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         for writer in self.writers:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kauldron import kd
+from kauldron.train.run import chrono
 from kauldron.train.state import CheckpointState
-from kauldron.utils import chrono
 from tests.ckpts.states import assert_equal, make_checkpointer
 
 # Readers that failed leave tasks behind, which say so when they are collected.

@@ -10,8 +10,8 @@ import orbax.checkpoint as ocp
 import pytest
 
 from kauldron import kd, konfig, writers
+from kauldron.train.run.chrono import Chrono
 from kauldron.train.state import CheckpointState
-from kauldron.utils.chrono import Chrono
 from tests.ckpts.states import assert_equal, orbax_manager
 from tests.evals.experiments import make_cfg, standalone, steps
 

@@ -1,5 +1,6 @@
 """Checkpoints are orbax's: read with plain orbax, and written by it."""
 
+import importlib
 import json
 from typing import Any, NamedTuple
 
@@ -11,13 +12,14 @@ from orbax.checkpoint import v1
 
 from kauldron import kd
 from kauldron.ckpts.items import TopLevelCheckpointItem
+from kauldron.train.run import chrono
 from kauldron.train.state import CheckpointState
-from kauldron.utils import chrono
 from tests.ckpts.states import (
     assert_equal,
     make_checkpointer,
     make_state,
     orbax_manager,
+    run_python,
     save_steps,
 )
 
@@ -167,3 +169,32 @@ class _JsonIterator(kd.data.iters.NonCheckpointableIterator):
 
     def __init__(self):
         super().__init__(source=None, iter=iter(()))  # type: ignore[arg-type]
+
+
+#
+# What importing checkpoints costs, and under which names they are found
+#
+
+
+def test_orbax_is_loaded_only_when_something_is_saved_or_read(tmp_path):
+    script = """
+        import sys
+        from kauldron import kd
+
+        checkpointer = kd.ckpts.Checkpointer(workdir=sys.argv[1], save_interval_steps=1)
+        kd.ckpts.PartialKauldronLoader(workdir=sys.argv[1])
+        assert checkpointer.latest_step is None and checkpointer.should_save(0)
+        kd.train.Trainer(workdir=sys.argv[1], checkpointer=checkpointer)
+        loaded = {name.split(".")[0] for name in sys.modules}
+        assert not loaded & {"orbax", "tensorstore", "tensorflow"}, loaded
+    """
+    run_python(script, tmp_path)
+
+
+def test_older_names_of_the_packages():
+    assert importlib.import_module("kauldron.checkpoints") is kd.ckpts
+    assert importlib.import_module("kauldron.modules") is kd.nn
+    older = importlib.import_module("kauldron.contrib.checkpoints")
+    assert older.ExpStep is kd.contrib.ckpts.ExpStep
+    assert kd.ckpts.PartialLoader is kd.ckpts.PartialKauldronLoader
+    assert kd.ckpts.checkpointer.CHECKPOINT_FOLDER_NAME == "checkpoints"

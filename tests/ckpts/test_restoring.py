@@ -13,8 +13,9 @@ import pytest
 
 from kauldron import kd
 from kauldron.ckpts import items
+from kauldron.train.compat import PerformanceTimer
+from kauldron.train.run import chrono
 from kauldron.train.state import CheckpointState
-from kauldron.utils import chrono
 from tests.ckpts.states import (
     assert_equal,
     make_checkpointer,
@@ -342,7 +343,7 @@ def test_timer_alone_keeps_names_and_batch_size_of_now(checkpointer):
 
 def test_older_timer_alone(checkpointer):
     def make(hours):
-        return chrono.PerformanceTimer(
+        return PerformanceTimer(
             initial_step_num=0,
             initial_training_time_hours=hours,
             per_device_batch_size=1.0,

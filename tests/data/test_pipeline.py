@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd, konfig
-from kauldron.utils.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 
 def make_ds(**kwargs):

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from kauldron import cli, kd
+from tests.eight_devices import passed_on_eight_devices
 from tests.evals import worker
 from tests.evals.experiments import make_cfg, points, standalone, steps
 
@@ -154,8 +155,7 @@ def test_example_of_evaluating_an_earlier_run(tmp_path):
     assert cli.main(["train", train, f"--cfg.workdir={run}", *flags]) == 0
     config = f"--cfg={EXAMPLES / 'digits_eval_only.py'}"
     folders = (f"--cfg.aux.workdir={run}", f"--cfg.workdir={results}")
-    status, output = finish(kauldron(config, *folders))
-    assert status == 0, output
+    assert cli.main([config, *folders]) == 0
     test, day, night = (
         points(folder, name, "metrics/accuracy")
         for folder, name in ((run, "test"), (results, "day"), (results, "night"))
@@ -173,9 +173,19 @@ def test_example_of_starting_from_a_part_of_another_model(tmp_path):
     config = f"--cfg={EXAMPLES / 'finetune_partial_loading.py'}"
     source = f"--cfg.init_transform.workdir={first}"
     flags = (source, f"--cfg.workdir={second}", short)
-    status, output = finish(kauldron("train", config, *flags))
-    assert status == 0, output
+    assert cli.main(["train", config, *flags]) == 0
     accuracy = points(second, "test", "metrics/accuracy")
     assert accuracy[-1][1] > accuracy[0][1] + 0.2
     before, after = (kd.from_workdir.get_state(run).params for run in (first, second))
     assert (before["encoder"]["kernel"] == after["layers_1"]["kernel"]).all()
+
+
+#
+# Runs `test_every_record.py` where JAX sees eight devices
+#
+
+
+@pytest.mark.slow
+def test_every_record_on_eight_devices():
+    file = pathlib.Path(__file__).with_name("test_every_record.py")
+    assert passed_on_eight_devices(file) >= 26

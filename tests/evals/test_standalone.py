@@ -12,8 +12,8 @@ import optax
 import pytest
 
 from kauldron import kd, konfig, kontext
-from kauldron.evals import checkpoint_source
-from kauldron.evals.eval_progress import EvalProgress
+from kauldron.evals import standalone_files
+from kauldron.evals.standalone_files import EvalProgress
 from tests.evals.experiments import kd as kd_cfg
 from tests.evals.experiments import make_cfg, points, standalone, steps
 
@@ -126,9 +126,9 @@ def test_last_checkpoint_evaluators_wait_for_the_end_and_restore_once(
     tmp_path, monkeypatch
 ):
     loaded = []
-    load = checkpoint_source.OwnRun.load
+    load = standalone_files.OwnRun.load
     monkeypatch.setattr(
-        checkpoint_source.OwnRun,
+        standalone_files.OwnRun,
         "load",
         lambda self, step, **kwargs: (loaded.append(step), load(self, step, **kwargs))[
             1
@@ -319,14 +319,14 @@ def test_all_evaluators_failing_end_at_once(run):
 
 
 def test_checkpoint_deleted_while_it_is_read_gives_way_to_the_next(run, monkeypatch):
-    load = checkpoint_source.OwnRun.load
+    load = standalone_files.OwnRun.load
 
     def delete_and_load(self, step, **kwargs):
         if step == 10:
             shutil.rmtree(self.checkpoint_folder / f"ckpt_{step}")
         return load(self, step, **kwargs)
 
-    monkeypatch.setattr(checkpoint_source.OwnRun, "load", delete_and_load)
+    monkeypatch.setattr(standalone_files.OwnRun, "load", delete_and_load)
     trainer_of(run).continuous_eval("e")
     assert steps(run, "e") == [8]
 

@@ -9,9 +9,12 @@ from etils import epath
 
 from kauldron import kd
 from kauldron.evals import standalone
-from kauldron.evals.checkpoint_source import CheckpointSource, KeptCheckpoints
-from kauldron.evals.eval_progress import EvalProgress
 from kauldron.evals.standalone import EvaluatorGroup, Follower
+from kauldron.evals.standalone_files import (
+    CheckpointSource,
+    EvalProgress,
+    KeptCheckpoints,
+)
 
 
 class Script(CheckpointSource):

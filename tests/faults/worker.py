@@ -15,7 +15,7 @@ import optax
 from kauldron import kd
 from kauldron.ckpts import saving, step_folders
 from kauldron.evals import batches
-from kauldron.train.run import dispatch, loop, resume, workdir_files
+from kauldron.train.run import dispatch, lifecycle, loop, workdir_files
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 NUM_STEPS = 24
@@ -33,14 +33,14 @@ def kill_soon():
 # From the name of an instant to what is replaced, and whether the kill comes before,
 # shortly after the beginning of, or right after the call.
 INSTANTS = {
-    "start": (resume, "start_or_resume", "before"),
-    "started": (resume, "start_or_resume", "after"),
+    "start": (lifecycle, "start_or_resume", "before"),
+    "started": (lifecycle, "start_or_resume", "after"),
     "metadata": (os, "fsync", "before"),
     "renamed": (os, "fsync", "after"),
     "step": (dispatch.Dispatcher, "run", "after"),
     "logging": (loop.DeferredLog, "write", "after"),
     "evaluation": (batches.GroupMerger, "add", "before"),
-    "saving": (saving.SaveSession, "_start_once", "during"),
+    "saving": (saving.SaveSession, "_start", "during"),
     "cleaning": (step_folders, "remove_leftovers", "after"),
     "end": (workdir_files, "write_train_complete", "before"),
     "ended": (workdir_files, "write_train_complete", "after"),

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kontext, ktyping, losses, metrics
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.batch_mask import BATCH_MASK, UnmaskableError
+from kauldron.immutabledict import ImmutableDict
 from kauldron.losses import AllReduceMean
-from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 #
 # One loss

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from kauldron import konfig, kontext, losses, metrics, summaries
+from kauldron.batch_mask import BATCH_MASK, UnmaskableError
 from kauldron.metrics import merge_states
-from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 RNG = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from kauldron import kd, kontext
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 select, exclude = kd.optim.select, kd.optim.exclude
 

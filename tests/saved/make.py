@@ -13,9 +13,9 @@ import tempfile
 
 import jax
 import numpy as np
+from kauldron.konfig.immutabledict import ImmutableDict
 
 from kauldron import klinen, konfig
-from kauldron.konfig.immutabledict import ImmutableDict
 
 with konfig.imports():
     import optax

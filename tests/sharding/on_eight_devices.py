@@ -11,7 +11,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from kauldron import kd
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 
 @pytest.fixture

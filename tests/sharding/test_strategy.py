@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from kauldron import kd
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 Strategy = kd.sharding.ShardingStrategy
 

@@ -8,10 +8,10 @@ import pickle
 import pytest
 from etils import epath
 
-from kauldron.utils import config_util
+from kauldron import config_base
 
 
-class Config(config_util.BaseConfig):
+class Config(config_base.BaseConfig):
     steps: int = 3
     name: str
     folder: epath.Path | None = None
@@ -74,7 +74,7 @@ def test_replace_runs_the_constructor_again():
 
 
 def test_string_becomes_a_path_only_where_annotated_so():
-    class Paths(config_util.BaseConfig):
+    class Paths(config_base.BaseConfig):
         path: pathlib.Path
         text: str
         either: str | pathlib.Path
@@ -87,10 +87,10 @@ def test_string_becomes_a_path_only_where_annotated_so():
 
 
 def test_string_annotations():
-    namespace = {"config_util": config_util, "pathlib": pathlib, "__name__": __name__}
+    namespace = {"config_base": config_base, "pathlib": pathlib, "__name__": __name__}
     source = """
 from __future__ import annotations
-class Deferred(config_util.BaseConfig):
+class Deferred(config_base.BaseConfig):
     path: pathlib.Path | None = None
     other: OnlyForTypeCheckersPath = None
 """
@@ -101,7 +101,7 @@ class Deferred(config_util.BaseConfig):
 
 
 def test_default_factory_and_init_variables():
-    class Factory(config_util.BaseConfig):
+    class Factory(config_base.BaseConfig):
         items: list = dataclasses.field(default_factory=list)
         alias: dataclasses.InitVar[list | None] = None
 
@@ -130,7 +130,7 @@ def test_decorating_a_subclass_changes_nothing():
 
 
 def test_own_constructor_is_kept():
-    class Own(config_util.BaseConfig):
+    class Own(config_base.BaseConfig):
         x: int
 
         def __init__(self, value):
@@ -145,7 +145,7 @@ def test_ref_is_for_configs():
 
 
 def test_repr_is_indented_and_skips_hidden_fields():
-    class Outer(config_util.BaseConfig):
+    class Outer(config_base.BaseConfig):
         inner: Config
         hidden: int = dataclasses.field(default=1, repr=False)
         number: int = 2
@@ -158,7 +158,7 @@ def test_repr_is_indented_and_skips_hidden_fields():
 
 
 def test_repr_of_an_object_that_contains_itself():
-    class Loop(config_util.BaseConfig):
+    class Loop(config_base.BaseConfig):
         me: object = None
         other: int = 0
 
@@ -168,7 +168,7 @@ def test_repr_of_an_object_that_contains_itself():
 
 
 def test_html_repr_escapes():
-    class Tags(config_util.BaseConfig):
+    class Tags(config_base.BaseConfig):
         text: str
         long: str
 

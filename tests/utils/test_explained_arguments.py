@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from kauldron import kd, konfig, kontext
-from kauldron.utils.explained_arguments import ExplainedArguments
+from kauldron.errors import ExplainedArguments
 
 BASES = [
     kd.metrics.Metric,

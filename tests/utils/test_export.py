@@ -5,14 +5,13 @@ import json
 
 import pytest
 
-from kauldron import konfig
-from kauldron.utils import config_util
+from kauldron import config_base, konfig
 
-REF = config_util.ROOT_CFG_REF
+REF = config_base.ROOT_CFG_REF
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Data(config_util.UpdateFromRootCfg):
+class Data(config_base.UpdateFromRootCfg):
     seed: int = REF.seed
     rate: float = REF.aux["rate"]
 

@@ -8,16 +8,16 @@ import types
 
 import pytest
 
-from kauldron.utils import config_util
-from kauldron.utils.config_util import find_in_root
+from kauldron import config_base
+from kauldron.config_base import find_in_root
 
-REF = config_util.ROOT_CFG_REF
+REF = config_base.ROOT_CFG_REF
 
 
 @pytest.mark.parametrize("name", ["seed", "name", "parent", "names", "aux", "items"])
 def test_every_public_name_is_a_deeper_reference(name):
     reference = getattr(REF.aux, name)
-    assert isinstance(reference, config_util.RootCfgRef)
+    assert isinstance(reference, config_base.RootCfgRef)
     assert repr(reference) == f"ROOT_CFG_REF.aux.{name}"
 
 
@@ -88,3 +88,8 @@ def test_default_in_a_field_of_a_class_without_the_mixin_is_refused():
         @dataclasses.dataclass
         class Plain:
             seed: int = dataclasses.field(default=REF.seed)
+
+
+def test_pickle_of_an_older_version_is_read():
+    written_before = b"ckauldron.utils.root_cfg_ref\nROOT_CFG_REF\n."
+    assert pickle.loads(written_before) is REF

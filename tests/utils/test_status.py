@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from kauldron.utils import status
+from kauldron import status
 
 
 def _run(script):
@@ -54,7 +54,7 @@ def test_logging_that_the_application_configured_is_respected():
         """
         import logging
         logging.basicConfig(level=logging.WARNING, format="APP %(message)s")
-        from kauldron.utils import status
+        from kauldron import status
         status.log("hidden")
         logging.getLogger().setLevel(logging.INFO)
         status.log("shown")
@@ -67,7 +67,7 @@ def test_library_that_logs_a_warning_does_not_silence_us():
     run = _run(
         """
         import logging
-        from kauldron.utils import status
+        from kauldron import status
         status.log("before")
         logging.warning("from a library")
         status.log("after")
@@ -128,3 +128,50 @@ def test_facts_about_the_process():
     assert status.status is status
     with pytest.raises(AttributeError, match="nonsense"):
         status.nonsense
+
+
+#
+# The libraries underneath keep quiet; the user's own records stay
+#
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import logging, sys, tempfile
+    from kauldron import status
+
+    if "quiet" in sys.argv:
+        status.quieten_libraries()
+        status.quieten_libraries()
+    from absl import logging as absl_logging
+    absl_logging.set_verbosity(absl_logging.INFO)
+    absl_logging.use_absl_handler()
+    if "loud orbax" in sys.argv:
+        logging.getLogger("orbax").setLevel(logging.INFO)
+
+    import orbax.checkpoint as ocp
+    with ocp.Checkpointer(ocp.JsonCheckpointHandler()) as checkpointer:
+        checkpointer.save(tempfile.mkdtemp() + "/x", args=ocp.args.JsonSave({}))
+    absl_logging.info("from the user")
+    """
+)
+
+
+def _stderr(*args):
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, *args],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+
+
+def test_info_records_of_libraries_are_hidden():
+    assert "checkpointer" in _stderr().lower()
+    quiet = _stderr("quiet")
+    assert "checkpointer" not in quiet.lower()
+    assert "from the user" in quiet
+
+
+def test_they_can_be_asked_for():
+    assert "checkpointer" in _stderr("quiet", "loud orbax").lower()

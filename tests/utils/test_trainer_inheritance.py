@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from kauldron import data, evals, kd, train
-from kauldron.utils import config_util
+from kauldron import config_base, data, evals, kd, train
 
 
 def _pipeline():
@@ -53,8 +52,8 @@ def test_evaluator_measures_what_the_trainer_measures():
 
 def test_field_added_by_a_subclass_of_the_trainer_is_filled():
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Saver(config_util.UpdateFromRootCfg):
-        seed: int = config_util.ROOT_CFG_REF.seed
+    class Saver(config_base.UpdateFromRootCfg):
+        seed: int = config_base.ROOT_CFG_REF.seed
 
     class MyTrainer(train.Trainer):
         saver: Saver = dataclasses.field(default_factory=Saver)

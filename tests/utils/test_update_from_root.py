@@ -9,20 +9,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from kauldron.konfig.immutabledict import ImmutableDict
-from kauldron.utils import config_util
+from kauldron import config_base
+from kauldron.immutabledict import ImmutableDict
 
-REF = config_util.ROOT_CFG_REF
+REF = config_base.ROOT_CFG_REF
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Data(config_util.UpdateFromRootCfg):
+class Data(config_base.UpdateFromRootCfg):
     batch_size: int = 8
     seed: int = REF.seed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part(config_util.UpdateFromRootCfg):
+class Part(config_base.UpdateFromRootCfg):
     __root_cfg_fields_to_recurse__: ClassVar[tuple[str, ...]] = ("members",)
 
     data: Any = None
@@ -34,7 +34,7 @@ class Part(config_util.UpdateFromRootCfg):
             object.__setattr__(self, "losses", ImmutableDict(self.losses))
 
 
-class Root(config_util.BaseConfig):
+class Root(config_base.BaseConfig):
     """A stand-in for the trainer: fills in its parts when it is constructed."""
 
     seed: int = 0
@@ -46,7 +46,7 @@ class Root(config_util.BaseConfig):
     def __post_init__(self):
         for name in ("data", "part"):
             value = getattr(self, name)
-            if isinstance(value, config_util.UpdateFromRootCfg):
+            if isinstance(value, config_base.UpdateFromRootCfg):
                 object.__setattr__(self, name, value.update_from_root_cfg(self))
 
 
@@ -248,7 +248,7 @@ def test_method_can_be_overridden():
 
 
 def test_with_base_config():
-    class Evaluator(config_util.BaseConfig, config_util.UpdateFromRootCfg):
+    class Evaluator(config_base.BaseConfig, config_base.UpdateFromRootCfg):
         data: Any = REF.data
         base_cfg: Any = dataclasses.field(default=REF, repr=False)
         losses: Any = REF.losses

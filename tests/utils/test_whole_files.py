@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from kauldron.utils.whole_files import write_atomically
+from kauldron.files import write_atomically
 
 SIZE = 1 << 22
 # Writes one content after the other, until it is killed.
 PROGRAM = f"""
 import itertools, sys
-from kauldron.utils.whole_files import write_atomically
+from kauldron.files import write_atomically
 for index in itertools.count():
     write_atomically(sys.argv[1], bytes([index % 256]) * {SIZE})
     if index == 0:

@@ -12,16 +12,15 @@ import jax
 import numpy as np
 from etils import epath
 
-from kauldron import ckpts, kontext, writers
+from kauldron import ckpts, kontext, status, writers
 from kauldron.ckpts import items
 from kauldron.data.iters import Iterator
 from kauldron.evals.batches import abstract_states, batch_specs
 from kauldron.evals.evaluator import Evaluator
 from kauldron.evals.state_merging import MergePlan, StateMerger
+from kauldron.files import write_atomically
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.run import preemption
-from kauldron.utils import status
-from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.train import TrainState

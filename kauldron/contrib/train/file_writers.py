@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 
 from kauldron import kontext
-from kauldron.utils.whole_files import write_atomically
+from kauldron.files import write_atomically
 from kauldron.writers import KDMetricWriter
 from kauldron.writers.kd_metric_writer import BackgroundQueue
 from kauldron.writers.png import encode_animated_png

@@ -11,13 +11,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from kauldron import kontext
+from kauldron import kontext, status
 from kauldron.losses import compute_losses
 from kauldron.optim import step_update
 from kauldron.train.forward import forward, warn_if_constant
 from kauldron.train.state import Context, TrainState
 from kauldron.train.train_step import TrainStep
-from kauldron.utils import status
 
 
 class MultiGradientTransformation(optax.GradientTransformationExtraArgs):

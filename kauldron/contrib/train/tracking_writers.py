@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from kauldron import status
 from kauldron.contrib.train.file_writers import QueuedWriter
-from kauldron.utils import status
-from kauldron.utils.whole_files import write_atomically
+from kauldron.files import write_atomically
 from kauldron.writers import KDMetricWriter
 from kauldron.writers.png import to_uint8
 

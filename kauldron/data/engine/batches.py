@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from kauldron.batch_mask import BATCH_MASK
 from kauldron.data.engine import trees
 from kauldron.data.engine.nodes import (
     Chunk,
@@ -27,7 +28,6 @@ from kauldron.data.engine.nodes import (
     as_array,
 )
 from kauldron.errors import ReadableKeyError
-from kauldron.utils.batch_mask import BATCH_MASK
 
 
 class DropRemainder(enum.StrEnum):

@@ -13,7 +13,7 @@ import numpy as np
 
 from kauldron.data.engine import trees
 from kauldron.data.py.sources import DataSourceBase, PathLike
-from kauldron.utils.immutabledict import ImmutableDict, unfreeze
+from kauldron.immutabledict import ImmutableDict, unfreeze
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from kauldron.data.engine import keys, mixtures
 from kauldron.data.engine.entries import Entry
 from kauldron.data.engine.nodes import ShuffleNode, StreamNode
 from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
-from kauldron.utils.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 # Fields of the parts that only matter where a pipeline is iterated itself.
 _IGNORED = (

@@ -19,7 +19,7 @@ from kauldron.data.in_memory import ColumnSource
 from kauldron.data.pipeline import check_device_resident
 from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
 from kauldron.errors import ReadableKeyError
-from kauldron.utils.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

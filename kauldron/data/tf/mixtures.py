@@ -8,7 +8,7 @@ from typing import Any
 
 from kauldron.data.tf.pipeline import TFDataPipeline
 from kauldron.data.transforms.values import tf
-from kauldron.utils.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

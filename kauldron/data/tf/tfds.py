@@ -15,7 +15,7 @@ from kauldron.data.engine.shuffles import EpochOrder
 from kauldron.data.in_memory import check_num_epochs
 from kauldron.data.tf.pipeline import TFDataPipeline, WithShuffleBuffer
 from kauldron.data.transforms.values import tf
-from kauldron.utils.immutabledict import unfreeze
+from kauldron.immutabledict import unfreeze
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

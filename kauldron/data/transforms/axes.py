@@ -14,7 +14,7 @@ from einops.parsing import ParsedExpression
 
 from kauldron.data.transforms.fields import ElementWiseTransform
 from kauldron.data.transforms.values import as_array, is_jax, is_tf, tf
-from kauldron.utils.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from kauldron.data.engine import trees
 from kauldron.data.engine.trees import describe_leaf
 from kauldron.data.transforms.transform_types import MapTransform, RandomMapTransform
 from kauldron.errors import ReadableKeyError, nearest
-from kauldron.utils.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 Key: TypeAlias = str | Sequence[str] | Mapping[str, str]
 

@@ -12,7 +12,7 @@ from kauldron.data.engine.trees import describe_leaf, is_jax, leaves_with_paths
 from kauldron.data.transforms.fields import KeyedFields, num_records
 from kauldron.data.transforms.transform_types import MapTransform
 from kauldron.errors import ReadableKeyError
-from kauldron.utils.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kauldron.utils.explained_arguments import ExplainedArguments
+from kauldron.errors import ExplainedArguments
 
 
 class MapTransform(ExplainedArguments, abc.ABC):

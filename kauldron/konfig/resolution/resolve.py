@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import FieldReference
 
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 from kauldron.konfig.resolution import error_text
 from kauldron.konfig.resolution.allow import active_lists, restricted
 from kauldron.konfig.resolution.problems import (

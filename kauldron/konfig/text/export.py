@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from kauldron.immutabledict import ImmutableDict
 from kauldron.konfig.errors import CycleError
-from kauldron.konfig.immutabledict import ImmutableDict
 from kauldron.konfig.text.json_format import to_plain
 from kauldron.konfig.text.leaves import call_node, call_of, const_of
 from kauldron.konfig.tree.node import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import FieldReference
 
+from kauldron.immutabledict import block as block
 from kauldron.konfig.symbols import display_name
 from kauldron.konfig.tree.field_types import type_name
 from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Child, Node, Walk
@@ -143,25 +143,3 @@ def _leaf_text(value: Any) -> str:
 def _broken_text(reference: Any) -> str:
     target = reference._konfig_target() if isinstance(reference, Reference) else "?"
     return f"<unresolved ref: {target}>"
-
-
-_ONE_LINE_WIDTH = 20
-
-
-def block(opening: str, children: Sequence[str], closing: str) -> str:
-    """Lay out children on one line if there is little to show, else one per line.
-
-    >>> block("f(", ["x=1", "y=2"], ")")
-    'f(x=1, y=2)'
-    >>> print(block("f(", ["x=1000000000", "y=2000000000"], ")"))
-    f(
-        x=1000000000,
-        y=2000000000,
-    )
-    """
-    short = len(children) <= 1 or sum(map(len, children)) <= _ONE_LINE_WIDTH
-    if short and not any("\n" in child for child in children):
-        return f"{opening}{', '.join(children)}{closing}"
-    body = "".join(f"{child},\n" for child in children)
-    indented = "".join(f"    {line}" for line in body.splitlines(keepends=True))
-    return f"{opening}\n{indented}{closing}"

@@ -16,12 +16,12 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
+from kauldron import status
 from kauldron.data import DeviceRecords
 from kauldron.train import trainer_fields
 from kauldron.train.auxiliaries import AuxiliariesState
-from kauldron.train.jit_method import jit_method
+from kauldron.train.programs import jit_method
 from kauldron.train.train_step import TrainStep
-from kauldron.utils import status
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feed
@@ -238,7 +238,7 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
 
 def _most_steps(trainer: Trainer, calls_step: str | None, *, has_records: bool) -> int:
     wanted = trainer.steps_per_dispatch
-    obstacle = calls_step or _obstacle_to_grouping(trainer)
+    obstacle = calls_step or obstacle_to_grouping(trainer)
     if obstacle is None:
         if wanted == "auto":
             return _estimate_steps(trainer, has_records=has_records)
@@ -257,8 +257,8 @@ def _reason_to_call_step(trainer: Trainer) -> str | None:
     return None
 
 
-def _obstacle_to_grouping(trainer: Trainer) -> str | None:
-    """Return why every step must be a call of its own, if so."""
+def obstacle_to_grouping(trainer: Trainer) -> str | None:
+    """Return why every step, or batch of an evaluation, is a call of its own, if so."""
     if _is_debugging():
         return "jax is in a debugging mode"
     if jax.process_count() > 1:
@@ -271,7 +271,7 @@ def _obstacle_to_grouping(trainer: Trainer) -> str | None:
 def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
     """Return the most steps that make a short dispatch."""
     if jax.default_backend() == "cpu":
-        return 1  # what `step_cost` would say after tracing the step
+        return 1  # loops are slower there than the calls they save
     batch = trainer_fields.batch_specs(trainer)
     return most_steps(
         trainer.trainstep.step.trace(trainer.state_specs, batch).jaxpr,
@@ -412,14 +412,12 @@ _ASSUMED_BYTES_PER_SECOND = 5e11
 def most_steps(jaxpr: ClosedJaxpr, *, bytes_per_step: int) -> int:
     """Return the most steps that make a short dispatch; 1 if a single one is long.
 
-    Depends on the program and the kind of device alone, never on measured time.
+    Depends on the program alone, never on measured time.
 
     Args:
       jaxpr: The step, as `jax.jit(step).trace(...).jaxpr` gives it.
       bytes_per_step: Memory for what goes in and out of each step.
     """
-    if jax.default_backend() == "cpu":
-        return 1  # loops are slower there than the calls they save
     seconds = seconds_of(jaxpr)
     if seconds > _LONG_STEP_SECONDS:
         return 1
@@ -432,7 +430,7 @@ def most_steps(jaxpr: ClosedJaxpr, *, bytes_per_step: int) -> int:
 
 
 def num_bytes(specs: Any) -> int:
-    """Size of all arrays of a tree."""
+    """Return the size of all arrays of a tree."""
     return sum(_size_of(leaf) for leaf in jax.tree.leaves(specs))
 
 

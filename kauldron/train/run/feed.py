@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
-from kauldron.utils import status
+from kauldron import status
 
 if TYPE_CHECKING:
     from kauldron.data import DeviceRecords
@@ -199,7 +199,7 @@ def read_feeds(iterator: Any, destination: Destination, step: int) -> Iterator[F
 
 
 def position_of(iterator: Any) -> Any:
-    """Where an iterator is; `None` if it cannot tell."""
+    """Return where an iterator is; `None` if it cannot tell."""
     get_state = getattr(iterator, "get_state", None)
     return None if get_state is None else get_state()
 

@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jax
 import numpy as np
 
+from kauldron import status
 from kauldron.errors import error_prefix
 from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.problems import describe_wrong_labels
-from kauldron.train.run import finish, preemption, resume
+from kauldron.train.run import chrono as chrono_lib
+from kauldron.train.run import lifecycle, preemption
 from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
 from kauldron.train.run.feed import Feeder
-from kauldron.train.run.finish import close_at_the_end
 from kauldron.train.run.progress import Progress
-from kauldron.train.run.resume import DataEndedError, find_last_step
 from kauldron.train.run.workdir_files import workdir_lock
 from kauldron.train.state import CheckpointState
-from kauldron.utils import chrono as chrono_lib
-from kauldron.utils import status
 from kauldron.writers.writer import FlushedTimer, ScheduleAt
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
             "`trainer.continuous_eval(names)`."
         )
     problems.report(problems.find(trainer))
-    last_step = find_last_step(trainer)
+    last_step = lifecycle.find_last_step(trainer)
     trainer.setup.run(trainer)
     with contextlib.ExitStack() as stack:
         if status.is_lead_host:
@@ -54,19 +52,19 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
         stop_request = stack.enter_context(
             preemption.stop_on_signals("saving at the next step")
         )
-        close_at_the_end(stack, trainer)
+        lifecycle.close_at_the_end(stack, trainer)
         for evaluator in trainer.evals.values():
             evaluator.on_train_start(last_step=last_step)
         trainer.setup.log_status("Preparing the state")
-        begin = resume.start_or_resume(trainer, last_step)
+        begin = lifecycle.start_or_resume(trainer, last_step)
         if begin.is_complete:
             begin.ds_iter.close()
-            with finish.leaving_if_asked(stop_request, begin.step):
-                return finish.finish_complete_run(trainer, begin), None
+            with lifecycle.leaving_if_asked(stop_request, begin.step):
+                return lifecycle.finish_complete_run(trainer, begin), None
         run = _Run(trainer, begin, last_step, stop_request)
         state, aux, step = run.until_the_end(stack)
-        with finish.leaving_if_asked(stop_request, step):
-            return finish.finish(trainer, state, step), aux
+        with lifecycle.leaving_if_asked(stop_request, step):
+            return lifecycle.finish(trainer, state, step), aux
 
 
 class _Run:
@@ -75,7 +73,7 @@ class _Run:
     def __init__(
         self,
         trainer: Trainer,
-        begin: resume.Start,
+        begin: lifecycle.Start,
         last_step: int | None,
         stop_request: preemption.StopRequest,
     ):
@@ -117,7 +115,9 @@ class _Run:
         dispatcher = make_dispatcher(trainer, host_steps)
         # While the device is busy with a long dispatch, the next one gets ready, and
         # all the short ones before it.
-        depth = 1 + dispatcher.size if resume.can_read_ahead(self.begin.ds_iter) else 0
+        depth = (
+            1 + dispatcher.size if lifecycle.can_read_ahead(self.begin.ds_iter) else 0
+        )
         self.feeder = Feeder(
             self.begin.ds_iter,
             dispatcher,
@@ -157,7 +157,7 @@ class _Run:
             return True
         return (
             is_last
-            and resume.is_real(checkpointer)
+            and lifecycle.is_real(checkpointer)
             and self.step not in checkpointer.all_steps
         )
 
@@ -206,7 +206,7 @@ class _Run:
                     self.state, self.chrono, self.begin.position_item(self.feeder)
                 ),
                 step=self.step,
-                metrics=resume.best_metrics(evaluated or {}, self.log, self.step)
+                metrics=lifecycle.best_metrics(evaluated or {}, self.log, self.step)
                 if getattr(checkpointer, "tracks_metrics", False)
                 else None,
                 custom_metadata={
@@ -224,7 +224,7 @@ class _Run:
         """Save this step unless it is saved, and stop."""
         checkpointer = self.trainer.checkpointer
         checkpointer.wait_until_finished()
-        if resume.is_real(checkpointer) and checkpointer.latest_step != self.step:
+        if lifecycle.is_real(checkpointer) and checkpointer.latest_step != self.step:
             self._save(evals_pending=evals_pending)
             checkpointer.wait_until_finished()
         status.log(f"Stopped at step {self.step}, as asked; a new start continues.")
@@ -316,9 +316,9 @@ class _Run:
                 self._save(evaluated)
             self.is_over = True
             return
-        if resume.is_real(self.trainer.checkpointer):
+        if lifecycle.is_real(self.trainer.checkpointer):
             self._save()
-        raise DataEndedError(
+        raise lifecycle.DataEndedError(
             f"The training data ended after {self.step - self.begin.step} batches, at "
             f"step {self.step} of {self.last_step}. Set `cfg.train_ds.num_epochs=None` "
             "to repeat it, or a smaller `cfg.num_train_steps`."

@@ -13,7 +13,7 @@ from typing import NoReturn
 import jax
 from jax.experimental import multihost_utils
 
-from kauldron.utils import status
+from kauldron import status
 
 
 class Preempted(SystemExit):

@@ -8,11 +8,11 @@ import time
 import jax
 from etils import epath
 
-from kauldron.utils import config_util, status
+from kauldron import config_base, status
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Profiler(config_util.UpdateFromRootCfg):
+class Profiler(config_base.UpdateFromRootCfg):
     """Records a trace in `<workdir>/plugins/profile/` (TensorBoard shows it).
 
     A session ends when both limits that are given are reached.
@@ -38,7 +38,7 @@ class Profiler(config_util.UpdateFromRootCfg):
     every_secs: float | None = 3600.0
     on_colab: bool = False
     trace_python: bool = False
-    workdir: epath.Path = config_util.ROOT_CFG_REF.workdir
+    workdir: epath.Path = config_base.ROOT_CFG_REF.workdir
 
     def __post_init__(self) -> None:
         if self.num_profile_steps is None and self.profile_duration_ms is None:

@@ -10,7 +10,7 @@ import rich.console
 import rich.progress
 import rich.table
 
-from kauldron.utils import status
+from kauldron import status
 
 _PLAIN_LINE_SECONDS = 60.0
 _PLAIN_LINE_SHARE = 0.05

@@ -6,39 +6,38 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import flax
 import jax
 from etils import epath
 
 import kauldron
-from kauldron import konfig
+from kauldron import konfig, status
 from kauldron.data.model_inputs import spec_from_json
 from kauldron.errors import error_prefix
+from kauldron.files import file_lock, write_atomically
 from kauldron.konfig.overrides.config_files import importable_folders
-from kauldron.utils import constants, status
-from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 
+CONFIG_FILENAME = "config.json"
+ELEMENT_SPEC_FILENAME = "element_spec.json"
 TRAIN_COMPLETE_FILENAME = "train_complete.txt"
 RUN_INFO_FILENAME = "run_info.json"
 
 
 def show_config_changes(trainer: Trainer) -> None:
     """Log what differs from the config of an earlier start in the same workdir."""
-    path = trainer.workdir / constants.CONFIG_FILENAME
+    path = trainer.workdir / CONFIG_FILENAME
     if trainer.raw_cfg is None or not path.exists():
         return
     text = trainer.raw_cfg.to_json(indent=2)
@@ -70,7 +69,7 @@ def write_config(trainer: Trainer, *, step: int) -> bool:
             "reloading the run will need the code that built it."
         )
         return False
-    path = trainer.workdir / constants.CONFIG_FILENAME
+    path = trainer.workdir / CONFIG_FILENAME
     text = trainer.raw_cfg.to_json(indent=2)
     if path.exists():
         old_text = path.read_text()
@@ -86,12 +85,12 @@ def write_config(trainer: Trainer, *, step: int) -> bool:
 def write_element_spec(trainer: Trainer, global_spec: Any) -> None:
     """Write `element_spec.json`: what evaluations need to rebuild the state."""
     text = json.dumps(konfig.export(global_spec), indent=2)
-    write_atomically(trainer.workdir / constants.ELEMENT_SPEC_FILENAME, text)
+    write_atomically(trainer.workdir / ELEMENT_SPEC_FILENAME, text)
 
 
 def read_element_spec(workdir: epath.PathLike) -> Any:
     """Return specs of a (global) batch of the run in a folder."""
-    path = epath.Path(workdir) / constants.ELEMENT_SPEC_FILENAME
+    path = epath.Path(workdir) / ELEMENT_SPEC_FILENAME
     text = path.read_text()
     with error_prefix(f"{path}: "):
         return spec_from_json(json.loads(text))
@@ -190,11 +189,6 @@ def remove_train_complete(workdir: epath.PathLike) -> None:
 
 
 LOCK_FILENAME = "train.lock"
-_PATIENCE_SECS = 0.5
-
-
-class InUseError(RuntimeError):
-    """Another process has the lock."""
 
 
 @contextlib.contextmanager
@@ -206,80 +200,6 @@ def workdir_lock(workdir: epath.Path) -> Iterator[None]:
         advice="set another `cfg.workdir`",
     ):
         yield
-
-
-@contextlib.contextmanager
-def file_lock(
-    path: epath.Path, *, problem: str, advice: str, **details: Any
-) -> Iterator[None]:
-    """Let only one process at a time into the block.
-
-    The operating system holds the lock and drops it when the process ends, however it
-    ends. Remote file systems without such locks are not protected.
-
-    Args:
-      path: The file to lock; tells host, process and start time of the holder.
-      problem: What to report if another process holds it.
-      advice: What to do besides stopping that process.
-      **details: More to write into the file.
-    """
-    if "://" in str(path):
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+") as file:
-        if not _try_to_lock(file):
-            owner = describe_holder(path)
-            raise InUseError(f"{problem}: {owner}. Stop it, or {advice}.")
-        file.truncate(0)
-        owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        file.write(json.dumps({**owner, **details}))
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
-
-
-def _try_to_lock(file: IO[str]) -> bool:
-    """Try for a while: a process that only asks for the holder locks it briefly."""
-    deadline = time.monotonic() + _PATIENCE_SECS
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_PATIENCE_SECS / 20)
-
-
-def holder(path: epath.Path) -> dict[str, Any] | None:
-    """Return what the process that holds a lock says of itself; `None` if none does."""
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read(path)
-    except OSError:  # there is no such file
-        return None
-    return None
-
-
-def describe_holder(path: epath.Path) -> str:
-    """Process, host and start time, for a message."""
-    owner = _read(path)
-    if not {"time", "pid", "host"} <= owner.keys():
-        return f"see {path}"
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner["time"]))
-    return f"process {owner['pid']} on {owner['host']}, started {started}"
-
-
-def _read(path: epath.Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
 
 
 #

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd
+from kauldron.batch_mask import BATCH_MASK, UnmaskableError
 from kauldron.data.engine import keys
 from kauldron.data.engine.shuffles import shuffle_indices
-from kauldron.utils.batch_mask import BATCH_MASK, UnmaskableError
 
 
 def numbers(count):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from kauldron import konfig
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 this = sys.modules[__name__]
 

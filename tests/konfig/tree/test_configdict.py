@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kauldron import konfig
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 
 with konfig.imports():
     import fractions

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from kauldron import kd
-from kauldron.train import init_programs
+from kauldron.train import programs
 from tests.train.toy import Linear, make_ds, make_trainer
 
 NUM_STEPS = 9
@@ -256,7 +256,7 @@ def test_what_no_sharding_is_given_for_is_replicated_from_the_start(
 
 def test_no_device_ever_holds_a_sharded_parameter_as_a_whole(tmp_path, monkeypatch):
     sizes = []
-    compile_ = init_programs._compile
+    compile_ = programs._compile
 
     def compile_and_look(program):
         jitted = compile_(program)
@@ -269,7 +269,7 @@ def test_no_device_ever_holds_a_sharded_parameter_as_a_whole(tmp_path, monkeypat
         return run
 
     compile_and_look.__wrapped__ = compile_.__wrapped__
-    monkeypatch.setattr(init_programs, "_compile", compile_and_look)
+    monkeypatch.setattr(programs, "_compile", compile_and_look)
     ds = make_ds(size=4096)
     trainer = _make(tmp_path, "fsdp", model=Linear(x="batch.x", size=4096), train_ds=ds)
     kernel = trainer.init_state().params["dense"]["kernel"]

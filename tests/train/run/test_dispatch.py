@@ -407,10 +407,7 @@ def test_loops_count_as_often_as_they_run():
     ("size", "bytes_per_step", "most"),
     [(64, 0, 1024), (64, 2**20, 64), (64, 2**30, 1), (8192, 0, 1)],
 )
-def test_long_steps_and_large_batches_are_not_grouped(
-    monkeypatch, size, bytes_per_step, most
-):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+def test_long_steps_and_large_batches_are_not_grouped(size, bytes_per_step, most):
     traced = jax.jit(_matmul).trace(jax.ShapeDtypeStruct((size, size), jnp.float32))
     assert dispatch.most_steps(traced.jaxpr, bytes_per_step=bytes_per_step) == most
 

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from kauldron import kd, writers
 from kauldron.data.iters import as_iterator
-from kauldron.train.run import finish
+from kauldron.train.run import lifecycle
 from kauldron.train.run.dispatch import HostSteps, make_dispatcher
 from kauldron.train.run.feed import read_feeds
 from tests.train.toy import Linear, make_ds, make_trainer
@@ -145,7 +145,7 @@ def test_save_that_hangs_holds_an_error_up_only_so_long(tmp_path, monkeypatch):
             release.wait()
             super().close()
 
-    monkeypatch.setattr(finish, "_LONGEST_WAIT_AFTER_ERROR_SECS", 0.1)
+    monkeypatch.setattr(lifecycle, "_LONGEST_WAIT_AFTER_ERROR_SECS", 0.1)
     evals = {"probe": Probe(run=kd.evals.Once(1), action=_raise(ValueError("first")))}
     trainer = make_trainer(
         tmp_path, checkpointer=Hanging(save_interval_steps=1), evals=evals, writer=None

@@ -14,8 +14,8 @@ import pytest
 
 from kauldron import kd, writers
 from kauldron.train.run import loop
+from kauldron.train.run.chrono import Chrono
 from kauldron.train.run.progress import Progress
-from kauldron.utils.chrono import Chrono
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 

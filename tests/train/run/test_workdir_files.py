@@ -20,7 +20,8 @@ from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kauldron import kd, konfig
-from kauldron.train.run.workdir_files import LOCK_FILENAME, holder, workdir_lock
+from kauldron.files import holder
+from kauldron.train.run.workdir_files import LOCK_FILENAME, workdir_lock
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

@@ -7,16 +7,19 @@ import json
 import pickle
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Mapping, MutableMapping
 
 import flax
 import hypothesis
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from kauldron.konfig.immutabledict import (
+from kauldron.immutabledict import (
     ImmutableDict,
     freeze,
     freeze_dict_attrs,
@@ -150,6 +153,7 @@ def test_equal_dicts_of_different_order_map_together():
     assert hash(jax.tree.structure(a)) == hash(jax.tree.structure(b))
     assert jax.tree.map(lambda p, q: p + q, a, b) == {"x": 11, "y": 22}
     assert jax.tree.structure(a) != jax.tree.structure(ImmutableDict(x=1))
+    assert jax.tree.structure(a) != jax.tree.structure({"x": 1, "y": 2})
 
 
 def test_a_compiled_function_is_not_traced_again_for_another_order():
@@ -182,12 +186,14 @@ def test_flax_saves_it_as_a_dict():
     restored = flax.serialization.from_state_dict(d, {"z": 5, "a": {"b": 6}})
     assert restored == {"z": 5, "a": {"b": 6}}
     assert type(restored) is type(restored.a) is ImmutableDict
+    data = flax.serialization.to_bytes(d)
+    assert flax.serialization.from_bytes(d, data) == d
 
 
 def test_it_is_registered_whether_made_before_or_after_jax_is_imported():
     script = (
         "import sys\n"
-        "from kauldron.konfig.immutabledict import ImmutableDict\n"
+        "from kauldron.immutabledict import ImmutableDict\n"
         "before = ImmutableDict(b=1, a=2)\n"
         "assert 'jax' not in sys.modules\n"
         "import jax\n"
@@ -220,6 +226,55 @@ def test_flattening_and_unflattening_changes_nothing(items):
     again = jax.tree.unflatten(structure, leaves)
     assert again == d
     assert list(again) == list(items)
+
+
+@hypothesis.given(st.dictionaries(st.text(max_size=4), st.integers()))
+def test_leaves_and_paths_agree_with_those_of_a_dict(items):
+    ours = jax.tree_util.tree_leaves_with_path(ImmutableDict(items))
+    assert ours == jax.tree_util.tree_leaves_with_path(items)
+
+
+def test_nested_in_jit_grad_and_vmap():
+    params = ImmutableDict(w=jnp.ones(3), inner=ImmutableDict(b=jnp.zeros(())))
+
+    def loss(p):
+        return jnp.sum(p.w**2) + p.inner.b
+
+    grads = jax.jit(jax.grad(loss))(params)
+    assert isinstance(grads.inner, ImmutableDict)
+    np.testing.assert_array_equal(grads.w, [2.0, 2.0, 2.0])
+    assert jax.vmap(lambda p: p.w + p.b)(
+        ImmutableDict(w=jnp.ones(3), b=jnp.ones(3))
+    ).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_static_argument():
+    run = jax.jit(lambda x, options: x * options.scale, static_argnums=1)
+    assert run(2.0, ImmutableDict(scale=3, offset=1)) == 6.0
+    assert run(2.0, ImmutableDict(offset=1, scale=3)) == 6.0
+    assert run._cache_size() == 1
+
+
+def test_made_in_several_threads_while_jax_gets_imported():
+    script = """
+        import threading
+        from kauldron.immutabledict import ImmutableDict
+
+        results, start = [], threading.Barrier(5)
+
+        def work():
+            start.wait()
+            import jax
+            results.append(jax.tree.leaves(ImmutableDict(b=1, a=2)))
+
+        threads = [threading.Thread(target=work) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == [[2, 1]] * 5, results
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
 
 
 # ------------------------------------------------------------------------------------

@@ -7,12 +7,11 @@ neither: both are told about the class when they get loaded.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from kauldron.errors import did_you_mean
 from kauldron.import_hooks import on_import
-from kauldron.konfig.text.printing import block
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -151,6 +150,27 @@ class ImmutableDict(Mapping[K, V], Generic[K, V]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ImmutableDict, (dict(self._items),)
+
+
+def block(
+    opening: str, children: Sequence[str], closing: str, *, width: int = 20
+) -> str:
+    """Lay out children on one line if there is little to show, else one per line.
+
+    >>> block("f(", ["x=1", "y=2"], ")")
+    'f(x=1, y=2)'
+    >>> print(block("f(", ["x=1000000000", "y=2000000000"], ")"))
+    f(
+        x=1000000000,
+        y=2000000000,
+    )
+    """
+    short = len(children) <= 1 or sum(map(len, children)) <= width
+    if short and not any("\n" in child for child in children):
+        return f"{opening}{', '.join(children)}{closing}"
+    body = "".join(f"{child},\n" for child in children)
+    indented = "".join(f"    {line}" for line in body.splitlines(keepends=True))
+    return f"{opening}\n{indented}{closing}"
 
 
 # ------------------------------------------------------------------------------------

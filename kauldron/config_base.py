@@ -20,8 +20,8 @@ import typing
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, NoReturn, Self
 
-from kauldron.errors import error_prefix
-from kauldron.utils.explained_arguments import ExplainedArguments, unknown_argument
+from kauldron.errors import ExplainedArguments, error_prefix, unknown_argument
+from kauldron.immutabledict import block
 
 #
 # References to the root
@@ -86,7 +86,7 @@ class RootCfgRef:
 
     def __konfig_export__(self) -> dict[str, Any]:
         steps = {str(i): step for i, step in enumerate(self._steps)}
-        return {"__qualname__": f"{__name__}:RootCfgRef", **steps}
+        return {"__qualname__": "kauldron.utils.config_util:RootCfgRef", **steps}
 
 
 ROOT_CFG_REF: Any = RootCfgRef()
@@ -154,7 +154,7 @@ class UpdateFromRootCfg(ExplainedArguments):
         _names_to_recurse(cls)  # complain early
 
     def update_from_root_cfg(self, root: Any) -> Self:
-        """A copy whose references are replaced by the values found in the root.
+        """Return a copy whose references are replaced by the values found in the root.
 
         Sub-classes may override this for what references cannot express, calling
         `super().update_from_root_cfg(root)`.
@@ -193,7 +193,7 @@ class UpdateFromRootCfg(ExplainedArguments):
         return updated
 
     def _is_inherited(self, name: str) -> bool:
-        """Whether a field has (or waits for) a value of the root trainer."""
+        """Return whether a field has (or waits for) a value of the root trainer."""
         return _reference_of(self, name, getattr(self, name)) is not None
 
     def _assert_root_cfg_resolved(self) -> None:
@@ -224,7 +224,7 @@ def _init_fields(obj: UpdateFromRootCfg) -> list[tuple[str, Any]]:
 
 
 def _reference_of(obj: UpdateFromRootCfg, name: str, value: Any) -> RootCfgRef | None:
-    """The reference that gives this field its value, unless the user set another."""
+    """Return the reference that gives a field its value, unless the user set another."""
     if isinstance(value, RootCfgRef):
         return value
     inherited = obj._inherited.get(name)
@@ -234,7 +234,7 @@ def _reference_of(obj: UpdateFromRootCfg, name: str, value: Any) -> RootCfgRef |
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Identity, except for plain values and for containers made anew of the same."""
+    """Compare identities, but values of plain ones and of the members of containers."""
     if a is b:
         return True
     if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -327,7 +327,7 @@ class BaseConfig:
             setattr(cls, name, getattr(cls, name))
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with changed fields, constructed anew (`__post_init__` runs again)."""
+        """Return a copy with changed fields, for which `__post_init__` runs again."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     @property
@@ -414,23 +414,16 @@ def _path_type(annotation: Any, namespace: dict[str, Any]) -> type | None:
 #
 
 
-_INDENT = " " * 4
-
-
 @reprlib.recursive_repr(fillvalue="...")
 def as_text(obj: Any) -> str:
-    """`Name(...)` with one field per line; a single short field stays on the line."""
+    """Return `Name(...)` with one field per line; a single short one stays on the line."""
     items = [f"{name}={value!r}" for name, value in _shown_fields(obj)]
-    name = type(obj).__qualname__
-    if len(items) <= 1 and not any("\n" in item for item in items):
-        return f"{name}({''.join(items)})"
-    lines = "".join(f"{item},\n" for item in items)
-    return f"{name}(\n{_indent(lines)})"
+    return block(f"{type(obj).__qualname__}(", items, ")", width=0)
 
 
 @reprlib.recursive_repr(fillvalue="...")
 def as_html(obj: Any) -> str:
-    """The same, with longer fields folded."""
+    """Return the same as HTML, with longer fields folded."""
     rows = "".join(
         f"<li>{_html_field(name, value)}</li>" for name, value in _shown_fields(obj)
     )
@@ -451,7 +444,3 @@ def _html_field(name: str, value: Any) -> str:
         f"<details><summary>{name} = {summary}</summary>"
         f"<pre>{html.escape(text)}</pre></details>"
     )
-
-
-def _indent(text: str) -> str:
-    return "".join(_INDENT + line for line in text.splitlines(keepends=True))

@@ -32,12 +32,12 @@ def log(msg: Any, *, stacklevel: int = 1) -> None:
 
 
 def log_warning(msg: Any, *, stacklevel: int = 1) -> None:
-    """`log` for what went wrong in a run that goes on all the same."""
+    """Log, as a warning, what went wrong in a run that goes on."""
     _log_at(logging.WARNING, msg, stacklevel + 1)
 
 
 def log_error(msg: Any, *, stacklevel: int = 1) -> None:
-    """`log` for what was lost or broken."""
+    """Log, as an error, what was lost or broken."""
     _log_at(logging.ERROR, msg, stacklevel + 1)
 
 
@@ -131,7 +131,7 @@ def _make_visible() -> None:
 
 
 def _is_configured_by_accident(root: logging.Logger) -> bool:
-    """Whether at most a library's first message gave the root logger a handler."""
+    """Return whether at most a library's first message gave the root logger a handler."""
     return root.level == logging.WARNING and all(
         type(handler) is logging.StreamHandler
         and getattr(handler.formatter, "_fmt", None) == logging.BASIC_FORMAT

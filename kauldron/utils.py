@@ -1,51 +1,57 @@
-"""Small tools, reached as `kd.utils.utils`."""
+"""`kd.utils`: lower parts of the library that extensions may use, by their older names."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
-_Params = ParamSpec("_Params")
-_Result = TypeVar("_Result")
+from kauldron.lazy_namespace import lazy_namespace, older_modules
 
+if TYPE_CHECKING:
+    from kauldron import config_base as config_util  # noqa: F401
+    from kauldron import immutabledict as immutabledict
+    from kauldron import status as status
+    from kauldron import utils as utils
+    from kauldron.cli import job as error_utils  # noqa: F401
+    from kauldron.train.forward import checkify_ignore as checkify_ignore
+    from kauldron.train.run import chrono as chrono
+    from kauldron.train.run import workdir_files as constants  # noqa: F401
 
-def checkify_ignore(fn: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
-    """Make `fn` run its `checkify.check` calls without effect.
+_PUBLIC = (
+    *("chrono", "config_util", "constants", "error_utils", "immutabledict"),
+    *("status", "utils"),
+)
 
-    A function with such checks cannot be jitted as it is. This makes it possible, for
-    example to initialise a model, at the price of dropping what the checks find.
-
-    Args:
-      fn: Any function of JAX arrays.
-
-    Returns:
-      The function, with the same signature and name.
-
-    Example:
-      >>> import jax
-      >>> from jax.experimental import checkify
-      >>> @jax.jit
-      ... @checkify_ignore
-      ... def root(x):
-      ...     checkify.check(x >= 0, "negative")
-      ...     return x**0.5
-      >>> float(root(4.0))
-      2.0
-    """
-    from jax.experimental import checkify
-
-    checked = checkify.checkify(fn, errors=checkify.user_checks)
-
-    @functools.wraps(fn)
-    def ignoring(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
-        _, result = checked(*args, **kwargs)
-        return result
-
-    return ignoring
-
+older_modules(
+    __name__,
+    {
+        "base_config": "kauldron.config_base",
+        "batch_mask": "kauldron.batch_mask",
+        "chrono": "kauldron.train.run.chrono kauldron.train.compat",
+        "chrono_utils": "kauldron.train.run.chrono",
+        "config_util": "kauldron.config_base",
+        "constants": "kauldron.train.run.workdir_files",
+        "error_context": "kauldron.errors",
+        "error_utils": "kauldron.cli.job kauldron.errors",
+        "explained_arguments": "kauldron.errors",
+        "immutabledict": "kauldron.immutabledict",
+        "interms_property": "kauldron.nn.properties",
+        "root_cfg_ref": "kauldron.config_base",
+        "sharding_utils": "kauldron.kd",
+        "small_tools": "kauldron.utils kauldron.train.forward",
+        "status": "kauldron.status",
+        "status_utils": "kauldron.status",
+        "train_property": "kauldron.nn.properties",
+        "update_from_root": "kauldron.config_base",
+        "utils": "kauldron.utils kauldron.train.forward",
+        "whole_files": "kauldron.files",
+    },
+)
+__getattr__, __dir__ = lazy_namespace(
+    __name__, {name: f"{__name__}.{name}" for name in _PUBLIC}
+)
 
 _Element = TypeVar("_Element")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from kauldron.train.init_programs import compute_in_parts
+from kauldron.train.programs import compute_in_parts
 
 REPLICATED = kd.sharding.REPLICATED
 

@@ -17,7 +17,7 @@ class UnmaskableError(ValueError):
 
 
 def batch_mask_of(context: Any) -> Any:
-    """The mask of the batch in a context; `None` if all records are real.
+    """Return the mask of the batch in a context; `None` if all records are real.
 
     >>> batch_mask_of({"batch": {"x": [1, 0], BATCH_MASK: [True, False]}})
     [True, False]
@@ -30,14 +30,14 @@ def batch_mask_of(context: Any) -> Any:
 
 
 def without_mask(batch: Any) -> Any:
-    """The batch as a model gets it."""
+    """Return the batch as a model gets it."""
     if not isinstance(batch, Mapping) or BATCH_MASK not in batch:
         return batch
     return {name: value for name, value in batch.items() if name != BATCH_MASK}
 
 
 def with_mask_of(batch: Any, changed: Any) -> Any:
-    """What was made of a batch, with the mask that the batch had.
+    """Return what was made of a batch, with the mask that the batch had.
 
     Raises:
       UnmaskableError: It is not a dict, so that the mask has no place.

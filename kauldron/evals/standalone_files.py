@@ -1,21 +1,27 @@
-"""Whose checkpoints are evaluated: those of the trainer's own run, or of an earlier one."""
+"""What standalone evaluations read and write: checkpoints of a run, and their progress."""
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import functools
+import hashlib
+import json
 import os
+import re
 import shutil
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from kauldron import ckpts
+from kauldron import ckpts, status
 from kauldron.ckpts import step_folders
+from kauldron.evals.run_strategies import job_groups
+from kauldron.files import describe_holder, file_lock, holder, write_atomically
 from kauldron.train import trainer_fields
 from kauldron.train.run import workdir_files
-from kauldron.utils import constants
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState
@@ -39,7 +45,7 @@ class CheckpointSource(abc.ABC):
         return getattr(self.checkpointer, "folder", self.workdir)
 
     def steps(self) -> list[int]:
-        """Steps of the complete checkpoints, ascending."""
+        """Return the steps of the complete checkpoints, ascending."""
         self.checkpointer.reload()
         return self.checkpointer.all_steps
 
@@ -70,7 +76,7 @@ class OwnRun(CheckpointSource):
         self._with_optimizer = with_optimizer
 
     def awaited_file(self) -> epath.Path | None:
-        path = self.workdir / constants.ELEMENT_SPEC_FILENAME
+        path = self.workdir / workdir_files.ELEMENT_SPEC_FILENAME
         return None if path.exists() else path
 
     def load(self, step: int, *, workdir: epath.Path | None = None) -> TrainState:
@@ -155,7 +161,7 @@ class KeptCheckpoints:
         self._root = folder / step_folders.CHECKPOINT_FOLDER_NAME
 
     def steps(self) -> list[int]:
-        """Steps of the copies, ascending."""
+        """Return the steps of the copies, ascending."""
         return step_folders.complete_steps(self._root)
 
     def keep(self, source: epath.Path, step: int) -> None:
@@ -197,3 +203,96 @@ def _link_or_copy(source: str, target: str) -> None:
         raise
     except OSError:  # another file system, or one without hard links
         shutil.copy2(source, target)
+
+
+#
+# What a process has done, for its next start
+#
+
+
+FOLDER_PREFIX = "_eval_"
+PROGRESS_FILENAME = "progress.json"
+LOCK_FILENAME = "eval.lock"
+_LONGEST_LABEL = 100
+
+
+def group_folder(trainer: Trainer, names: list[str]) -> epath.Path:
+    """Return the folder of the process that runs these evaluators."""
+    strategies = {name: evaluator.run for name, evaluator in trainer.evals.items()}
+    return trainer.workdir / f"{FOLDER_PREFIX}{_group_label(strategies, names)}"
+
+
+def _group_label(strategies: Mapping[str, Any], names: list[str]) -> str:
+    """Return the job group, if these are all its members; or the names."""
+    label = "+".join(names)
+    for group, members in job_groups(strategies).items():
+        if sorted(members) == sorted(names):
+            label = group
+    if len(label) > _LONGEST_LABEL:
+        return hashlib.sha256(label.encode()).hexdigest()[:8]
+    return re.sub(r"[^\w.+-]", "_", label)
+
+
+class EvalProgress:
+    """The last step that each evaluator has finished, in a file.
+
+    Attributes:
+      folder: Where the file is.
+    """
+
+    def __init__(self, folder: epath.Path, names: list[str]):
+        self.folder = folder
+        self._path = folder / PROGRESS_FILENAME
+        # Evaluators may have run in other groups before.
+        self._done = dict.fromkeys(names, -1)
+        for path in sorted(folder.parent.glob(f"{FOLDER_PREFIX}*/{PROGRESS_FILENAME}")):
+            for name, step in _read(path).items():
+                if name in self._done:
+                    self._done[name] = max(step, self._done[name])
+
+    def last_step(self, name: str) -> int:
+        """Return the last step that the evaluator has finished; -1 if none."""
+        return self._done[name]
+
+    def finish(self, name: str, step: int) -> None:
+        """Note that the values of an evaluator at `step` are on disk."""
+        self._done[name] = step
+        if status.is_lead_host:
+            done = {name: step for name, step in self._done.items() if step >= 0}
+            write_atomically(self._path, json.dumps(done))
+
+
+def _read(path: epath.Path) -> dict[str, int]:
+    try:
+        content = json.loads(path.read_text())
+        return {str(name): int(step) for name, step in content.items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        status.log_warning(f"{path} cannot be read and is ignored: {error!r}")
+        return {}
+
+
+@contextlib.contextmanager
+def evaluation_lock(folder: epath.Path, names: list[str]) -> Iterator[None]:
+    """Keep other processes from running the same evaluators for the time of the block.
+
+    Args:
+      folder: Folder of the group; folders of other groups are beside it.
+      names: The evaluators.
+    """
+    problem = f"Another process evaluates {', '.join(names)} in {folder.parent}"
+    advice = "wait until it is done"
+    lock = file_lock(
+        folder / LOCK_FILENAME, problem=problem, advice=advice, evaluators=names
+    )
+    with lock:
+        for path in folder.parent.glob(f"{FOLDER_PREFIX}*/{LOCK_FILENAME}"):
+            if path.parent.name == folder.name:
+                continue
+            other = holder(path) or {}
+            shared = [name for name in names if name in other.get("evaluators", ())]
+            if shared:
+                raise RuntimeError(
+                    f"Another process evaluates {', '.join(shared)} in {folder.parent}: "
+                    f"{describe_holder(path)}. Stop it, or {advice}."
+                )
+        yield

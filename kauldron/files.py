@@ -1,0 +1,124 @@
+"""Files that are whole or absent whenever the process ends, and locks between processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from typing import IO, Any
+
+from etils import epath
+
+
+def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part.
+
+    Args:
+      path: The file; folders that are missing are created.
+      content: A text (written as UTF-8), or bytes.
+    """
+    path = epath.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if hasattr(file, "fileno"):
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+#
+# One process at a time
+#
+
+
+_PATIENCE_SECS = 0.5
+
+
+class InUseError(RuntimeError):
+    """Another process has the lock."""
+
+
+@contextlib.contextmanager
+def file_lock(
+    path: epath.Path, *, problem: str, advice: str, **details: Any
+) -> Iterator[None]:
+    """Let only one process at a time into the block.
+
+    The operating system holds the lock and drops it when the process ends, however it
+    ends. Remote file systems without such locks are not protected.
+
+    Args:
+      path: The file to lock; tells host, process and start time of the holder.
+      problem: What to report if another process holds it.
+      advice: What to do besides stopping that process.
+      **details: More to write into the file.
+    """
+    if "://" in str(path):
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as file:
+        if not _try_to_lock(file):
+            owner = describe_holder(path)
+            raise InUseError(f"{problem}: {owner}. Stop it, or {advice}.")
+        file.truncate(0)
+        owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
+        file.write(json.dumps({**owner, **details}))
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _try_to_lock(file: IO[str]) -> bool:
+    """Try for a while: a process that only asks for the holder locks it briefly."""
+    deadline = time.monotonic() + _PATIENCE_SECS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PATIENCE_SECS / 20)
+
+
+def holder(path: os.PathLike[str]) -> dict[str, Any] | None:
+    """Return what the process that holds a lock says of itself; `None` if none does."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(path)
+    except OSError:  # there is no such file
+        return None
+    return None
+
+
+def describe_holder(path: os.PathLike[str]) -> str:
+    """Process, host and start time, for a message."""
+    owner = _read(path)
+    if not {"time", "pid", "host"} <= owner.keys():
+        return f"see {path}"
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(owner["time"]))
+    return f"process {owner['pid']} on {owner['host']}, started {started}"
+
+
+def _read(path: os.PathLike[str]) -> dict[str, Any]:
+    try:
+        return json.loads(epath.Path(path).read_text())
+    except (OSError, ValueError):
+        return {}
