@@ -387,7 +387,7 @@ _UNKNOWN: Any = object()  # fits every annotation
 
 def _known_value(raw: Any, value: Any) -> Any:
     # An unset placeholder is there to be filled in, maybe by its class.
-    is_unset = isinstance(raw, FieldReference) and is_shared(raw) and raw.empty()
+    is_unset = value is None and is_shared(raw)
     return _UNKNOWN if is_unset or isinstance(value, Unreadable) else value
 
 
