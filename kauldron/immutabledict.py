@@ -194,7 +194,7 @@ def freeze(obj: Any) -> Any:
 def unfreeze(obj: Any) -> Any:
     """Turn every `ImmutableDict` into a `dict`, at any depth.
 
-    Also inside of lists, tuples, dicts and whatever else is a pytree of jax.
+    Also inside lists, tuples, dicts and whatever else is a pytree of jax.
 
     >>> unfreeze(ImmutableDict(a=[ImmutableDict(b=1)]))
     {'a': [{'b': 1}]}

@@ -35,23 +35,14 @@ _UNKNOWN = object()
 
 
 def misfit(value: Any, annotation: Any) -> str | None:
-    """Return why a value does not fit an annotation.
+    """Return what was expected and what was found, or None if a value fits.
 
-    Args:
-      value: Data as it is stored in a config. What is not plain data (nodes) fits.
-      annotation: A type or type expression, already evaluated.
-
-    Returns:
-      What was expected and what was found, or None if the value fits or if the
-      annotation says nothing about plain data.
-
-    Example:
-      >>> misfit("abc", int | None)
-      "expected int | None, got str 'abc'"
-      >>> misfit([1, "x"], tuple[int, ...])
-      "item [1]: expected int, got str 'x'"
-      >>> misfit(3, float) is None
-      True
+    >>> misfit("abc", int | None)
+    "expected int | None, got str 'abc'"
+    >>> misfit([1, "x"], tuple[int, ...])
+    "item [1]: expected int, got str 'x'"
+    >>> misfit(3, float) is None
+    True
     """
     if is_opaque(value):
         return None

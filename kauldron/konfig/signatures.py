@@ -14,6 +14,13 @@ from kauldron.errors import did_you_mean
 from kauldron.konfig.annotation_fit import misfit
 from kauldron.konfig.symbols import import_qualname, split_qualname
 
+_Parameters = Mapping[str, inspect.Parameter]
+POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 def known_signature(qualname: str) -> inspect.Signature | None:
     """Return the signature of a symbol; None if it is not loaded or has none.
@@ -46,28 +53,6 @@ def importing_symbols(enabled: bool = True) -> Iterator[None]:
         _imports_symbols.reset(token)
 
 
-def argument_hint(
-    error: Exception, symbol: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> str:
-    """Name wrong or missing arguments, with suggestions; empty if they fit."""
-    if not callable(symbol):
-        return f"{symbol!r} of type {type(symbol).__name__} cannot be called."
-    if not isinstance(error, TypeError):
-        return ""
-    signature = signature_of(symbol)
-    if signature is None or _fits(signature, args, kwargs):
-        return ""
-    lines = [
-        f"There is no argument {name!r}.{did_you_mean(name, accepted_names(signature))}"
-        for name in unexpected_names(symbol, args, kwargs)
-    ]
-    missing = missing_names(signature, args, kwargs)
-    if missing:
-        lines.append(f"Missing: {', '.join(missing)}.")
-    lines.append(f"Accepted: {', '.join(accepted_names(signature)) or 'nothing'}.")
-    return "\n".join(lines)
-
-
 def signature_of(symbol: Any) -> inspect.Signature | None:
     """Return the signature of a callable, or `None` if it has none."""
     try:
@@ -76,40 +61,17 @@ def signature_of(symbol: Any) -> inspect.Signature | None:
         return None
 
 
-def _fits(
-    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> bool:
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
-
-
 def accepted_names(signature: inspect.Signature) -> list[str]:
     """Return the names to offer as keywords: internal ones are left out."""
-    return [name for name in _keywords(signature) if not name.startswith("_")]
+    return [name for name in _keywords(signature.parameters) if name[0] != "_"]
 
 
-def _keywords(signature: inspect.Signature) -> list[str]:
+def _keywords(parameters: _Parameters) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p.name for p in signature.parameters.values() if p.kind in kinds]
+    return [p.name for p in parameters.values() if p.kind in kinds]
 
 
-def unexpected_names(
-    symbol: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> list[str]:
-    """Return the keywords that a callable does not accept."""
-    signature = signature_of(symbol)
-    if signature is None or any(
-        p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()
-    ):
-        return []
-    names = _keywords(signature)
-    return [name for name in kwargs if name not in names]
-
-
-def missing_decorator(symbol: Any, name: str) -> str:
+def _missing_decorator(symbol: Any, name: str) -> str:
     """Return what to do if a class declares an argument but does not take it."""
     parents = symbol.__mro__ if isinstance(symbol, type) else ()
     owner = next((p for p in parents if name in inspect.get_annotations(p)), None)
@@ -121,17 +83,17 @@ def missing_decorator(symbol: Any, name: str) -> str:
     )
 
 
-def missing_names(
-    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+def _missing_names(
+    parameters: _Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[str]:
     """Return the parameters without a default that are not given."""
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    named = [p for p in signature.parameters.values() if p.kind not in variable]
-    by_position = [
-        p.name for p in named if p.kind is not inspect.Parameter.KEYWORD_ONLY
+    slots = [p.name for p in parameters.values() if p.kind in POSITIONAL]
+    given = {*slots[: len(args)], *kwargs}
+    return [
+        p.name
+        for p in parameters.values()
+        if p.kind not in _VARIADIC and p.default is p.empty and p.name not in given
     ]
-    given = {*by_position[: len(args)], *kwargs}
-    return [p.name for p in named if p.default is p.empty and p.name not in given]
 
 
 class ArgumentProblem(NamedTuple):
@@ -143,7 +105,7 @@ class ArgumentProblem(NamedTuple):
 
 
 def check_call(
-    function: Any, positional: list[Any], named: Mapping[str, Any]
+    function: Any, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> Iterator[ArgumentProblem]:
     """Yield what would go wrong if `function` were called with these arguments."""
     if not callable(function):
@@ -152,9 +114,9 @@ def check_call(
     signature = signature_of(function)
     if signature is None:
         return
-    yield from _unknown_names(function, signature, positional, named)
+    yield from _unknown_names(function, signature.parameters, named)
     yield from _positional_problems(function, signature.parameters, positional, named)
-    missing = missing_names(signature, positional, named)
+    missing = _missing_names(signature.parameters, positional, named)
     if missing:
         names = ", ".join(map(repr, missing))
         yield ArgumentProblem(None, f"{_name(function)} needs {names}.")
@@ -165,35 +127,29 @@ def _name(function: Any) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
 
 
-_Parameters = Mapping[str, inspect.Parameter]
-_POSITIONAL = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
 def _unknown_names(
-    function: Any,
-    signature: inspect.Signature,
-    positional: list[Any],
-    named: Mapping[str, Any],
+    function: Any, parameters: _Parameters, named: Mapping[str, Any]
 ) -> Iterator[ArgumentProblem]:
-    accepted = accepted_names(signature)
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return
+    keywords = _keywords(parameters)
+    accepted = [name for name in keywords if not name.startswith("_")]
     listed = f"It accepts: {', '.join(accepted) or 'no named arguments'}."
-    for name in unexpected_names(function, positional, named):
-        message = f"{_name(function)} has no parameter {name!r}."
-        hint = did_you_mean(name, accepted).strip() or missing_decorator(function, name)
-        yield ArgumentProblem(name, message, " ".join(filter(None, [hint, listed])))
+    for name in named:
+        if name not in keywords:
+            message = f"{_name(function)} has no parameter {name!r}."
+            hint = did_you_mean(name, accepted).strip()
+            hint = hint or _missing_decorator(function, name)
+            yield ArgumentProblem(name, message, " ".join(filter(None, [hint, listed])))
 
 
 def _positional_problems(
     function: Any,
     parameters: _Parameters,
-    positional: list[Any],
+    positional: Sequence[Any],
     named: Mapping[str, Any],
 ) -> Iterator[ArgumentProblem]:
-    slots = [p for p in parameters.values() if p.kind in _POSITIONAL]
+    slots = [p for p in parameters.values() if p.kind in POSITIONAL]
     takes_more = any(
         p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values()
     )
@@ -220,7 +176,7 @@ def _positional_problems(
 def _misfits(
     function: Any,
     parameters: _Parameters,
-    positional: list[Any],
+    positional: Sequence[Any],
     named: Mapping[str, Any],
 ) -> Iterator[ArgumentProblem]:
     for place, parameter, value in _pairs(parameters, positional, named):
@@ -232,9 +188,9 @@ def _misfits(
 
 
 def _pairs(
-    parameters: _Parameters, positional: list[Any], named: Mapping[str, Any]
+    parameters: _Parameters, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> Iterator[tuple[str | int, inspect.Parameter, Any]]:
-    slots = [p for p in parameters.values() if p.kind in _POSITIONAL]
+    slots = [p for p in parameters.values() if p.kind in POSITIONAL]
     for index, (slot, value) in enumerate(zip(slots, positional)):
         yield index, slot, value
     for name, value in named.items():

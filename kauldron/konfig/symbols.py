@@ -69,23 +69,15 @@ def import_qualname(
     The module part is imported, then the attributes are followed. A module part that is
     not importable as a whole is tried with ever shorter prefixes, the rest moving to
     the attributes; an attribute that a module lacks is tried as its submodule.
+    `guard` is called with every object on the way and the attribute that led to it; it
+    may raise to refuse it.
 
-    Args:
-      qualname: With or without a colon.
-      guard: Called with every object on the way and the attribute that led to it; may
-        raise to refuse it.
-
-    Returns:
-      The symbol.
+    >>> import_qualname("pathlib:Path.home").__name__
+    'home'
 
     Raises:
       ModuleNotFoundError: No prefix is importable.
-      AttributeError: A symbol on the way has no such attribute; the message names the
-        closest public names.
-
-    Example:
-      >>> import_qualname("pathlib:Path.home").__name__
-      'home'
+      AttributeError: A symbol on the way has no such attribute; names the closest.
     """
     module_part, attribute_part = split_qualname(qualname)
     names = module_part.split(".")

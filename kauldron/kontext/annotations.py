@@ -75,7 +75,7 @@ def _has_token(cls: type, name: str, annotation: Any, token: Any) -> bool:
             f"The annotation of {cls.__qualname__}.{name}, {text!r}, seems to be a key "
             f"but cannot be evaluated: not found in module {cls.__module__!r}: "
             f"{', '.join(unknown)}. Import it at the top of the module, not only under "
-            "TYPE_CHECKING or inside of a function."
+            "TYPE_CHECKING or inside a function."
         )
     return False
 
@@ -86,12 +86,9 @@ def _mentions(text: str, token: Any) -> bool:
 
 
 def _tokens(annotation: Any, cls: type, unknown: list[str]) -> Iterator[Any]:
-    """Yield all tokens in the type arguments of an annotation.
+    """Yield all tokens in the type arguments of an annotation written in a class.
 
-    Args:
-      annotation: The annotation, or its text.
-      cls: The class it was written in.
-      unknown: Gets the names, or the whole text, that cannot be evaluated.
+    `unknown` gets the names, or the whole text, that cannot be evaluated.
     """
     if isinstance(annotation, (str, typing.ForwardRef)):
         annotation, missing = evaluate(annotation, cls)
@@ -144,15 +141,10 @@ def class_annotations(cls: type) -> Iterator[tuple[type, str, Any]]:
 
 
 def evaluate(annotation: Any, cls: type) -> tuple[Any, list[str]]:
-    """Return the annotation of a field as an object, if it is text.
+    """Return the annotation of a field of a class as an object, if it is text.
 
-    Args:
-      annotation: An annotation, or the text of one.
-      cls: The class it was written in.
-
-    Returns:
-      The object, or the text if there is no way to evaluate it; and what is not known:
-      names, for which classes of type `Unresolved` stand, or the whole text.
+    And what is not known: names, for which classes of type `Unresolved` stand, or the
+    whole text, which is then returned as it is.
     """
     if isinstance(annotation, typing.ForwardRef):
         annotation = annotation.__forward_arg__
@@ -199,7 +191,7 @@ def _type_parameters(cls: type) -> tuple[Any, ...]:
 
 
 def _own_modules() -> dict[str, types.ModuleType]:
-    """`kontext` and `kd`, which may be imported inside of a function."""
+    """`kontext` and `kd`, which may be imported inside a function."""
     return {
         name: sys.modules[f"kauldron.{name}"]
         for name in ("kontext", "kd")

@@ -111,15 +111,7 @@ def explain_miss(parts: tuple[Part, ...], reached: int, value: Any) -> str:
 def missing_child(
     path: str, parts: tuple[Part, ...], node: Any, part: Part, *, prefix: str
 ) -> PathNotFoundError:
-    """Return the error to raise where `node`, at `parts`, has no `part`.
-
-    Args:
-      path: The whole path that was asked for.
-      parts: Where `node` is.
-      node: A node that can have children.
-      part: What it does not have.
-      prefix: First words of the message.
-    """
+    """Return the error to raise where `node`, at `parts` of `path`, has no `part`."""
     names = names_in(node)
     where = f"in {position(parts)}"
     error_type = PathNotFoundError

@@ -324,14 +324,7 @@ def missing_keys_error(
     unfilled: Mapping[Any, str],
     prefix: str = "",
 ) -> MissingKeysError:
-    """Return one error for all missing keys.
-
-    Args:
-      context: What the paths point into.
-      missing: The keys.
-      unfilled: Fields of the context that hold nothing yet, and when they do.
-      prefix: First words of the message.
-    """
+    """Return one error for all missing keys; `unfilled` as in `unfilled_fields`."""
     lines = [f"{prefix}Invalid keys, which lead nowhere in the context:"]
     for key in missing:
         name = f"{key.name} = " if key.name else ""

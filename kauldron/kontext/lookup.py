@@ -25,9 +25,8 @@ _BOUND_METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapper
 def walk(value: Any, parts: Sequence[Part]) -> tuple[Any, int]:
     """Follow the parts as far as they lead.
 
-    Returns:
-      The value reached, and the number of parts that led there. A number below
-      `len(parts)` means that the part at that position leads nowhere.
+    Returns the value reached, and the number of parts that led there: if it is below
+    `len(parts)`, the part at that position leads nowhere.
     """
     for count, part in enumerate(parts):
         found = child(value, part)

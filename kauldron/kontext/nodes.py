@@ -83,16 +83,10 @@ def is_leaf(value: Any) -> bool:
 
 
 def select(node: Any, part: Part) -> list[tuple[Part, Any]] | None:
-    """Return the children that a part without wildcards leads to.
+    """Return the children that a part without wildcards leads to; None if none does.
 
-    Args:
-      node: Anything.
-      part: A key, an index, a field name, or a slice of a sequence.
-
-    Returns:
-      Pairs of part and child: one, or one for each item of a slice. The parts are
-      those of `children`: fields of named tuples by name, no negative indices. None
-      if there is no such child.
+    Pairs of part and child: one, or one for each item of a slice. The parts are those
+    of `children`: fields of named tuples by name, no negative indices.
     """
     if is_mapping(node):
         return [(part, _value(node, part))] if has_key(node, part) else None
@@ -193,10 +187,6 @@ def with_only(node: Any, kept: Mapping[Any, Any]) -> Any:
     """Return a node of the same type that has only these children.
 
     Named tuples and dataclasses cannot lack a field: they become dicts.
-
-    Args:
-      node: The node to imitate.
-      kept: Children by part, in order.
     """
     if isinstance(node, dict):
         new = copy.copy(node)
@@ -245,14 +235,9 @@ def find(
     """Yield the nodes that the pattern stands for: a node first, then what is below it.
 
     A part must exist wherever the parts before it lead. Only the first one after `**`
-    may be absent: `**` looks for the places that have it.
-
-    Args:
-      tree: The tree to look into.
-      pattern: Parts, with or without wildcards.
-      on_missing: Called where a part must exist and does not. May raise; if it
-        returns, that branch has no match.
-      select: Gives the children that a part without wildcards leads to.
+    may be absent: `**` looks for the places that have it. `on_missing` is called where
+    a part must exist and does not; if it returns, that branch has no match. `select`
+    gives the children that a part without wildcards leads to.
     """
     expanded: set[tuple[Any, int]] = set()
     several = sum(part is Wildcard.DOUBLE_STAR for part in pattern) > 1
@@ -296,7 +281,7 @@ Trie: TypeAlias = dict[Part, "Trie | None"]
 
 
 def as_trie(places: Iterable[tuple[Part, ...]]) -> Trie:
-    """Return the tree of some places; those inside of another are part of it."""
+    """Return the tree of some places; those inside another are part of it."""
     root: Trie = {}
     for place in places:
         branch: Trie | None = root

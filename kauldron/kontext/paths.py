@@ -241,7 +241,7 @@ def _last_keys(
 
 
 def _outermost(targets: Iterator[tuple[Part, ...]]) -> list[tuple[Part, ...]]:
-    """Drop targets inside of others, which come first."""
+    """Drop targets inside others, which come first."""
     kept: dict[tuple[Part, ...], None] = {}
     for target in targets:
         if not any(target[:n] in kept for n in range(1, len(target))):

@@ -70,7 +70,7 @@ def test_a_config_of_anything_can_be_shown_copied_compared_and_saved(fields):
     assert pickle.loads(pickle.dumps(cfg)) == cfg
     assert isinstance(konfig.ConfigDict(cfg) | cfg, konfig.ConfigDict)
     if error_of(cfg.to_json) is not None:
-        assert "__id__" in str(fields)  # the id of a node inside of itself
+        assert "__id__" in str(fields)  # the id of a node inside itself
     else:
         assert konfig.ConfigDict.from_json(cfg.to_json()) == cfg
 

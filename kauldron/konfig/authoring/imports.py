@@ -139,7 +139,7 @@ class _Block:
             )
         if fromlist and "*" in fromlist:
             raise ValueError(
-                f"`from {name} import *` does not work inside of konfig.imports(): "
+                f"`from {name} import *` does not work inside konfig.imports(): "
                 "import the module itself."
             )
         if fromlist:
@@ -296,12 +296,12 @@ class mock_modules:
     def __call__(self, function: Any) -> Any:
         raise TypeError(
             "konfig.mock_modules() is not a decorator: it could not see the variables "
-            "of the function. Write `with konfig.mock_modules():` inside of it."
+            "of the function. Write `with konfig.mock_modules():` inside it."
         )
 
 
 def _scopes(frame: FrameType) -> list[tuple[bool, MutableMapping[str, Any]]]:
-    """Return the globals (False) and, inside of a function, the locals (True)."""
+    """Return the globals (False) and, inside a function, the locals (True)."""
     scopes: list[tuple[bool, MutableMapping[str, Any]]] = [(False, frame.f_globals)]
     # Reading f_locals brings the dict up to date; before Python 3.13 it is a copy.
     local_variables = frame.f_locals

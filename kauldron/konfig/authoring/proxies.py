@@ -1,4 +1,4 @@
-"""Proxies: what a module, class or function is inside of `konfig.imports()`.
+"""Proxies: what a module, class or function is inside `konfig.imports()`.
 
 A proxy knows the name of a symbol and nothing else. Attributes give further proxies, a
 call gives a `ConfigDict`, and a proxy used as a value stands for the symbol itself.
@@ -137,7 +137,7 @@ class ConfigDictProxyObject:
     def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
         raise ValueError(
             f"A config proxy cannot be subclassed: {self.qualname!r} was probably "
-            "imported inside of `with konfig.imports():`. Import it outside of the "
+            "imported inside `with konfig.imports():`. Import it outside of the "
             "block to use it as a base class."
         )
 

@@ -23,7 +23,8 @@ from typing import Any
 from kauldron.errors import did_you_mean, error_prefix
 from kauldron.konfig.annotation_fit import misfit
 from kauldron.konfig.overrides.overrides import ARGS_KEY, Override, last_of_each
-from kauldron.konfig.overrides.values import parse_value
+from kauldron.konfig.overrides.values import parse_value, types_of
+from kauldron.konfig.tree.field_types import convert
 
 
 def config_args_class(module: ModuleType) -> type | None:
@@ -81,17 +82,10 @@ def _checked(cls: type, hints: Mapping[str, Any], name: str, value: Any) -> Any:
 
 def _converted(value: Any, annotation: Any) -> Any:
     """Return a value in the form its annotation asks for, where nothing is lost."""
-    members = typing.get_args(annotation) or (annotation,)
-    origin = typing.get_origin(annotation) or annotation
-    if type(value) is int and float in members and int not in members:
-        return float(value)
-    if type(value) is float and value.is_integer() and int in members:
-        return value if float in members else int(value)
-    if isinstance(value, list) and origin is tuple:
-        return tuple(value)
-    if isinstance(value, tuple) and origin is list:
-        return list(value)
-    return value
+    try:
+        return convert(value, tuple(types_of(annotation)))
+    except TypeError:
+        return value  # `misfit` says what is wrong
 
 
 def _type_hints(cls: type) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import json
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -97,14 +98,8 @@ def take_overrides(
 ) -> tuple[list[Override], list[str]]:
     """Separate the overrides of one config from all other arguments.
 
-    Args:
-      arguments: A command line without the program.
-      name: The name of the config flag.
-      takes_value: Whether a flag, given without dashes, is followed by its value.
-      stops_at_first_word: Whether flags end at the first argument that is none.
-
-    Returns:
-      The overrides, and the other arguments. Nothing behind `--` is an override.
+    Nothing behind `--` is an override. `takes_value` says whether a flag, given without
+    dashes, is followed by its value.
 
     Raises:
       ValueError: The path of an override cannot be read.
@@ -292,23 +287,15 @@ def load_saved_config(file: str) -> ConfigDict:
     path = os.path.join(file, "config.json") if os.path.isdir(file) else file
     if not os.path.isfile(path):
         raise FileNotFoundError(_missing_file_message(path))
-    with open(path, encoding="utf-8") as stream:
-        text = stream.read()
-    with error_prefix(f"{path}: "):
-        if not isinstance(json.loads(text), dict):
-            raise ValueError("a saved config is a JSON object.")
-        with recording("json", path):
-            return ConfigDict.from_json(text)
+    with error_prefix(f"{path}: "), recording("json", path):
+        return ConfigDict.from_json(pathlib.Path(path))
 
 
 def load_module(file: str, module_name: str) -> ModuleType:
     """Return the module of a config file, freshly executed, or of a dotted name.
 
-    Args:
-      file: A path that ends in `.py`, relative to the working directory, or a dotted
-        module name.
-      module_name: Under which the module of a path is put into `sys.modules`, so that
-        classes defined in it can be found by `resolve`.
+    That of a file is put into `sys.modules` as `module_name`, so that `resolve` finds
+    classes defined in it.
 
     Raises:
       OSError: There is no such file.
@@ -378,10 +365,9 @@ _importable: set[str] = set()
 
 
 def recorded_folders(run_info: Any) -> list[str]:
-    """Return the folders that a run found its modules in and that still exist.
+    """Return the folders of a `run_info.json` that the modules of the run were in.
 
-    Args:
-      run_info: The path of its `run_info.json`, on whatever file system.
+    Only those that still exist.
     """
     try:
         folders = json.loads(run_info.read_text())["import_folders"]

@@ -73,18 +73,13 @@ class Override:
 def match_override(argument: str, name: str) -> Override | None:
     """Return the override that a command line argument is, or None.
 
-    Args:
-      argument: Such as `--cfg.a.b=1`, `-cfg.a`, `--nocfg.a`, `--cfg["x.y"].z=1`.
-      name: The name of the flag, such as `cfg`.
+    >>> match_override("--cfg.model.n=3", "cfg").path
+    'model.n'
+    >>> match_override("--config.n=3", "cfg") is None
+    True
 
     Raises:
       ValueError: It is an override but its path cannot be read.
-
-    Example:
-      >>> match_override("--cfg.model.n=3", "cfg").path
-      'model.n'
-      >>> match_override("--config.n=3", "cfg") is None
-      True
     """
     match = re.match(
         rf"--?(?P<no>no)?{re.escape(name)}(?P<rest>[.\[].*)", argument, re.S
@@ -164,12 +159,8 @@ def apply_in_order(
 ) -> list[str]:
     """Apply overrides one after the other; of two with the same path the last.
 
-    Args:
-      cfg: The config to change.
-      overrides: As given.
-      kind: Of the events in the history.
-      may_import: Whether what a call names is imported where an override names one of
-        its positional arguments.
+    Where an override names a positional argument by its parameter, what is called is
+    imported, unless `may_import` is off.
 
     Raises:
       FlagOrderError: An override would undo an earlier one below it.
@@ -194,72 +185,54 @@ def _apply(cfg: Node, override: Override) -> list[str]:
 
 def _value_for(cfg: Node, target: tuple[Any, ...], override: Override) -> Any:
     """Return the value to assign to one place."""
+    if not override.is_text and not override.is_bare:
+        is_py = isinstance(override.value, str) and override.value.startswith(PREFIX)
+        return parse_py(override.value) if is_py else override.value
+    raw: Any = None
+    old: Any = None
+    parent, last = paths.get_by_path(cfg, target[:-1]), target[-1]
+    if paths.has_child(parent, last):
+        raw, old = paths.raw_child(parent, last), paths.readable_child(parent, last)
     if override.is_bare:
-        _check_takes_bare_flag(cfg, target, override)
+        _check_takes_bare_flag(old, override)
         return override.value
-    if override.is_text:
-        value = parse_value(override.value, _type_of(cfg, target))
-        _warn_of_forgotten_prefix(cfg, target, value, override)
-        return value
-    if isinstance(override.value, str) and override.value.startswith(PREFIX):
-        return parse_py(override.value)
-    return override.value
+    declared = type(old)
+    if old is None or isinstance(old, FieldReference):  # as far as it is known
+        declared = raw.get_type() if isinstance(raw, FieldReference) else object
+    value = parse_value(override.value, declared)
+    _warn_of_forgotten_prefix(old, value, override)
+    return value
 
 
-def _type_of(cfg: Node, target: tuple[Any, ...]) -> Any:
-    """Return the type that decides what a text means for a place."""
-    parent = paths.get_by_path(cfg, target[:-1])
-    if not paths.has_child(parent, target[-1]):
-        return object
-    raw = paths.raw_child(parent, target[-1])
-    value = paths.readable_child(parent, target[-1])
-    if value is None or isinstance(value, FieldReference):
-        return raw.get_type() if isinstance(raw, FieldReference) else object
-    return type(value)
-
-
-def _warn_of_forgotten_prefix(
-    cfg: Node, target: tuple[Any, ...], value: Any, override: Override
-) -> None:
+def _warn_of_forgotten_prefix(old: Any, value: Any, override: Override) -> None:
     """Warn of a text that replaces a call and looks like one."""
     if not isinstance(value, str) or not re.fullmatch(r"\w+(\.\w+)+(\(.*\))?", value):
         return
-    parent = paths.get_by_path(cfg, target[:-1])
-    if not paths.has_child(parent, target[-1]):
-        return
-    old = paths.readable_child(parent, target[-1])
     if isinstance(old, Node) and (is_call(old) or is_const(old)):
         call = value if value.endswith(")") or is_const(old) else f"{value}(...)"
-        flag = override.flag.split("=")[0]
         _log.warning(
             "%s: the field held %s and now holds a text. For a call or a name write "
             "%s='%s%s'.",
             override.flag,
             short_repr(old),
-            flag,
+            override.flag.split("=")[0],
             PREFIX,
             call,
         )
 
 
-def _check_takes_bare_flag(
-    cfg: Node, target: tuple[Any, ...], override: Override
-) -> None:
-    parent = paths.get_by_path(cfg, target[:-1])
-    if not paths.has_child(parent, target[-1]):
-        return
-    value = paths.readable_child(parent, target[-1])
-    if value is None or isinstance(value, (bool, FieldReference)):
+def _check_takes_bare_flag(old: Any, override: Override) -> None:
+    if old is None or isinstance(old, (bool, FieldReference)):
         return
     name = re.split(r"[=\s]", override.flag)[0]
+    held = f"{type(old).__name__} {old!r:.40}"
     if not override.value:
         raise TypeError(
-            f"{name} is for fields that are True or False; this one is "
-            f"{type(value).__name__} {value!r:.40}."
+            f"{name} is for fields that are True or False; this one is {held}."
         )
     raise TypeError(
-        f"needs a value, write {name}=... (the field is {type(value).__name__} "
-        f"{value!r:.40}; a value after a space is not read)."
+        f"needs a value, write {name}=... (the field is {held}; a value after a space "
+        "is not read)."
     )
 
 

@@ -27,16 +27,11 @@ _BOOLS = {"true": True, "True": True, "false": False, "False": False}
 def parse_literal(text: str) -> Any:
     """Return what a text means when nothing is known about its target.
 
-    Args:
-      text: Anything.
+    A bool for `true` and `false`, the value of a Python literal or of a JSON list or
+    object, otherwise the text itself.
 
-    Returns:
-      A bool for `true` and `false`, the value of a Python literal or of a JSON list or
-      object, otherwise the text itself.
-
-    Example:
-      >>> [parse_literal(t) for t in ("1e-3", "None", "1,2", "true", "[a,b]", "")]
-      [0.001, None, (1, 2), True, '[a,b]', '']
+    >>> [parse_literal(t) for t in ("1e-3", "None", "1,2", "true", "[a,b]", "")]
+    [0.001, None, (1, 2), True, '[a,b]', '']
     """
     if text in _BOOLS:
         return _BOOLS[text]
@@ -55,28 +50,20 @@ def parse_literal(text: str) -> Any:
 
 
 def parse_value(text: str, target: Any) -> Any:
-    """Return what a text means for a field.
+    """Return what a text means for a field of a type, or of a union of types.
 
-    Args:
-      text: The text after `=`.
-      target: The type of the field's value, or a union of types. `object` when nothing
-        is known.
+    The value need not be of this type: that is for the config to decide.
 
-    Returns:
-      The value to assign. It need not be of the target's type: that is for the config
-      to decide.
+    >>> parse_value("123", str), parse_value("'123'", str), parse_value("1", bool)
+    ('123', '123', True)
 
     Raises:
       ValueError: The text starts with `py::` and what follows cannot be read.
-
-    Example:
-      >>> parse_value("123", str), parse_value("'123'", str), parse_value("1", bool)
-      ('123', '123', True)
     """
     if text.startswith(PREFIX):
         return parse_py(text)
     literal = parse_literal(text)
-    targets = _types_of(target)
+    targets = types_of(target)
     if float in targets and text.strip("+-") in ("inf", "nan"):
         return float(text)
     if literal is None or isinstance(literal, str):
@@ -89,11 +76,12 @@ def parse_value(text: str, target: Any) -> Any:
     return literal
 
 
-def _types_of(target: Any) -> list[type]:
+def types_of(target: Any) -> list[type]:
+    """Return the types in an annotation: those of a union, `list` for `list[int]`."""
     if typing.get_origin(target) in (typing.Union, types.UnionType):
-        return [t for member in typing.get_args(target) for t in _types_of(member)]
+        return [t for member in typing.get_args(target) for t in types_of(member)]
     if isinstance(target, tuple):
-        return [t for member in target for t in _types_of(member)]
+        return [t for member in target for t in types_of(member)]
     target = typing.get_origin(target) or target
     return [target] if isinstance(target, type) else []
 
@@ -104,20 +92,13 @@ def format_value(value: Any) -> str:
     Strings that could be mistaken for something else come in quotes, nodes as a `py::`
     expression.
 
-    Args:
-      value: Data, or a config node.
-
-    Returns:
-      One line of text.
+    >>> format_value("cosine"), format_value("123"), format_value([1, None])
+    ('cosine', "'123'", '[1, None]')
+    >>> format_value({"__qualname__": "optax:adam", "0": 0.1})
+    'py::optax:adam(0.1)'
 
     Raises:
       TypeError: No text describes the value.
-
-    Example:
-      >>> format_value("cosine"), format_value("123"), format_value([1, None])
-      ('cosine', "'123'", '[1, None]')
-      >>> format_value({"__qualname__": "optax:adam", "0": 0.1})
-      'py::optax:adam(0.1)'
     """
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
@@ -179,8 +160,9 @@ def _mapping_expression(value: Mapping[Any, Any]) -> str:
     if "__const__" in value:
         return symbol
     arguments = {k: v for k, v in value.items() if k != "__qualname__"}
-    positional = [arguments.pop(str(i)) for i in _positions(arguments)]
-    items = [_expression(v) for v in positional]
+    items: list[str] = []
+    while str(len(items)) in arguments:
+        items.append(_expression(arguments.pop(str(len(items)))))
     items += [f"{name}={_expression(v)}" for name, v in arguments.items()]
     return f"{symbol}({', '.join(items)})"
 
@@ -196,10 +178,3 @@ def _is_sayable(symbol: Any) -> bool:
         return False
     parts = symbol.replace(":", ".").split(".")
     return all(map(_is_name, parts)) and expand_alias(symbol) == symbol
-
-
-def _positions(arguments: Mapping[Any, Any]) -> range:
-    count = 0
-    while str(count) in arguments:
-        count += 1
-    return range(count)

@@ -233,26 +233,26 @@ def _difference(
 
 def _shared_groups(cfg: Node) -> list[tuple[str, ...]]:
     """Return the paths of each node that has several, but of none below it."""
-    places: dict[int, list[Parts]] = {}
-    nodes: set[int] = set()
-    _collect_places(cfg, (), places, nodes, Walk())
-    groups = (places[node] for node in places if node in nodes)
-    return [tuple(map(path_grammar.format_path, g)) for g in groups if len(g) > 1]
+    walk = Walk()
+    places: dict[int, tuple[Any, list[str]]] = {}
 
+    def visit(value: Any) -> None:
+        if not isinstance(value, (Node, list, tuple)):
+            return
+        _, paths = places.setdefault(id(value), (value, []))
+        paths.append(path_grammar.format_path(walk.parts()))
+        if len(paths) == 1:
+            for key, item in walk.values(value).items():
+                walk.around.append((value, key))
+                visit(item)
+                walk.around.pop()
 
-def _collect_places(
-    value: Any, at: Parts, places: dict[int, list[Parts]], nodes: set[int], walk: Walk
-) -> None:
-    if not isinstance(value, (Node, list, tuple)):
-        return
-    paths = places.setdefault(id(value), [])
-    paths.append(at)
-    if isinstance(value, Node) and not is_const(value):
-        nodes.add(id(value))
-    if len(paths) > 1:
-        return
-    for child in walk.children(value):
-        _collect_places(child.value, (*at, child.part), places, nodes, walk)
+    visit(cfg)
+    return [
+        tuple(paths)
+        for value, paths in places.values()
+        if len(paths) > 1 and isinstance(value, Node) and not is_const(value)
+    ]
 
 
 class _MustBeReplaced(Exception):

@@ -9,10 +9,20 @@ from typing import Any
 
 from kauldron import path_grammar
 from kauldron.konfig.symbols import normalize_qualname
-from kauldron.konfig.text.json_format import dumps
+from kauldron.konfig.text.json_format import to_plain
 from kauldron.konfig.tree.configdict import as_config
-from kauldron.konfig.tree.node import CONST_KEY, ID_KEY, QUALNAME_KEY, Node, Walk
-from kauldron.konfig.tree.paths import Parts, raw_children
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    ID_KEY,
+    QUALNAME_KEY,
+    Key,
+    Node,
+    Parts,
+    Unreadable,
+    Walk,
+    path_part,
+    raw_value,
+)
 from kauldron.konfig.tree.storing import plain_key
 
 
@@ -49,36 +59,43 @@ def iter_leaves(cfg: Any) -> Iterator[tuple[Parts, Any]]:
     Raises:
       CycleError: The config contains itself.
     """
-    yield from _leaves(cfg, (), Walk())
+    yield from _leaves(cfg, Walk())
 
 
-def _leaves(value: Any, at: Parts, walk: Walk) -> Iterator[tuple[Parts, Any]]:
+def _leaves(value: Any, walk: Walk) -> Iterator[tuple[Parts, Any]]:
     if not isinstance(value, (Node, list, tuple)):
-        yield at, value
+        yield walk.parts(), value
         return
-    children = walk.enter(value, at)
-    if not children and at:
-        yield at, value
-    for child in children:
-        yield from _leaves(child.value, (*at, child.part), walk)
+    values = walk.enter(value)
+    if not values and walk.around:
+        yield walk.parts(), value
+    for key, item in values.items():
+        if isinstance(item, Unreadable):
+            item = raw_value(value, key)
+        walk.around.append((value, key))
+        yield from _leaves(item, walk)
+        walk.around.pop()
     walk.leave(value)
 
 
 def iter_nodes(cfg: Any) -> Iterator[tuple[Parts, Node]]:
     """Yield all nodes at all their places, parents first, not through references."""
-    yield from _nodes(cfg, (), frozenset())
 
+    def below(
+        value: Any, at: Parts, above: frozenset[int]
+    ) -> Iterator[tuple[Parts, Node]]:
+        if id(value) in above:
+            return
+        items: Iterable[tuple[Key, Any]] = ()
+        if isinstance(value, Node):
+            yield at, value
+            items = list(value._fields.items())
+        elif isinstance(value, (list, tuple)):
+            items = enumerate(value)
+        for key, item in items:
+            yield from below(item, (*at, path_part(value, key)), above | {id(value)})
 
-def _nodes(
-    value: Any, at: Parts, above: frozenset[int]
-) -> Iterator[tuple[Parts, Node]]:
-    if id(value) in above:
-        return
-    if isinstance(value, Node):
-        yield at, value
-    inside = above | {id(value)}
-    for part, item in raw_children(value):
-        yield from _nodes(item, (*at, part), inside)
+    yield from below(cfg, (), frozenset())
 
 
 def fingerprint(cfg: Any, length: int = 16, *, exclude: Iterable[str] = ()) -> str:
@@ -103,7 +120,7 @@ def fingerprint(cfg: Any, length: int = 16, *, exclude: Iterable[str] = ()) -> s
     if isinstance(exclude, str):
         raise TypeError(f"exclude is a list of paths, not the text {exclude!r}.")
     patterns = [path_grammar.parse(pattern) for pattern in exclude]
-    data = _canonical(json.loads(dumps(as_config(cfg))), (), patterns)
+    data = _canonical(to_plain(as_config(cfg)), (), patterns)
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
@@ -111,10 +128,9 @@ def fingerprint(cfg: Any, length: int = 16, *, exclude: Iterable[str] = ()) -> s
 def _canonical(data: Any, at: Parts, exclude: list[Parts]) -> Any:
     """Return JSON data without what makes no difference."""
     if isinstance(data, list):
-        items = ((index, item) for index, item in enumerate(data))
         return [
             _canonical(item, (*at, index), exclude)
-            for index, item in items
+            for index, item in enumerate(data)
             if not _is_excluded((*at, index), exclude)
         ]
     if not isinstance(data, Mapping):

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from kauldron.konfig.signatures import signature_of
+from kauldron.konfig.signatures import POSITIONAL, accepted_names, signature_of
 from kauldron.konfig.symbols import import_qualname
 from kauldron.konfig.tree.configdict import ConfigDict, as_config
 from kauldron.konfig.tree.node import (
@@ -60,16 +60,13 @@ def _defaults(node: Node) -> Iterator[tuple[str, Any]]:
     signature = signature_of(symbol)
     if signature is None:
         return
-    kind = inspect.Parameter
-    by_position = (kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD)
-    named = (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY)
-    slots = [p.name for p in signature.parameters.values() if p.kind in by_position]
+    parameters = signature.parameters
+    slots = [p.name for p in parameters.values() if p.kind in POSITIONAL]
     given = slots[: positional_count(node)]
-    for name, parameter in signature.parameters.items():
-        if parameter.kind in named and name not in given and name[0] != "_":
-            default = _default_value(symbol, parameter)
-            if _is_plain(default):
-                yield name, default
+    for name in accepted_names(signature):
+        default = _default_value(symbol, parameters[name])
+        if name not in given and _is_plain(default):
+            yield name, default
 
 
 def _default_value(symbol: Any, parameter: inspect.Parameter) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kauldron.errors import reworded
 from kauldron.konfig.errors import PACKAGE_FOLDER
-from kauldron.konfig.signatures import argument_hint, unexpected_names
+from kauldron.konfig.signatures import check_call
 from kauldron.konfig.text.printing import format_value
 from kauldron.konfig.tree.history import SetEvent, field_events, node_origin
 from kauldron.konfig.tree.node import QUALNAME_KEY, Key, Node, expression
@@ -32,8 +32,11 @@ def explained_call(
 ) -> Exception:
     """Return the error of a call with its place, arguments and hints in the text."""
     try:
-        hint = argument_hint(error, symbol, args, kwargs)
-        names = unexpected_names(symbol, args, kwargs) or _mentioned(error, node)
+        is_about_call = isinstance(error, TypeError)
+        problems = [*check_call(symbol, args, kwargs)] if is_about_call else []
+        hint = "\n".join(f"{p.message} {p.suggestion}".strip() for p in problems)
+        names = [str(p.name) for p in problems if p.name is not None]
+        names = names or _mentioned(error, node)
     except Exception:  # hints never replace the error
         hint, names = "", []
     return explained(error, node, parts, names, hint)

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Container, Iterable
+from typing import Any, Literal, NamedTuple, get_args
 
 from ml_collections import FieldReference, config_dict
 
@@ -24,13 +24,14 @@ from kauldron.konfig.tree.node import (
     CONST_KEY,
     LEAF_TYPES,
     QUALNAME_KEY,
-    Child,
     Key,
     Node,
     Parts,
+    Unreadable,
     Walk,
     expression,
     node_path,
+    raw_value,
 )
 from kauldron.konfig.tree.placeholders import is_shared, is_unset_required
 from kauldron.konfig.tree.references import required_values_enforced
@@ -52,100 +53,96 @@ def excluded_fields(symbol: Any) -> frozenset[str]:
 # ------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """Where a value is."""
-
-    at: Parts
-    node: Node | None = None  # the innermost node around it
-    key: Key = None  # the field of that node
-    raw: Any = None  # as it is stored
-    calls: tuple[tuple[Node, Key], ...] = ()  # the calls around it, and the argument
-
-    def below(self, container: Any, child: Child) -> Place:
-        at = (*self.at, child.part)
-        if not isinstance(container, Node):
-            return Place(at, self.node, self.key, child.raw, self.calls)
-        calls = self.calls
-        if QUALNAME_KEY in container._fields:
-            calls = (*calls, (container, child.key))
-        return Place(at, container, child.key, child.raw, calls)
-
-    def is_excluded(self, excluded_of: Callable[[Node], frozenset[str]]) -> bool:
-        """Return whether one of the calls around wants its argument unresolved."""
-        try:
-            return any(key in excluded_of(node) for node, key in self.calls)
-        except Exception:  # a symbol is missing, which is not the question here
-            return False
+Kind = Literal["node", "symbol", "leaf", "unset", "unreadable", "cycle"]
 
 
 class Finding(NamedTuple):
     """Something that `resolve` will have to deal with."""
 
-    kind: Literal["node", "symbol", "leaf", "unset", "unreadable", "cycle"]
+    kind: Kind
     what: Any  # a node with a symbol, a qualified name, a value, or an error
-    place: Place
+    at: Parts
+    around: tuple[tuple[Any, Key], ...]  # the containers around it, and their keys
+
+    @property
+    def field(self) -> tuple[Node, Key] | None:
+        """The innermost node around the value, and the field of it."""
+        for node, key in reversed(self.around):
+            if isinstance(node, Node):
+                return node, key
+        return None
+
+    def is_excluded(self, excluded_of: Callable[[Node], frozenset[str]]) -> bool:
+        """Return whether one of the calls around wants its argument unresolved."""
+        try:
+            return any(
+                key in excluded_of(node)
+                for node, key in self.around
+                if isinstance(node, Node) and QUALNAME_KEY in node._fields
+            )
+        except Exception:  # a symbol is missing, which is not the question here
+            return False
 
 
-def scan(root: Any, at: Parts, walk: Walk) -> list[Finding]:
-    """Look through a whole config, into every node and list once.
+def scan(root: Any, walk: Walk, kinds: Container[Kind]) -> list[Finding]:
+    """Look through a whole config for some kinds, into every node and list once.
 
     Reading an unset `required` counts as an error. What references evaluate to stays in
     `walk`.
     """
-    scanner = _Scanner(walk)
+    scanner = _Scanner(walk, kinds)
     with required_values_enforced():
-        scanner.visit(root, Place(at))
+        scanner.visit(root)
     return scanner.found
 
 
 class _Scanner:
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: Walk, kinds: Container[Kind]) -> None:
         self.walk = walk
+        self.kinds = kinds
         self.found: list[Finding] = []
         self.seen: set[int] = set()
 
-    def visit(self, value: Any, place: Place) -> None:
+    def add(self, kind: Kind, what: Any) -> None:
+        if kind in self.kinds:
+            around = tuple(self.walk.around)
+            self.found.append(Finding(kind, what, self.walk.parts(), around))
+
+    def visit(self, value: Any) -> None:
         kind = type(value)
         if isinstance(value, Node) or kind is list or kind is tuple:
-            self.visit_container(value, place)
-        elif isinstance(value, FieldReference):  # in a set, or the root
-            try:
-                found = value.get()
-            except Exception as error:
-                self.add_unreadable(error, place)
-            else:
-                self.visit(found, place)
+            self.visit_container(value)
+        elif isinstance(value, Unreadable):
+            is_unset = isinstance(value.error, config_dict.RequiredValueError)
+            self.add("unset" if is_unset else "unreadable", value.error)
+        elif isinstance(value, FieldReference):  # the root
+            self.visit(self.walk.read(value))
         elif hasattr(kind, "__konfig_symbol__"):
-            self.found.append(Finding("symbol", value.__konfig_symbol__(), place))
+            self.add("symbol", value.__konfig_symbol__())
         elif hasattr(kind, "__konfig_union__"):
             for side in value.__konfig_union__():
-                self.visit(side, place)
+                self.visit(side)
         elif kind not in LEAF_TYPES:
-            self.found.append(Finding("leaf", value, place))
+            self.add("leaf", value)
             for item in value if kind in (set, frozenset) else ():
-                self.visit(item, place)
+                self.visit(item)
 
-    def visit_container(self, container: Any, place: Place) -> None:
+    def visit_container(self, container: Any) -> None:
         try:
-            children = self.walk.enter(container, place.at)
+            values = self.walk.enter(container)
         except CycleError as error:
-            self.found.append(Finding("cycle", error, place))
+            self.add("cycle", error)
             return
         if id(container) not in self.seen:
             self.seen.add(id(container))
             if isinstance(container, Node) and _symbols(container):
-                self.found.append(Finding("node", container, place))
-            for child in children:
-                if child.error is not None:
-                    self.add_unreadable(child.error, place.below(container, child))
-                elif type(child.value) not in LEAF_TYPES:
-                    self.visit(child.value, place.below(container, child))
+                self.add("node", container)
+            for key, value in values.items():
+                if type(value) not in LEAF_TYPES:
+                    self.walk.around.append((container, key))
+                    self.visit(value)
+                    self.walk.around.pop()
         self.walk.leave(container)
-
-    def add_unreadable(self, error: Exception, place: Place) -> None:
-        is_unset = isinstance(error, config_dict.RequiredValueError)
-        kind = "unset" if is_unset else "unreadable"
-        self.found.append(Finding(kind, error, place))
 
 
 def _symbols(node: Node) -> list[Any]:
@@ -165,7 +162,7 @@ def refuse_symbols(findings: Iterable[Finding], allow: AllowList) -> None:
     They are judged first by their name, then by what they are.
     """
     named = [
-        (name, found.place.at)
+        (name, found.at)
         for found in findings
         for name in (
             _symbols(found.what)
@@ -199,8 +196,8 @@ def refuse_unset(
     """Raise `RequiredValueError` if required fields are not set, naming all of them."""
     unset: dict[str, str] = {}
     for found in findings:
-        if found.kind == "unset" and not found.place.is_excluded(excluded_of):
-            place = expression(found.place.at)
+        if found.kind == "unset" and not found.is_excluded(excluded_of):
+            place = expression(found.at)
             for target in getattr(found.what, "paths", ()) or (place,):
                 unset[target] = place
     if unset:
@@ -265,7 +262,7 @@ def check(cfg: Any, *, raise_error: bool = False) -> list[Problem]:
       >>> print(check(cfg)[0].message)
       TextWrapper has no parameter 'widht'.
     """
-    problems = _Checker().run(as_config(cfg))
+    problems = _Checker(as_config(cfg)).run()
     if problems and raise_error:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
         listed = "\n".join(f"  {problem}" for problem in problems)
@@ -273,70 +270,74 @@ def check(cfg: Any, *, raise_error: bool = False) -> list[Problem]:
     return problems
 
 
+_Field = tuple[Node, Key]  # what is written where the value in question is written
+
+
 class _Checker:
     """Judges what the scan has found in one config."""
 
-    def __init__(self) -> None:
-        self.walk = Walk()
+    def __init__(self, cfg: Node) -> None:
+        self.cfg = cfg
+        self.walk = Walk(node_path(cfg))
         self.problems: list[Problem] = []
         self.symbols: dict[str, Any] = {}  # by name; the error of a failed import
 
-    def run(self, cfg: Node) -> list[Problem]:
-        findings = scan(cfg, node_path(cfg), self.walk)
+    def run(self) -> list[Problem]:
+        findings = scan(self.cfg, self.walk, get_args(Kind))
         for allow in active_lists():
             refuse_symbols(findings, allow)
         for found in findings:
-            place = found.place
-            if place.node is None:
-                place = place._replace(node=cfg)
-            if not place.is_excluded(self.excluded_of):
-                self.judge(found, place)
+            if not found.is_excluded(self.excluded_of):
+                self.judge(found, found.at, found.field or (self.cfg, None))
         return self.problems
 
-    def judge(self, found: Finding, place: Place) -> None:
+    def judge(self, found: Finding, at: Parts, field: _Field) -> None:
         match found.kind:
             case "node":
-                self.check_node(found.what, place.at)
+                self.check_node(found.what, at)
             case "symbol":
-                self.import_symbol(found.what, place)
+                self.import_symbol(found.what, at, field)
             case "leaf":
-                self.check_leaf(found.what, place)
+                self.check_leaf(found.what, at, field)
             case "unset":
                 # Else it is reported where the value is missing.
-                if is_unset_required(place.raw) or not found.what.paths:
-                    flag = f"Set it: --{expression(place.at)}=..."
-                    self.report(place, "is required but not set.", flag)
+                raw = raw_value(*found.around[-1]) if found.around else None
+                if is_unset_required(raw) or not found.what.paths:
+                    flag = f"Set it: --{expression(at)}=..."
+                    self.report(at, field, "is required but not set.", flag)
             case "unreadable" | "cycle":
-                self.report(place, str(found.what))
+                self.report(at, field, str(found.what))
 
-    def report(self, place: Place, message: str, suggestion: str = "") -> None:
-        assert place.node is not None
+    def report(
+        self, at: Parts, field: _Field, message: str, suggestion: str = ""
+    ) -> None:
         self.problems.append(
             Problem(
-                path=path_grammar.format_path(place.at),
+                path=path_grammar.format_path(at),
                 message=message,
                 suggestion=suggestion,
-                location=_location(place.node, place.key),
+                location=_location(*field),
             )
         )
 
-    def check_leaf(self, value: Any, place: Place) -> None:
+    def check_leaf(self, value: Any, at: Parts, field: _Field) -> None:
         try:
             to_plain(value)
         except (TypeError, ValueError):
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            self.report(place, f"a value of type {kind} cannot be part of a config.")
+            message = f"a value of type {kind} cannot be part of a config."
+            self.report(at, field, message)
 
     def check_node(self, node: Node, at: Parts) -> None:
         fields = node._fields
         key = CONST_KEY if CONST_KEY in fields else QUALNAME_KEY
-        place = Place(at, node, key)
         if key == CONST_KEY and len(fields) > 1:
-            self.report(place, "a constant (__const__) has no other fields.")
-        elif self.import_symbol(fields[key], place) and key == QUALNAME_KEY:
+            message = "a constant (__const__) has no other fields."
+            self.report(at, (node, key), message)
+        elif self.import_symbol(fields[key], at, (node, key)) and key == QUALNAME_KEY:
             self.check_arguments(node, self.symbols[fields[key]], at)
 
-    def import_symbol(self, name: str, place: Place) -> bool:
+    def import_symbol(self, name: str, at: Parts, field: _Field) -> bool:
         """Import a symbol; report it if that fails."""
         if name not in self.symbols:
             try:
@@ -350,7 +351,7 @@ class _Checker:
         if not isinstance(symbol.error, (ImportError, AttributeError, ValueError)):
             kind = type(symbol.error).__name__
             lead = f"importing {name!r} failed with {kind}: "
-        self.report(place, f"{lead}{symbol.error}")
+        self.report(at, field, f"{lead}{symbol.error}")
         return False
 
     def excluded_of(self, node: Node) -> frozenset[str]:
@@ -359,19 +360,20 @@ class _Checker:
     def check_arguments(self, node: Node, symbol: Any, at: Parts) -> None:
         excluded = excluded_fields(symbol)
         values = {
-            child.key: _UNKNOWN if child.key in excluded else _known_value(child)
-            for child in self.walk.children(node)
-            if child.key not in (QUALNAME_KEY, NO_FREEZE_KEY)
+            key: _UNKNOWN if key in excluded else _known_value(node._fields[key], value)
+            for key, value in self.walk.values(node).items()
+            if key not in (QUALNAME_KEY, NO_FREEZE_KEY)
         }
         positional: list[Any] = []
         while str(len(positional)) in values:
             positional.append(values.pop(str(len(positional))))
         named = {key: value for key, value in values.items() if isinstance(key, str)}
         for problem in check_call(symbol, positional, named):
-            place = Place(at, node, QUALNAME_KEY)
-            if problem.name is not None:
-                place = Place((*at, problem.name), node, str(problem.name))
-            self.report(place, problem.message, problem.suggestion)
+            name = problem.name
+            place, key = (
+                (at, QUALNAME_KEY) if name is None else ((*at, name), str(name))
+            )
+            self.report(place, (node, key), problem.message, problem.suggestion)
 
 
 class _Missing(NamedTuple):
@@ -383,14 +385,10 @@ class _Missing(NamedTuple):
 _UNKNOWN: Any = object()  # fits every annotation
 
 
-def _known_value(child: Child) -> Any:
-    raw = child.raw
-    if child.error is not None:
-        return _UNKNOWN
+def _known_value(raw: Any, value: Any) -> Any:
     # An unset placeholder is there to be filled in, maybe by its class.
-    if isinstance(raw, FieldReference) and is_shared(raw) and raw.empty():
-        return _UNKNOWN
-    return child.value
+    is_unset = value is None and is_shared(raw)
+    return _UNKNOWN if is_unset or isinstance(value, Unreadable) else value
 
 
 def _location(node: Node, key: Key) -> str | None:

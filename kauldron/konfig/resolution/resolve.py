@@ -26,6 +26,7 @@ from kauldron.konfig.tree.node import (
     QUALNAME_KEY,
     Key,
     Node,
+    Unreadable,
     Walk,
     node_path,
 )
@@ -85,14 +86,14 @@ class _Resolver:
         self.root = root
         self.freeze = freeze
         self.allow = active_lists()
-        self.walk = Walk()
+        self.walk = Walk(node_path(root) if isinstance(root, Node) else ())
         self.symbols: dict[str, Any] = {}
         self.hooks: dict[type, Any] = {}
         self.built: dict[int, Any] = {}  # by id of the node, list or tuple
-        self.parts = list(node_path(root)) if isinstance(root, Node) else []
 
     def run(self) -> Any:
-        findings = scan(self.root, tuple(self.parts), self.walk)
+        kinds = {"unset", "node", "symbol"} if self.allow else {"unset"}
+        findings = scan(self.root, self.walk, kinds)
         for allow in self.allow:
             refuse_symbols(findings, allow)
         refuse_unset(findings, self.excluded_of)
@@ -103,6 +104,8 @@ class _Resolver:
         kind = type(value)
         if kind in LEAF_TYPES:
             return value
+        if isinstance(value, Unreadable):
+            raise self.explained(value.error, owner)
         if isinstance(value, Node) or kind is list or kind is tuple:
             if id(value) not in self.built:
                 self.built[id(value)] = self.build_container(value, owner)
@@ -111,7 +114,7 @@ class _Resolver:
             result = {self.build(item, owner) for item in value}
             return frozenset(result) if self.freeze else kind(result)
         if isinstance(value, FieldReference):
-            return self.build(as_stored(value.get()), owner)
+            return self.build(as_stored(self.walk.read(value)), owner)
         if hasattr(kind, "__konfig_symbol__"):
             try:
                 return self.symbol(value.__konfig_symbol__())
@@ -141,23 +144,26 @@ class _Resolver:
         """Build what a container holds, in order; `excluded` stays as it is."""
         built: dict[Key, Any] = {}
         skipped = (QUALNAME_KEY, NO_FREEZE_KEY if container is self.root else None)
-        for child in self.walk.enter(container, tuple(self.parts)):
-            if child.key in skipped:
+        around = self.walk.around
+        for key, value in self.walk.enter(container).items():
+            if key in skipped:
                 continue
-            if child.key in excluded:
-                built[child.key] = container[child.key]
-                continue
-            self.parts.append(child.part)
-            if child.error is not None:
-                raise self.explained(child.error, owner)
-            built[child.key] = self.build(child.value, owner)
-            self.parts.pop()
+            if key in excluded:
+                built[key] = container[key]
+            elif type(value) in LEAF_TYPES:
+                built[key] = value
+            else:
+                around.append((container, key))
+                built[key] = self.build(value, owner)
+                around.pop()
         self.walk.leave(container)
         return built
 
     def explained(self, error: Exception, node: Node | None) -> Exception:
         """Return the error with the current path and the node around it in its text."""
-        return error if node is None else error_text.explained(error, node, self.parts)
+        if node is None:
+            return error
+        return error_text.explained(error, node, self.walk.parts())
 
     # --------------------------------------------------------------------------------
     # Calls
@@ -173,13 +179,14 @@ class _Resolver:
         except Exception as error:
             raise self.explained(error, node)  # noqa: B904 (the same error)
         arguments = self.build_children(node, node, excluded_fields(symbol))
-        count = sum(key.isdecimal() for key in arguments)
-        args = [arguments.pop(str(index)) for index in range(count)]
+        args = []
+        while str(len(args)) in arguments:
+            args.append(arguments.pop(str(len(args))))
         try:
             result = symbol(*args, **arguments)
         except Exception as error:
             raise error_text.explained_call(  # noqa: B904 (the same error)
-                error, node, self.parts, symbol, args, arguments
+                error, node, self.walk.parts(), symbol, args, arguments
             )
         hook = self.post_hook(type(result))
         if hook is not None:
@@ -217,10 +224,11 @@ def _check_form(fields: dict[Key, Any]) -> None:
         raise ValueError(
             f"A node with {CONST_KEY!r} has no other fields, got: {others}."
         )
-    positions = sorted(int(k) for k in fields if isinstance(k, str) and k.isdecimal())
-    if positions != list(range(len(positions))):
+    positions = [k for k in fields if isinstance(k, str) and k.isdecimal()]
+    if not all(str(index) in fields for index in range(len(positions))):
         raise ValueError(
-            f"Positional arguments are numbered from 0 without gaps, got: {positions}."
+            "Positional arguments are numbered from 0 without gaps, got: "
+            f"{sorted(map(int, positions))}."
         )
     if QUALNAME_KEY in fields:
         odd = [key for key in fields if not isinstance(key, str)]

@@ -21,7 +21,6 @@ from kauldron.konfig.text.leaves import call_node, call_of, const_of
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     QUALNAME_KEY,
-    Key,
     Node,
     Parts,
     expression,
@@ -143,7 +142,7 @@ class _Exporter:
 
     def from_fields(self, obj: Any, parts: Parts) -> Any:
         return {
-            QUALNAME_KEY: _symbol_name(type(obj), f"The class of {_place(parts)}"),
+            QUALNAME_KEY: _class_name(obj, parts),
             **{
                 field.name: self.export(getattr(obj, field.name), (*parts, field.name))
                 for field in dataclasses.fields(obj)
@@ -158,8 +157,7 @@ class _Exporter:
             [self.export(key, parts), self.export(value, (*parts, key))]
             for key, value in obj.items()
         ]
-        kind = _symbol_name(type(obj), f"The class of {_place(parts)}")
-        return {QUALNAME_KEY: kind, "0": items}
+        return {QUALNAME_KEY: _class_name(obj, parts), "0": items}
 
     def from_list(self, obj: Any, parts: Parts) -> Any:
         return [self.export(item, (*parts, i)) for i, item in enumerate(obj)]
@@ -170,15 +168,14 @@ class _Exporter:
             return {QUALNAME_KEY: "builtins.tuple", "0": items}
         if not hasattr(obj, "_fields"):
             self.refuse(obj, parts)
-        kind = _symbol_name(type(obj), f"The class of {_place(parts)}")
-        return call_node(kind, *items)
+        return call_node(_class_name(obj, parts), *items)
 
     def from_set(self, obj: Any, parts: Parts) -> Any:
         items = sorted((self.export(item, parts) for item in obj), key=repr)
         return call_node(_symbol_name(type(obj), _place(parts)), items)
 
     def from_enum(self, obj: Any, parts: Parts) -> Any:
-        kind = _symbol_name(type(obj), f"The class of {_place(parts)}")
+        kind = _class_name(obj, parts)
         if obj.name in type(obj).__members__:
             return {CONST_KEY: f"{kind}.{obj.name}"}
         return call_node(kind, obj.value)  # a combination of flags
@@ -186,8 +183,7 @@ class _Exporter:
     def from_path(self, obj: Any, parts: Parts) -> Any:
         if type(obj) in (pathlib.PosixPath, pathlib.WindowsPath):
             return call_node("pathlib:Path", os.fspath(obj))
-        kind = _symbol_name(type(obj), f"The class of {_place(parts)}")
-        return call_node(kind, os.fspath(obj))
+        return call_node(_class_name(obj, parts), os.fspath(obj))
 
     def from_partial(self, obj: Any, parts: Parts) -> Any:
         args = [
@@ -215,7 +211,11 @@ _BY_TYPE: tuple[tuple[Any, Callable[[_Exporter, Any, Parts], Any]], ...] = (
 )
 
 
-def _place(parts: tuple[Key, ...]) -> str:
+def _class_name(obj: Any, parts: Parts) -> str:
+    return _symbol_name(type(obj), f"The class of {_place(parts)}")
+
+
+def _place(parts: Parts) -> str:
     return expression(parts, root="obj")
 
 

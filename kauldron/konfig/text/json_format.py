@@ -16,9 +16,10 @@ from kauldron.konfig.tree.node import (
     ID_KEY,
     Key,
     Node,
-    Parts,
+    Unreadable,
     Walk,
     expression,
+    raw_value,
 )
 from kauldron.konfig.tree.references import PathReference
 from kauldron.konfig.tree.storing import raw_key
@@ -35,8 +36,9 @@ def dumps(node: Node, *, keep_refs: bool = False, **json_dumps_kwargs: Any) -> s
 def to_plain(value: Any, *, keep_refs: bool = False) -> Any:
     """Return the dicts, lists and values that are written as JSON."""
     writer = _Writer(value, keep_refs)
-    writer.find_shared(value, ())
-    return writer.plain(value, ())
+    plain = writer.plain(value)
+    writer.number_shared()
+    return plain
 
 
 def load(text_or_path: Any) -> Any:
@@ -55,86 +57,81 @@ def load(text_or_path: Any) -> Any:
 
 
 class _Writer:
-    """Writes one config: first finds the shared nodes, then writes them in full."""
+    """Writes one config, every node in full at each of its places."""
 
     def __init__(self, root: Any, keep_refs: bool) -> None:
         self.root = root
         self.keep_refs = keep_refs
         self.walk = Walk()
-        self.seen: set[int] = set()
-        self.shared: set[int] = set()
-        self.ids: dict[int, int] = {}
+        # What each node was written as, by its id, in the order of the first places.
+        self.written: dict[int, list[dict[str, Any]]] = {}
 
-    def inside(self, container: Any, at: Parts) -> Iterator[tuple[Key, Parts, Any]]:
-        """Yield the key, path and value of what a node or list holds."""
-        for child in self.walk.enter(container, at):
-            link = self.link(child.raw)
-            if link is None and child.error is not None:
-                raise child.error
-            yield child.key, (*at, child.part), link or child.value
+    def number_shared(self) -> None:
+        """Put an `__id__` into the nodes that were written more than once."""
+        shared = [places for places in self.written.values() if len(places) > 1]
+        for number, places in enumerate(shared):
+            for plain in places:
+                plain[ID_KEY] = number
+
+    def plain(self, value: Any) -> Any:
+        if value is None or type(value) in (int, float, bool, str):
+            return value
+        if isinstance(value, Node):
+            return self.node(value)
+        if type(value) in (list, tuple):
+            return [self.plain(item) for _, item in self.inside(value)]
+        return self.other(value)
+
+    def node(self, node: Node) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        self.written.setdefault(id(node), []).append(result)
+        for key, value in self.inside(node):
+            try:
+                text = raw_key(key)
+            except TypeError as error:
+                place = expression(self.walk.parts(-1))
+                raise TypeError(f"In {place}: {error}.") from None
+            result[text] = self.plain(value)
+        return result
+
+    def inside(self, container: Any) -> Iterator[tuple[Key, Any]]:
+        """Yield the keys and values of a node or list, at their path."""
+        around = self.walk.around
+        for key, value in self.walk.enter(container).items():
+            if self.keep_refs:
+                value = self.link(raw_value(container, key)) or value
+            if isinstance(value, Unreadable):
+                raise value.error
+            around.append((container, key))
+            yield key, value
+            around.pop()
         self.walk.leave(container)
 
     def link(self, raw: Any) -> _Link | None:
         """Return how a reference is written as the path it follows, if it can be."""
-        if not self.keep_refs or not isinstance(raw, PathReference):
+        if not isinstance(raw, PathReference):
             return None
         parts = raw._konfig_pure_path(self.root)
         return None if parts is None else _Link(format_path(parts))
 
-    def find_shared(self, value: Any, at: Parts) -> None:
-        if isinstance(value, Node):
-            if id(value) in self.shared:
-                return
-            if id(value) in self.seen:
-                self.shared.add(id(value))  # and, going on, all the nodes below
-            self.seen.add(id(value))
-        elif type(value) not in (list, tuple):
-            return
-        for _, place, child in self.inside(value, at):
-            self.find_shared(child, place)
-
-    def plain(self, value: Any, at: Parts) -> Any:
-        if value is None or type(value) in (int, float, bool, str):
-            return value
-        if isinstance(value, Node):
-            return self.node(value, at)
-        if type(value) in (list, tuple):
-            items = self.inside(value, at)
-            return [self.plain(child, place) for _, place, child in items]
-        return self.other(value, at)
-
-    def node(self, node: Node, at: Parts) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        if id(node) in self.shared:  # numbered before what is below
-            self.ids.setdefault(id(node), len(self.ids))
-        for key, place, child in self.inside(node, at):
-            try:
-                text = raw_key(key)
-            except TypeError as error:
-                raise TypeError(f"In {expression(at)}: {error}.") from None
-            result[text] = self.plain(child, place)
-        if id(node) in self.shared:  # after the fields, where it disturbs least
-            result[ID_KEY] = self.ids[id(node)]
-        return result
-
-    def other(self, value: Any, at: Parts) -> Any:
+    def other(self, value: Any) -> Any:
         if isinstance(value, _Link):
             return {REF_KEY: value.path}
         if isinstance(value, os.PathLike):
             return os.fspath(value)
         if isinstance(value, FieldReference):
-            return self.plain(value.get(), at)
+            return self.plain(value.get())
         call = call_of(value)
         if call is not None:
             symbol, arguments = call
-            return call_node(symbol, *(self.plain(a, at) for a in arguments))
+            return call_node(symbol, *(self.plain(a) for a in arguments))
         symbol = const_of(value)
         if symbol is not None:
             return {CONST_KEY: symbol}
         if isinstance(value, (int, float, str)):  # subclasses
             return value
         raise TypeError(
-            f"{expression(at)} is of type {type(value).__module__}."
+            f"{expression(self.walk.parts())} is of type {type(value).__module__}."
             f"{type(value).__qualname__}, which has no JSON form."
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from kauldron import path_grammar
 from kauldron.konfig.symbols import display_name
@@ -128,28 +128,7 @@ class Entry:
 
 def outline(cfg: Node) -> Entry:
     """Return the tree of a config. A node or list that occurs again is only named."""
-    place = _Place(parts=(), node=cfg, keys=())
-    return _Outliner().entry(cfg, place, "", node_origin(cfg), None)
-
-
-class _Place(NamedTuple):
-    """Where a value is: from the root, and from the innermost node above it."""
-
-    parts: Parts
-    node: Node
-    keys: tuple[Any, ...]
-
-    def below(self, holder: Any, child: Child) -> _Place:
-        parts = (*self.parts, child.part)
-        if isinstance(holder, Node):
-            return _Place(parts, holder, (child.key,))
-        return _Place(parts, self.node, (*self.keys, child.key))
-
-    def origin(self) -> SetEvent | None:
-        """Return the last write of the value, if it was written by itself."""
-        keys = self.keys
-        events = field_events(self.node, keys[0] if len(keys) == 1 else keys)
-        return events[-1] if events else None
+    return _Outliner().entry(cfg, "", node_origin(cfg), None)
 
 
 class _Outliner:
@@ -158,16 +137,27 @@ class _Outliner:
         self.shown: dict[int, Parts] = {}
 
     def entry(
-        self,
-        value: Any,
-        place: _Place,
-        label: str,
-        origin: SetEvent | None,
-        reference: str | None,
+        self, value: Any, label: str, origin: SetEvent | None, reference: str | None
     ) -> Entry:
-        text, closing, below = self.body(value, place, origin)
+        at = self.walk.parts()
+        closing, below = "", ()
+        is_leaf = not isinstance(value, (Node, list, tuple))
+        if is_leaf or (isinstance(value, Node) and is_const(value)):
+            text = format_value(value)
+        elif not isinstance(value, tuple) and id(value) in self.shown:
+            text = f"<same as {expression(self.shown[id(value)])}>"
+        else:
+            self.shown[id(value)] = at
+            text, closing = _brackets(value)
+            below = tuple(
+                self.child(value, child, origin)
+                for child in self.walk.children(value)
+                if child.key != QUALNAME_KEY
+            )
+            if not below:
+                text, closing = text + closing, ""
         return Entry(
-            path=path_grammar.format_path(place.parts),
+            path=path_grammar.format_path(at),
             label=label,
             text=text,
             closing=closing,
@@ -176,35 +166,26 @@ class _Outliner:
             reference=reference,
         )
 
-    def body(
-        self, value: Any, place: _Place, origin: SetEvent | None
-    ) -> tuple[str, str, tuple[Entry, ...]]:
-        """Return opening and closing text and children; a leaf has the first alone."""
-        is_leaf = not isinstance(value, (Node, list, tuple))
-        if is_leaf or (isinstance(value, Node) and is_const(value)):
-            return format_value(value), "", ()
-        if not isinstance(value, tuple) and id(value) in self.shown:
-            return f"<same as {expression(self.shown[id(value)])}>", "", ()
-        self.shown[id(value)] = place.parts
-        opening, closing = _brackets(value)
-        below = tuple(
-            self.child(value, child, place, origin)
-            for child in self.walk.children(value)
-            if child.key != QUALNAME_KEY
-        )
-        return (opening, closing, below) if below else (opening + closing, "", ())
-
-    def child(
-        self, holder: Any, child: Child, around: _Place, origin: SetEvent | None
-    ) -> Entry:
-        place = around.below(holder, child)
-        return self.entry(
+    def child(self, holder: Any, child: Child, origin: SetEvent | None) -> Entry:
+        self.walk.around.append((holder, child.key))
+        entry = self.entry(
             child.raw if is_unset_required(child.raw) else child.value,
-            place,
             _label(holder, child.part),
-            place.origin() or origin,
+            self.last_write() or origin,
             _written_as(child.raw),
         )
+        self.walk.around.pop()
+        return entry
+
+    def last_write(self) -> SetEvent | None:
+        """Return the last write of the current value, if it was written by itself."""
+        keys: tuple[Any, ...] = ()
+        for container, key in reversed(self.walk.around):
+            keys = (key, *keys)
+            if isinstance(container, Node):
+                events = field_events(container, key if len(keys) == 1 else keys)
+                return events[-1] if events else None
+        return None
 
 
 def _written_as(raw: Any) -> str | None:

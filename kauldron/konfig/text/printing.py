@@ -9,7 +9,14 @@ from ml_collections import FieldReference
 from kauldron.immutabledict import block as block
 from kauldron.konfig.symbols import display_name
 from kauldron.konfig.tree.field_types import type_name
-from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Child, Node, Walk
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    QUALNAME_KEY,
+    Node,
+    Unreadable,
+    Walk,
+    raw_value,
+)
 from kauldron.konfig.tree.placeholders import is_shared, is_unset_required
 from kauldron.konfig.tree.references import Reference
 
@@ -42,8 +49,11 @@ class _Printer:
     # --------------------------------------------------------------------------------
 
     def children(self, value: Any) -> list[tuple[Any, Any]]:
-        """Return the keys and values inside of a node or sequence."""
-        return [(c.key, _printed(c)) for c in self.walk.children(value)]
+        """Return the keys and values inside a node or sequence."""
+        return [
+            (key, _printed(raw_value(value, key), item))
+            for key, item in self.walk.values(value).items()
+        ]
 
     def count(self, value: Any) -> None:
         if not _can_repeat(value):
@@ -113,10 +123,13 @@ class _Printer:
         return block(f"{display_name(symbol)}(", texts, ")")
 
 
-def _printed(child: Child) -> Any:
-    if isinstance(child.raw, FieldReference) and is_shared(child.raw):
-        return child.raw
-    return child.value if child.error is None else _Broken(_broken_text(child.raw))
+def _printed(raw: Any, value: Any) -> Any:
+    if raw is not value:
+        if is_shared(raw):
+            return raw
+        if isinstance(value, Unreadable):
+            return _Broken(_broken_text(raw))
+    return value
 
 
 def _can_repeat(value: Any) -> bool:
@@ -141,5 +154,5 @@ def _leaf_text(value: Any) -> str:
 
 
 def _broken_text(reference: Any) -> str:
-    target = reference._konfig_target() if isinstance(reference, Reference) else "?"
+    target = reference._konfig_text("") if isinstance(reference, Reference) else "?"
     return f"<unresolved ref: {target}>"

@@ -27,6 +27,7 @@ from kauldron.konfig.tree.node import (
     is_const,
     path_part,
     positional_count,
+    raw_value,
 )
 from kauldron.konfig.tree.placeholders import Variable
 from kauldron.konfig.tree.references import PathReference
@@ -64,7 +65,7 @@ class _Source:
         self.walk = Walk()
         self.before: list[str] = []  # variables of shared nodes
         self.after: list[str] = []  # references
-        self.count(cfg, ())
+        self.count(cfg)
 
     def text(self) -> str:
         root = self.node(self.cfg, ())
@@ -74,18 +75,18 @@ class _Source:
         body = "".join(_indented(line) for line in lines)
         return f"{self.imports.text()}\n\ndef get_config():\n{body}"
 
-    def count(self, value: Any, at: Parts) -> None:
+    def count(self, value: Any) -> None:
         """Count the places of nodes and placeholders."""
         if isinstance(value, (Node, Variable)):
             self.counts[id(value)] = self.counts.get(id(value), 0) + 1
         if not isinstance(value, (Node, list, tuple)):
             return
-        for child in self.walk.enter(value, at):
-            if self.counts.get(id(value), 0) < 2 and (
-                self.reference(value, child.raw) is None
-            ):
-                is_variable = isinstance(child.raw, Variable)
-                self.count(child.raw if is_variable else child.value, (*at, child.part))
+        for key, item in self.walk.enter(value).items():
+            raw = raw_value(value, key)
+            if self.counts.get(id(value), 0) < 2 and self.reference(value, raw) is None:
+                self.walk.around.append((value, key))
+                self.count(raw if isinstance(raw, Variable) else item)
+                self.walk.around.pop()
         self.walk.leave(value)
 
     def reference(self, holder: Any, raw: Any) -> str | None:

@@ -183,10 +183,9 @@ class ConfigDict(Node):
         fields = self.__dict__.get("_fields")
         if fields is None or (name not in fields and name[:2] == "__"):
             raise AttributeError(name)
-        key = self._konfig_key(name)
-        if key not in fields:
+        if name not in fields and self._konfig_key(name) not in fields:
             raise AttributeError(missing_field(self, name), name=name)
-        return self[key]
+        return self[name]
 
     def __contains__(self, key: Any) -> bool:
         try:
@@ -327,7 +326,12 @@ class ConfigDict(Node):
             old = self._fields.get(key)
             if old is value and old is not None:
                 continue
-            if isinstance(old, ConfigDict) and merges_into(old, value):
+            if (
+                isinstance(old, ConfigDict)
+                and merges_into(old, value)
+                # A node that is given for an empty default stays itself.
+                and (kind != "init" or old._fields)
+            ):
                 old._konfig_merge(value, kind, (*around, pair))
             else:
                 self._konfig_set(key, value, kind)
@@ -476,21 +480,13 @@ class ConfigDict(Node):
     # --------------------------------------------------------------------------------
 
     def lock(self) -> Self:
-        """Forbid new fields and deletions, here and below.
-
-        Returns:
-          The config itself.
-        """
+        """Forbid new fields and deletions, here and below; return the config itself."""
         for node in nodes_below(self):
             node.__dict__["_locked"] = True
         return self
 
     def unlock(self) -> Self:
-        """Allow new fields again, here and below.
-
-        Returns:
-          The config itself.
-        """
+        """Allow new fields again, here and below; return the config itself."""
         for node in nodes_below(self):
             node.__dict__["_locked"] = False
         return self
@@ -570,26 +566,7 @@ class ConfigDict(Node):
         Returns:
           The dict.
         """
-        done: dict[int, Any] = {} if visit_map is None else visit_map
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, FieldReference):
-                return value if preserve_field_references else plain(value.get())
-            if isinstance(value, Node):
-                if id(value) in done:
-                    return done[id(value)]
-                result = done[id(value)] = {}
-                for key, raw in value._fields.items():
-                    read = not preserve_field_references and isinstance(
-                        raw, FieldReference
-                    )
-                    result[key] = plain(value[key] if read else raw)
-                return result
-            if type(value) in (list, tuple):
-                return type(value)([plain(item) for item in value])
-            return value
-
-        return plain(self)
+        return copying.as_dicts(self, visit_map, preserve_field_references)
 
     def copy_and_resolve_references(self, visit_map: Any = None) -> Self:
         """Return a copy of the whole config, with the current values for references.
@@ -600,24 +577,7 @@ class ConfigDict(Node):
         Returns:
           The copy; shared nodes stay shared, locks are kept.
         """
-        done: dict[int, Any] = {} if visit_map is None else visit_map
-
-        def copied(value: Any) -> Any:
-            if isinstance(value, FieldReference):
-                return copied(value.get())
-            if isinstance(value, Node):
-                if id(value) in done:
-                    return done[id(value)]
-                result = done[id(value)] = type(self)()
-                for key in value._fields:
-                    result[key] = copied(value[key])
-                result.__dict__["_locked"] = value.is_locked
-                return result
-            if type(value) in (list, tuple):
-                return type(value)([copied(item) for item in value])
-            return value
-
-        return copied(self)
+        return copying.without_references(self, visit_map)
 
     def eq_as_configdict(self, other: Any) -> bool:
         """Return whether the contents are equal, whatever kind of config `other` is."""

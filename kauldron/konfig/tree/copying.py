@@ -9,8 +9,10 @@ never copied lies outside of the tree: the reference stays attached to it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+from ml_collections import FieldReference
 
 from kauldron.konfig.tree.history import field_events, node_origin
 from kauldron.konfig.tree.node import Node, nodes_below, remember_parent
@@ -70,6 +72,55 @@ def start_from_defaults(node: Node, default: Node) -> None:
         copied.__dict__.update(_konfig_origin=event, _konfig_history=None)
     events = {key: field_events(node, key) for key in node._fields}
     node.__dict__.update(_konfig_origin=created, _konfig_history=events)
+
+
+def without_references(node: N, done: dict[int, Any] | None = None) -> N:
+    """Return a deep copy with the current values for references."""
+
+    def make(node: Node) -> tuple[Node, dict[Any, Any]]:
+        new = _new_like(node)
+        return new, new._fields
+
+    return _rebuilt(node, make, {} if done is None else done)
+
+
+def as_dicts(
+    node: Node, done: dict[int, Any] | None, keep_references: bool
+) -> dict[Any, Any]:
+    """Return nested plain dicts; shared nodes become shared dicts."""
+
+    def make(node: Node) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        new: dict[Any, Any] = {}
+        return new, new
+
+    return _rebuilt(node, make, {} if done is None else done, keep_references)
+
+
+def _rebuilt(
+    value: Any,
+    make: Callable[[Node], tuple[Any, dict[Any, Any]]],
+    done: dict[int, Any],
+    keep_references: bool = False,
+) -> Any:
+    """Return a tree of new nodes; `make` gives the new one and where its fields go."""
+
+    def rebuilt(value: Any) -> Any:
+        if isinstance(value, FieldReference):
+            return value if keep_references else rebuilt(value.get())
+        if type(value) in (list, tuple):
+            return type(value)([rebuilt(item) for item in value])
+        if not isinstance(value, Node):
+            return value
+        if id(value) not in done:
+            done[id(value)], fields = make(value)
+            for key, raw in value._fields.items():
+                read = isinstance(raw, FieldReference) and not keep_references
+                fields[key] = rebuilt(value[key] if read else raw)
+                if isinstance(done[id(value)], Node):
+                    remember_parent(fields[key], done[id(value)])
+        return done[id(value)]
+
+    return rebuilt(value)
 
 
 # ------------------------------------------------------------------------------------

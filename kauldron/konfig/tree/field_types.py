@@ -14,13 +14,8 @@ from kauldron.konfig.tree.node import Node, is_call, is_const
 def convert(new: Any, declared: Any) -> Any:
     """Return the value to store when `new` overwrites something of type `declared`.
 
-    Args:
-      new: A value that configs accept.
-      declared: The type of the old value, or that of a placeholder: a type, a union or
-        a tuple of types; anything else stands for a type that is not known yet.
-
-    Returns:
-      `new`, converted where that loses nothing (`1` to `1.0`, list to tuple).
+    It is converted where that loses nothing (`1` to `1.0`, list to tuple). What is not
+    a type, a union or a tuple of types says nothing: every value fits.
 
     Raises:
       TypeError: The types do not fit. Says which, not where.

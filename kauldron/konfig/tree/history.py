@@ -29,14 +29,7 @@ from ml_collections import FieldReference
 from kauldron.konfig.errors import PACKAGE_FOLDER
 from kauldron.konfig.symbols import display_name
 from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Key, Node
-from kauldron.konfig.tree.paths import (
-    Parts,
-    child,
-    has_child,
-    key_of,
-    path_parts,
-    raise_not_found,
-)
+from kauldron.konfig.tree.paths import holder, path_parts, raise_not_found
 
 Kind: TypeAlias = Literal[
     "init", "set", "update", "del", "default", "cli", "sweep", "json"
@@ -256,29 +249,12 @@ def history(cfg: Node, path: str) -> tuple[SetEvent, ...]:
     parts = path_parts(path)
     if not parts:
         raise ValueError("A history is that of a field: the path is empty.")
-    node, key, inside = _last_field(cfg, parts)
-    events = field_events(node, (key, *inside)) if inside else ()
-    return events or field_events(node, key)
-
-
-def _last_field(cfg: Node, parts: Parts) -> tuple[Node, Key, tuple[Any, ...]]:
-    """Return node and key of the last field of a path, and the indexes inside it."""
-    value: Any = cfg
-    node, key, inside = cfg, None, ()
-    part: Any
-    for depth, part in enumerate(parts):
-        is_last = depth == len(parts) - 1
-        if isinstance(value, Node):
-            node, key, inside = value, key_of(value, part), ()
-            if is_last and key in (node.__dict__["_konfig_history"] or ()):
-                break  # it may be deleted
-        if not has_child(value, part):
-            raise_not_found(parts, depth, value)
-        if not isinstance(value, Node):
-            inside = (*inside, range(len(value))[part])  # counted from the start
-        if not is_last:
-            value = child(value, part)
-    return node, key, inside
+    node, keys = holder(cfg, parts)
+    key = keys[0] if len(keys) == 1 else keys
+    events = field_events(node, key) or field_events(node, keys[0])
+    if not events and keys[0] not in node._fields:  # nor is it deleted
+        raise_not_found(parts, len(parts) - 1, node)
+    return events
 
 
 def short_file(file: str) -> str:

@@ -12,6 +12,7 @@ not know the editing rules of `ConfigDict`, which are built on top of them:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -32,7 +33,7 @@ ID_KEY = "__id__"
 Key: TypeAlias = Any  # str, int, float or bool
 Parts: TypeAlias = tuple[Key, ...]  # one path: the keys and indexes from a root
 
-# Stored as they are, and nothing to be found inside of them.
+# Stored as they are, and nothing to be found inside them.
 LEAF_TYPES = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(...), slice}
 )
@@ -82,9 +83,9 @@ def positional_count(node: Node) -> int:
     return count
 
 
-def path_part(node: Node, key: Key) -> Key:
+def path_part(container: Any, key: Key) -> Key:
     """Return the key as it stands in paths: positional arguments are integers."""
-    if isinstance(key, str) and key.isdecimal() and is_call(node):
+    if isinstance(key, str) and key.isdecimal() and is_call(container):
         return int(key)
     return key
 
@@ -115,11 +116,15 @@ def remember_parent(value: Any, parent: Node) -> None:
     """Note that `parent` holds the nodes and placeholders in `value`, also in lists."""
     if isinstance(value, (list, tuple)):
         for item in value:
-            remember_parent(item, parent)
+            if type(item) not in LEAF_TYPES:
+                remember_parent(item, parent)
         return
     known = getattr(value, "__dict__", {}).get("_konfig_parents")
-    if known is None or any(reference() is parent for reference in known):
+    if known is None:
         return
+    for reference in known:
+        if reference() is parent:
+            return
     alive = (reference for reference in known if reference() is not None)
     value.__dict__["_konfig_parents"] = (*alive, weakref.ref(parent))
 
@@ -221,79 +226,132 @@ class Child(NamedTuple):
     error: Exception | None = None  # why it failed
 
 
+@dataclasses.dataclass(frozen=True)
+class Unreadable:
+    """Stands for a value whose reference cannot be evaluated."""
+
+    error: Exception
+
+
 class Walk:
     """One pass over a config: each reference is evaluated once, cycles are noticed.
 
     A `ref_fn` that makes a new node whenever it is read gives the same node to all who
     share a walk.
+
+    Attributes:
+      around: The containers on the way to where the walk is, with the keys that lead
+        on; maintained by whoever walks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at: Parts = ()) -> None:
+        self.around: list[tuple[Any, Key]] = []
+        self._start = at
         # By id; with the container itself, so that its id is not used again.
-        self._known: dict[int, tuple[Any, list[Child]]] = {}
-        self._around: dict[int, Parts] = {}  # containers that were entered, not left
+        self._known: dict[int, tuple[Any, dict[Key, Any]]] = {}
+        self._entered: dict[int, int] = {}  # what is not left yet: the depth of it
         self._owners: dict[int, Node] = {}  # the nodes that lists are stored in
 
-    def enter(self, container: Any, at: Parts) -> list[Child]:
-        """Return the children of a container; `leave` it when they are done.
+    def parts(self, depth: int | None = None) -> Parts:
+        """Return the path of where the walk is, or of a container around."""
+        return (*self._start, *(path_part(c, key) for c, key in self.around[:depth]))
+
+    def enter(self, container: Any) -> dict[Key, Any]:
+        """Return what a container holds; `leave` it when that is done.
 
         Raises:
-          CycleError: It was entered already.
+          CycleError: The walk is inside it already.
         """
-        if id(container) in self._around:
-            outer = expression(self._around[id(container)])
+        if id(container) in self._entered:
+            outer = expression(self.parts(self._entered[id(container)]))
             raise CycleError(
-                f"The config contains itself: {expression(at)} is {outer}."
+                f"The config contains itself: {expression(self.parts())} is {outer}."
             )
-        self._around[id(container)] = at
-        return self.children(container)
+        self._entered[id(container)] = len(self.around)
+        return self.values(container)
 
     def leave(self, container: Any) -> None:
-        del self._around[id(container)]
+        del self._entered[id(container)]
 
-    def children(self, container: Any) -> list[Child]:
-        """Return what a node, list or tuple holds; nothing for a leaf.
+    def values(self, container: Any) -> dict[Key, Any]:
+        """Return what a node, list or tuple holds, by key or index; not for changing.
 
-        What was appended to a stored list (a proxy, a plain dict) is converted as if it
-        had been assigned to the node around it.
+        References are evaluated; `Unreadable` where that fails. What was appended to a
+        stored list (a proxy, a plain dict) is converted as if it had been assigned to
+        the node around it.
         """
         if id(container) in self._known:
             return self._known[id(container)][1]
         if isinstance(container, Node):
-            owner, items = container, list(container._fields.items())
-            found = [_child_of_node(container, key, raw) for key, raw in items]
-        elif type(container) in (list, tuple):
-            owner = self._owners.get(id(container))
-            found = [_child_of_list(owner, i, raw) for i, raw in enumerate(container)]
+            owner, stored, read = container, container._fields.copy(), _read_field
         else:
+            owner, stored = self._owners.get(id(container)), dict(enumerate(container))
+            read = _read_item
+        if owner is None:
+            return stored
+        evaluated: dict[Key, Any] = {}
+        for key, raw in stored.items():
+            if type(raw) in LEAF_TYPES:
+                continue
+            value = read(owner, key, raw)
+            if value is not raw:
+                evaluated[key] = value
+            if type(value) is list or type(value) is tuple:
+                self._owners.setdefault(id(value), owner)
+        if evaluated:
+            stored.update(evaluated)
+            self._known[id(container)] = (container, stored)
+        return stored
+
+    def children(self, container: Any) -> list[Child]:
+        """Return what a node, list or tuple holds, as stored too; nothing for a leaf."""
+        if not isinstance(container, (Node, list, tuple)):
             return []
-        self._known[id(container)] = (container, found)
-        for child in found:
-            if owner is not None and type(child.value) in (list, tuple):
-                self._owners.setdefault(id(child.value), owner)
+        found = []
+        for key, value in self.values(container).items():
+            part, raw = path_part(container, key), raw_value(container, key)
+            if isinstance(value, Unreadable):
+                found.append(Child(key, part, raw, raw, value.error))
+            else:
+                found.append(Child(key, part, raw, value))
         return found
 
+    def read(self, reference: FieldReference[Any]) -> Any:
+        """Return what a reference outside of fields and lists evaluates to."""
+        if id(reference) not in self._known:
+            self._known[id(reference)] = (reference, {None: _evaluated(reference)})
+        return self._known[id(reference)][1][None]
 
-def _child_of_node(node: Node, key: Key, raw: Any) -> Child:
-    part = path_part(node, key)
-    if type(raw) in LEAF_TYPES or not isinstance(raw, FieldReference):
-        return Child(key, part, raw, raw)
+
+def raw_value(container: Any, key: Key) -> Any:
+    """Return what a node, list or tuple holds, references not evaluated."""
+    return container._fields[key] if isinstance(container, Node) else container[key]
+
+
+def _evaluated(reference: FieldReference[Any]) -> Any:
     try:
-        return Child(key, part, raw, node[key])
+        return reference.get()
     except Exception as error:
-        return Child(key, part, raw, raw, error)
+        return Unreadable(error)
 
 
-def _child_of_list(owner: Node | None, index: int, raw: Any) -> Child:
-    if owner is None or is_normal(raw):
-        return Child(index, index, raw, raw)
+def _read_field(node: Node, key: Key, raw: Any) -> Any:
+    if not isinstance(raw, FieldReference):
+        return raw
     try:
-        value = raw.get() if isinstance(raw, FieldReference) else raw
+        return node[key]
     except Exception as error:
-        return Child(index, index, raw, raw, error)
-    with contextlib.suppress(ValueError):  # real objects stay what they are
-        value = owner._konfig_normalized(value, index)  # pyright: ignore
-    return Child(index, index, raw, value)
+        return Unreadable(error)
+
+
+def _read_item(owner: Node, index: int, raw: Any) -> Any:
+    if is_normal(raw):
+        return raw
+    value = _evaluated(raw) if isinstance(raw, FieldReference) else raw
+    if not isinstance(value, Unreadable):
+        with contextlib.suppress(ValueError):  # real objects stay what they are
+            value = owner._konfig_normalized(value, index)  # pyright: ignore
+    return value
 
 
 def is_normal(value: Any) -> bool:

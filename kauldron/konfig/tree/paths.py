@@ -7,7 +7,7 @@ through here.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from ml_collections import FieldReference
@@ -18,12 +18,12 @@ from kauldron.konfig.signatures import accepted_names, known_signature
 from kauldron.konfig.tree.node import (
     QUALNAME_KEY,
     Node,
+    Walk,
     expression,
     is_call,
     is_const,
     is_normal,
     key_of_parameter,
-    path_part,
     positional_count,
 )
 from kauldron.path_grammar import Part, Wildcard
@@ -59,15 +59,6 @@ def is_container(value: Any) -> bool:
     if isinstance(value, Node):
         return not is_const(value)
     return isinstance(value, (list, tuple))
-
-
-def raw_children(container: Any) -> Iterator[tuple[Part, Any]]:
-    """Yield the parts and stored values below a node, list or tuple."""
-    if isinstance(container, Node):
-        for key, value in list(container._fields.items()):
-            yield path_part(container, key), value
-    elif isinstance(container, (list, tuple)):
-        yield from enumerate(container)
 
 
 def key_of(node: Node, part: Part) -> Any:
@@ -126,12 +117,6 @@ def readable_child(container: Any, part: Any) -> Any:
         return raw_child(container, part)
 
 
-def children(container: Any) -> Iterator[tuple[Part, Any]]:
-    """Yield the parts and values below, every reference evaluated that can be."""
-    for part, raw in raw_children(container):
-        yield part, raw if is_normal(raw) else readable_child(container, part)
-
-
 # ------------------------------------------------------------------------------------
 # Paths
 # ------------------------------------------------------------------------------------
@@ -175,30 +160,28 @@ def find_paths(cfg: Any, path: Path) -> list[Parts]:
     paths is found by each of them; a cycle is entered once.
     """
     found: dict[Parts, None] = {}
-    _find(cfg, path_parts(path), (), found, ())
+    walk = Walk()
+
+    def find(value: Any, rest: Parts, at: Parts, above: tuple[int, ...]) -> None:
+        if not rest:
+            found.setdefault(at)
+            return
+        part, after, above_below = rest[0], rest[1:], (*above, id(value))
+        if not isinstance(part, Wildcard):
+            if has_child(value, part):
+                below = readable_child(value, part)
+                find(below, after, (*at, part), above_below)
+            return
+        if part is Wildcard.DOUBLE_STAR:
+            find(value, after, at, above)
+            after = rest
+        if is_container(value) and id(value) not in above:
+            for child in walk.children(value):
+                if child.key != QUALNAME_KEY:
+                    find(child.value, after, (*at, child.part), above_below)
+
+    find(cfg, path_parts(path), (), ())
     return list(found)
-
-
-def _find(
-    value: Any, rest: Parts, at: Parts, found: dict[Parts, None], above: tuple[int, ...]
-) -> None:
-    if not rest:
-        found.setdefault(at)
-        return
-    part, after, above_below = rest[0], rest[1:], (*above, id(value))
-    if not isinstance(part, Wildcard):
-        if has_child(value, part):
-            below = readable_child(value, part)
-            _find(below, after, (*at, part), found, above_below)
-        return
-    if part is Wildcard.DOUBLE_STAR:
-        _find(value, after, at, found, above)
-    if not is_container(value) or id(value) in above:
-        return
-    for name, below in children(value):
-        if name != QUALNAME_KEY:
-            remaining = rest if part is Wildcard.DOUBLE_STAR else after
-            _find(below, remaining, (*at, name), found, above_below)
 
 
 # ------------------------------------------------------------------------------------
@@ -313,23 +296,30 @@ def assign(cfg: Any, parts: Parts, value: Any) -> None:
     if isinstance(parent, Node):
         parent[key_of(parent, last)] = value
     elif isinstance(parent, list):
-        node, keys = _holder(cfg, parts)
+        node, keys = holder(cfg, parts)
         node._konfig_set_inside(keys, parent, value)
     else:
         index = last % len(parent)
         assign(cfg, parts[:-1], (*parent[:index], value, *parent[index + 1 :]))
 
 
-def _holder(cfg: Any, parts: Parts) -> tuple[Any, tuple[Any, ...]]:
-    """Return the innermost node above a place, and the keys from it to there."""
+def holder(cfg: Any, parts: Parts) -> tuple[Any, tuple[Any, ...]]:
+    """Return the innermost node above a place, and the keys from it to there.
+
+    The node need not have the key, if it is the last one.
+    """
     value, node, keys = cfg, cfg, ()
     part: Any
-    for part in parts:
+    for depth, part in enumerate(parts):
         if isinstance(value, Node):
             node, keys = value, (key_of(value, part),)
-        else:
-            keys = (*keys, part % len(value))
-        value = child(value, part)
+        is_last = depth == len(parts) - 1
+        if not has_child(value, part) and not (is_last and value is node):
+            raise_not_found(parts, depth, value)
+        if value is not node:
+            keys = (*keys, range(len(value))[part])  # counted from the start
+        if not is_last:
+            value = child(value, part)
     return node, keys
 
 

@@ -63,7 +63,7 @@ class Variable(Reference):
             raise RequiredValueError(f"{name} is required but not set.", paths)
         return value
 
-    def _konfig_text(self) -> str:
+    def _konfig_text(self, entry: str = ".ref") -> str:
         parts = node_path(self)
         return expression(parts) if parts else f"<{self._konfig_description()}>"
 

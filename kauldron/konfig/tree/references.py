@@ -27,10 +27,11 @@ from kauldron.path_grammar import format_part
 
 
 class _Evaluation(threading.local):
-    """The references that this thread is evaluating, outermost first."""
+    """What this thread is evaluating, outermost first, and whether unset values raise."""
 
     def __init__(self) -> None:
         self.stack: list[Reference] = []
+        self.is_strict = False
 
 
 _evaluation = _Evaluation()
@@ -41,28 +42,19 @@ def is_evaluating() -> bool:
     return bool(_evaluation.stack)
 
 
-class _Strictness(threading.local):
-    """Whether unset required values may not be read at all in this thread."""
-
-    on = False
-
-
-_strictness = _Strictness()
-
-
 @contextlib.contextmanager
 def required_values_enforced() -> Iterator[None]:
     """Let reading an unset `required` raise, inside the block."""
-    before, _strictness.on = _strictness.on, True
+    before, _evaluation.is_strict = _evaluation.is_strict, True
     try:
         yield
     finally:
-        _strictness.on = before
+        _evaluation.is_strict = before
 
 
 def are_required_values_enforced() -> bool:
     """Return whether this thread is inside such a block."""
-    return _strictness.on
+    return _evaluation.is_strict
 
 
 def _forward(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,6 +63,17 @@ def _forward(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _reflected(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, other: Operation(fn, (other, self))
+
+
+def _refused(wanted: str) -> Any:
+    def method(self: Reference, *_: Any) -> NoReturn:
+        raise TypeError(
+            f"Cannot {wanted} the reference {self._konfig_text()} while the config is "
+            "being written: it has no value yet. Compute it when it is read, with "
+            "konfig.ref_fn(lambda value: ..., reference)."
+        )
+
+    return method
 
 
 class Reference(FieldReference):
@@ -90,12 +93,9 @@ class Reference(FieldReference):
     def _konfig_evaluate(self) -> Any:
         raise NotImplementedError
 
-    def _konfig_text(self) -> str:
+    def _konfig_text(self, entry: str = ".ref") -> str:
+        """Return its expression; without the entry, the places that it follows."""
         raise NotImplementedError
-
-    def _konfig_target(self) -> str:
-        """Return what it stands for: the place in the config, if it is a path."""
-        return self._konfig_text()
 
     # --------------------------------------------------------------------------------
     # The methods of ml_collections' references
@@ -198,36 +198,12 @@ class Reference(FieldReference):
             "with konfig.ref_fn."
         )
 
-    def _konfig_no_value(self, wanted: str) -> NoReturn:
-        raise TypeError(
-            f"Cannot {wanted} the reference {self._konfig_text()} while the config is "
-            "being written: it has no value yet. Compute it when it is read, with "
-            "konfig.ref_fn(lambda value: ..., reference)."
-        )
-
-    def __format__(self, spec: str) -> str:
-        self._konfig_no_value("format")
-
-    def __str__(self) -> str:
-        self._konfig_no_value("format")
-
-    def __int__(self) -> int:
-        self._konfig_no_value("convert to a number")
-
-    def __float__(self) -> float:
-        self._konfig_no_value("convert to a number")
-
-    def __index__(self) -> int:
-        self._konfig_no_value("use as an index")
-
-    def __len__(self) -> int:
-        self._konfig_no_value("take the length of")
-
-    def __iter__(self) -> NoReturn:
-        self._konfig_no_value("iterate over")
-
-    def __contains__(self, item: Any) -> bool:
-        self._konfig_no_value("look into")
+    __format__ = __str__ = _refused("format")
+    __int__ = __float__ = _refused("convert to a number")
+    __index__ = _refused("use as an index")
+    __len__ = _refused("take the length of")
+    __iter__ = _refused("iterate over")
+    __contains__ = _refused("look into")
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(
@@ -304,25 +280,17 @@ class PathReference(Reference):
         place = PathReference(self._konfig_base, self._konfig_steps[:done])
         message = (
             f"The reference {self._konfig_text()} leads nowhere: "
-            f"{place._konfig_target()} {error.args[0]}"
+            f"{place._konfig_text('')} {error.args[0]}"
         )
         if is_attribute:
             raise AttributeError(message, name=key) from None
         kind = IndexError if error.is_index else ReadableKeyError
         raise kind(message) from None
 
-    def _konfig_text(self) -> str:
-        return self._konfig_steps_after(".ref")
-
-    def _konfig_target(self) -> str:
-        return self._konfig_steps_after("")
-
-    def _konfig_steps_after(self, entry: str) -> str:
+    def _konfig_text(self, entry: str = ".ref") -> str:
         base = self._konfig_base
-        if isinstance(base, Node):
-            text = field_expression(base) + entry
-        else:
-            text = base._konfig_text() if entry else base._konfig_target()
+        is_node = isinstance(base, Node)
+        text = field_expression(base) + entry if is_node else base._konfig_text(entry)
         for is_attribute, key in self._konfig_steps:
             if isinstance(key, FieldReference):
                 text += f"[{key._konfig_text()}]"
@@ -390,12 +358,9 @@ class Operation(Reference):
             text = f"{error}\nThis happened while computing {self._konfig_text()}{why}."
             raise_reworded(error, text)
 
-    def _konfig_text(self) -> str:
-        return operation_text(self._konfig_fn, self._konfig_args, self._konfig_kwargs)
-
-    def _konfig_target(self) -> str:
+    def _konfig_text(self, entry: str = ".ref") -> str:
         return operation_text(
-            self._konfig_fn, self._konfig_args, self._konfig_kwargs, "_konfig_target"
+            self._konfig_fn, self._konfig_args, self._konfig_kwargs, entry
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Operation:
@@ -416,7 +381,7 @@ def _raise_if_required(operands: list[Any]) -> None:
 
 
 def evaluate_nested(value: Any) -> Any:
-    """Evaluate the references in a value, also inside of containers."""
+    """Evaluate the references in a value, also inside containers."""
     if isinstance(value, FieldReference):
         return value.get()
     if type(value) in (list, tuple, set, frozenset):
@@ -487,10 +452,10 @@ def operation_text(
     fn: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    method: str = "_konfig_text",
+    entry: str,
 ) -> str:
     """Return `cfg.ref.a + 1` for `operator.add`, `f(x, y=1)` for functions."""
-    texts = [_operand_text(arg, method) for arg in args]
+    texts = [_operand_text(arg, entry) for arg in args]
     if fn in _SIGNS:
         return f"({texts[0]} {_SIGNS[fn]} {texts[1]})"
     if fn in _UNARY_SIGNS:
@@ -499,12 +464,11 @@ def operation_text(
         name, *texts = texts
     else:
         name = getattr(fn, "__name__", None) or type(fn).__name__
-    texts += [f"{key}={_operand_text(arg, method)}" for key, arg in kwargs.items()]
+    texts += [f"{key}={_operand_text(arg, entry)}" for key, arg in kwargs.items()]
     return f"{name}({', '.join(texts)})"
 
 
-def _operand_text(value: Any, method: str) -> str:
-    if isinstance(value, FieldReference):
-        text = getattr(type(value), method, None)
-        return "<reference>" if text is None else text(value)
-    return short_repr(value, 40)
+def _operand_text(value: Any, entry: str) -> str:
+    if isinstance(value, Reference):
+        return value._konfig_text(entry)
+    return "<reference>" if isinstance(value, FieldReference) else short_repr(value, 40)

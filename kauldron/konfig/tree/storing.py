@@ -16,7 +16,7 @@ from ml_collections import FieldReference
 
 from kauldron.konfig.symbols import normalize_qualname
 from kauldron.konfig.tree.copying import start_from_defaults
-from kauldron.konfig.tree.history import SetEvent, record, short_repr
+from kauldron.konfig.tree.history import SetEvent, short_repr
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     ID_KEY,
@@ -47,11 +47,8 @@ class Unconfigurable(Exception):
 class Filling:
     """Fills the nodes of one constructor call or write.
 
-    Args:
-      node_type: The class of the nodes for plain dicts.
-      event: Where they are created.
-      with_defaults: Whether nodes start from the registered default values.
-      strict: Whether real objects are refused.
+    They are of class `node_type` and were created by `event`. They start from the
+    registered default values `with_defaults`, and refuse real objects if `strict`.
     """
 
     def __init__(
@@ -103,15 +100,6 @@ class Filling:
         else:
             start_from_defaults(node, default)
             given = self._store(node, items, {})
-            for key, value in given.items():
-                old = node._fields.get(key)
-                if (
-                    isinstance(value, Node)
-                    and isinstance(old, Node)
-                    and not old._fields
-                ):
-                    record(node, key, value, "init")
-                    node._fields[key] = value  # nothing to merge: it stays itself
             node._konfig_merge(given, "init")  # pyright: ignore
 
     def _store(self, node: Node, items: Any, fields: dict[Any, Any]) -> dict[Any, Any]:
@@ -276,12 +264,12 @@ def _hints(value: Any) -> list[str]:
     if hasattr(value, "__array__") and not isinstance(value, type):
         return [
             "Write the numbers as a list, or name a function that makes the array, of a "
-            "module that is imported inside of `with konfig.imports():`.",
+            "module that is imported inside `with konfig.imports():`.",
             notebook,
         ]
-    if "<" in getattr(value, "__qualname__", ""):  # a lambda, or inside of a function
+    if "<" in getattr(value, "__qualname__", ""):  # a lambda, or inside a function
         return [
-            "Define it at the top of a module, import the module inside of "
+            "Define it at the top of a module, import the module inside "
             "`with konfig.imports():`, and name it from there.",
             notebook,
         ]

@@ -149,20 +149,6 @@ def test_eval_only_follows_aux_however_it_is_set():
     assert cfg.to_json()
 
 
-def test_nothing_is_imported_for_the_defaults():
-    import subprocess
-    import sys
-
-    script = (
-        "import sys\nfrom kauldron import konfig\n"
-        "with konfig.imports(lazy=True):\n    from kauldron import kd\n"
-        "kd.train.Trainer.eval_only()\n"
-        "assert 'kauldron.train' not in sys.modules\n"
-        "assert 'kauldron.kd' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
 def test_nodes_given_to_a_symbol_with_defaults_keep_their_identity(name):
     konfig.register_default_values(node(name, evals={}, aux={"x": 1}))
     shared = konfig.ConfigDict({"k": 1})

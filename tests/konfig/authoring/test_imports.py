@@ -370,10 +370,13 @@ def test_scopes_belong_to_their_task():
 # ------------------------------------------------------------------------------------
 
 
-def test_konfig_alone_imports_no_array_library_and_not_the_flags_of_ml_collections():
+def test_konfig_and_its_default_values_import_nothing_heavy():
     script = (
         "import sys\nfrom kauldron import konfig\n"
-        "bad = {'jax', 'numpy', 'flax', 'tensorflow', 'ml_collections.config_flags'}\n"
+        "with konfig.imports(lazy=True):\n    from kauldron import kd\n"
+        "kd.train.Trainer.eval_only()\n"
+        "bad = {'jax', 'numpy', 'flax', 'tensorflow', 'ml_collections.config_flags',"
+        " 'kauldron.kd', 'kauldron.train'}\n"
         "assert not bad & set(sys.modules), bad & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -396,11 +396,3 @@ def test_single_flag_is_serialised_with_its_overrides(config_file):
         "--cfg.seed=3",
         "--nocfg.x",
     ]
-
-
-def test_importing_konfig_does_not_import_absl_flags_of_ml_collections():
-    program = "import sys; from kauldron import konfig; print('ml_collections.config_flags' in sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "False"

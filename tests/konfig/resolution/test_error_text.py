@@ -243,7 +243,7 @@ MISTAKES = [
         AttributeError,
         ["cfg.opt[0]", "'optax'", "Did you mean", HERE],
     ),
-    (forgotten_argument, TypeError, ["cfg.layers[0]", "Missing: features", HERE]),
+    (forgotten_argument, TypeError, ["cfg.layers[0]", "needs 'features'", HERE]),
     (real_object, ValueError, ["cfg.opt", "konfig.imports()", "mock_modules()"]),
     (real_function, ValueError, ["cfg.opt.fn", "`import optax`", "`optax.adam`"]),
     (a_lambda, ValueError, ["cfg.a.fn", "lambda", "at the top of a module"]),
