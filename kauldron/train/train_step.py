@@ -108,14 +108,21 @@ class TrainStep(config_base.UpdateFromRootCfg):
         return state
 
     def _init_model(self, elem_spec: Any, *, model_method: str | None) -> TrainState:
+        specs, structure = jax.tree.flatten(elem_spec)
+
         def init() -> TrainState:
-            return self._constrain(self._init_variables(elem_spec, model_method))
+            return self._init_variables(tuple(specs), structure, model_method)
 
         if is_tracing():
             return init()
         return compute_in_parts(init, self._state_shardings)
 
-    def _init_variables(self, elem_spec: Any, model_method: str | None) -> TrainState:
+    @jit_method(inline=True, static_argnums=(0, 1, 2))
+    def _init_variables(
+        self, specs: tuple[Any, ...], structure: Any, model_method: str | None
+    ) -> TrainState:
+        """Initialise the model; traced once for the specs of a state and its values."""
+        elem_spec = jax.tree.unflatten(structure, specs)
         elem_spec = model_inputs.get_global_elem_spec(elem_spec, self.sharding.batch)
         check_divisible(elem_spec, self.sharding.batch)
         batch = model_inputs.mock_batch_from_elem_spec(elem_spec, self.sharding.batch)
@@ -145,8 +152,10 @@ class TrainStep(config_base.UpdateFromRootCfg):
             variables = dict(init(self.rng_streams.init_rngs(), args, kwargs))
         variables.pop("intermediates", None)
         params = variables.pop("params", {})
-        return TrainState(
-            step=jnp.zeros((), jnp.int32), params=params, collections=variables
+        return self._constrain(
+            TrainState(
+                step=jnp.zeros((), jnp.int32), params=params, collections=variables
+            )
         )
 
     def _init_transform(self, state: TrainState) -> TrainState:
@@ -243,10 +252,11 @@ class TrainStep(config_base.UpdateFromRootCfg):
         aux = kd_sharding.with_sharding_constraint(aux, self.sharding.aux)
         return self._constrain(state), aux.replace(error=error)
 
+    @jit_method(inline=True)
     def _checked_step(
         self, state: TrainState, batch: Any
     ) -> tuple[TrainState, Context]:
-        """`_step`, whose result may be that of a subclass."""
+        """`_step`, whose result may be that of a subclass; traced once for all uses."""
         result: Any = self._step(state, batch)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise TypeError(

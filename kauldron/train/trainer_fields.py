@@ -19,6 +19,7 @@ from kauldron import sharding as kd_sharding
 from kauldron.data import model_inputs
 from kauldron.immutabledict import ImmutableDict, freeze
 from kauldron.sharding import ShardingStrategy
+from kauldron.sharding.tree import flatten_with_shardings, replace_shape_dtype_struct
 from kauldron.train import train_step
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run.profiler import NoopProfiler, Profiler
@@ -354,8 +355,17 @@ def batch_specs(trainer: Trainer) -> Any:
 def global_batch_specs(element_spec: Any, sharding: Any) -> Any:
     """Return a batch over all processes as `jax.ShapeDtypeStruct`s."""
     spec = model_inputs.get_global_elem_spec(element_spec, sharding)
-    return jax.eval_shape(
+    structs = jax.eval_shape(
         lambda: model_inputs.mock_batch_from_elem_spec(spec, sharding)
+    )
+    default = kd_sharding.FIRST_DIM
+    leaves = flatten_with_shardings(structs, default if sharding is None else sharding)
+    return jax.tree.unflatten(
+        jax.tree.structure(structs),
+        [
+            replace_shape_dtype_struct(leaf.value, sharding=leaf.sharding or default)
+            for leaf in leaves
+        ],
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from kauldron import kd, writers
+from kauldron import kd, kontext, writers
 from kauldron.train.run import loop
 from kauldron.train.run.chrono import Chrono
 from kauldron.train.run.progress import Progress
@@ -463,3 +463,23 @@ def test_bar_shows_the_speed_of_the_log(tmp_path, monkeypatch):
     assert len(logged) == 6
     # The last value is logged after the last step was shown.
     assert set(logged[:-1]) <= {speed for speed in Shown.speeds if speed}
+
+
+def test_model_is_traced_once_to_initialise_and_once_for_all_steps(tmp_path):
+    class Counting(nn.Module):
+        x: kontext.Key = "batch.x"
+
+        @nn.compact
+        def __call__(self, x):
+            calls.append(x)
+            return {"y": nn.Dense(2, name="dense")(x)}
+
+    for num_train_steps in (20, 30):  # started, then resumed
+        calls = []
+        make_trainer(
+            tmp_path,
+            model=Counting(),
+            num_train_steps=num_train_steps,
+            log_metrics_every=5,  # programs with and without metrics
+        ).train()
+        assert len(calls) == 2
