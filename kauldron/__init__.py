@@ -5,4 +5,6 @@ The public namespace is `kd`:
     from kauldron import kd, konfig, kontext
 """
 
+from kauldron import compat as compat
+
 __version__ = "0.1.0"

@@ -6,21 +6,19 @@ little and touches neither jax nor a device.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kauldron import nn as nn  # from here on flax takes `is_training_property=`
-from kauldron.lazy_namespace import lazy_namespace
+import kauldron.nn  # noqa: F401, from here on flax takes `is_training_property=`
+from kauldron.lazy_namespace import lazy_imports
 from kauldron.status import quieten_libraries
 
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     from kauldron import ckpts as ckpts
     from kauldron import cli as cli
+    from kauldron import compat as from_xid  # noqa: F401
     from kauldron import contrib as contrib
     from kauldron import data as data
     from kauldron import evals as evals
     from kauldron import export as export
     from kauldron import from_workdir as from_workdir
-    from kauldron import from_xid as from_xid
     from kauldron import inspect as inspect
     from kauldron import klinen as klinen
     from kauldron import konfig as konfig
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from kauldron import ktyping as ktyping
     from kauldron import losses as losses
     from kauldron import metrics as metrics
+    from kauldron import nn as nn
     from kauldron import optim as optim
     from kauldron import random as random
     from kauldron import sharding as sharding
@@ -36,36 +35,5 @@ if TYPE_CHECKING:
     from kauldron import train as train
     from kauldron import typing as typing
     from kauldron import utils as utils
-
-_PACKAGES = (
-    "konfig",
-    "kontext",
-    "ktyping",
-    "typing",
-    "random",
-    "klinen",
-    "data",
-    "nn",
-    "losses",
-    "metrics",
-    "summaries",
-    "optim",
-    "sharding",
-    "train",
-    "evals",
-    "ckpts",
-    "from_workdir",
-    "from_xid",
-    "inspect",
-    "export",
-    "cli",
-    "testing",
-    "utils",
-    "contrib",
-)
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__, {name: f"kauldron.{name}" for name in _PACKAGES}
-)
 
 quieten_libraries()

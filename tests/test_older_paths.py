@@ -24,7 +24,8 @@ _OLDER = {
 
 
 def test_every_package_keeps_its_older_paths():
-    assert {path.split(".")[1] for path in _OLDER} == _PACKAGES
+    found = {path.split(".")[1] for path in _OLDER if path.count(".") > 1}
+    assert found == _PACKAGES
 
 
 @pytest.mark.parametrize("path", sorted(_OLDER))

@@ -192,8 +192,9 @@ def test_orbax_is_loaded_only_when_something_is_saved_or_read(tmp_path):
 
 
 def test_older_names_of_the_packages():
-    assert importlib.import_module("kauldron.checkpoints") is kd.ckpts
-    assert importlib.import_module("kauldron.modules") is kd.nn
+    checkpoints = importlib.import_module("kauldron.checkpoints")
+    assert checkpoints.Checkpointer is kd.ckpts.Checkpointer
+    assert importlib.import_module("kauldron.modules").Dropout is kd.nn.Dropout
     older = importlib.import_module("kauldron.contrib.checkpoints")
     assert older.ExpStep is kd.contrib.ckpts.ExpStep
     assert kd.ckpts.PartialLoader is kd.ckpts.PartialKauldronLoader

@@ -1,8 +1,17 @@
-"""Earlier runs by the id of their experiment. Not available: folders are."""
+"""Older module paths, and earlier runs by the id of their experiment (`kd.from_xid`).
+
+There are no experiment ids here: folders are the names of runs.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
+
+from kauldron.lazy_namespace import older_modules
+
+older_modules(
+    "kauldron", {"checkpoints": "ckpts", "from_xid": "compat", "modules": "nn"}
+)
 
 
 def _refuse(name: str) -> Any:
