@@ -25,7 +25,7 @@ _OLDER = {
 
 def test_every_package_keeps_its_older_paths():
     found = {path.split(".")[1] for path in _OLDER if path.count(".") > 1}
-    assert found == _PACKAGES
+    assert found - {"modules"} == _PACKAGES  # another name of `kauldron.nn`
 
 
 @pytest.mark.parametrize("path", sorted(_OLDER))

@@ -13,6 +13,28 @@ from kauldron.nn import compat as compat
 from kauldron.nn import flax_hook
 
 if TYPE_CHECKING:
+    from kauldron.nn.adapters import ExternalModule as ExternalModule
+    from kauldron.nn.adapters import WrapperModule as WrapperModule
+    from kauldron.nn.attention import (
+        ImprovedMultiHeadDotProductAttention as ImprovedMultiHeadDotProductAttention,
+    )
+    from kauldron.nn.attention import (
+        MultiHeadDotProductAttention as MultiHeadDotProductAttention,
+    )
+    from kauldron.nn.attention import dot_product_attention as dot_product_attention
+    from kauldron.nn.attention import (
+        dot_product_attention_weights as dot_product_attention_weights,
+    )
+    from kauldron.nn.embeddings import AddEmbedding as AddEmbedding
+    from kauldron.nn.embeddings import AddLearnedEmbedding as AddLearnedEmbedding
+    from kauldron.nn.embeddings import FourierEmbedding as FourierEmbedding
+    from kauldron.nn.embeddings import LearnedEmbedding as LearnedEmbedding
+    from kauldron.nn.embeddings import Patchify as Patchify
+    from kauldron.nn.embeddings import PatchifyEmbed as PatchifyEmbed
+    from kauldron.nn.embeddings import ZeroEmbedding as ZeroEmbedding
+    from kauldron.nn.embeddings import (
+        convert_to_fourier_features as convert_to_fourier_features,
+    )
     from kauldron.nn.layers import Dropout as Dropout
     from kauldron.nn.layers import Identity as Identity
     from kauldron.nn.layers import Rearrange as Rearrange
@@ -23,6 +45,23 @@ if TYPE_CHECKING:
     from kauldron.nn.properties import interms_property as interms_property
     from kauldron.nn.properties import set_train_property as set_train_property
     from kauldron.nn.properties import train_property as train_property
+    from kauldron.nn.protocols import ActivationFunction as ActivationFunction
+    from kauldron.nn.protocols import AttentionModule as AttentionModule
+    from kauldron.nn.protocols import ImageTokenizer as ImageTokenizer
+    from kauldron.nn.protocols import Initializer as Initializer
+    from kauldron.nn.protocols import NormModule as NormModule
+    from kauldron.nn.protocols import PositionEmbedding as PositionEmbedding
+    from kauldron.nn.protocols import TransformerBlock as TransformerBlock
+    from kauldron.nn.transformers import (
+        ParallelAttentionBlock as ParallelAttentionBlock,
+    )
+    from kauldron.nn.transformers import PostNormBlock as PostNormBlock
+    from kauldron.nn.transformers import PreNormBlock as PreNormBlock
+    from kauldron.nn.transformers import TransformerMLP as TransformerMLP
+    from kauldron.nn.vit import Vit as Vit
+    from kauldron.nn.vit import VitAutoEncoder as VitAutoEncoder
+    from kauldron.nn.vit import VitEncoder as VitEncoder
+    from kauldron.nn.vit import ViTSpec as ViTSpec
 
 _MEMBERS = {
     "train_property": "properties:train_property",
@@ -35,6 +74,35 @@ _MEMBERS = {
     "Sequential": "layers:Sequential",
     "FlatAutoencoder": "models:FlatAutoencoder",
     "DummyModel": "models:DummyModel",
+    "ParallelAttentionBlock": "transformers:ParallelAttentionBlock",
+    "PostNormBlock": "transformers:PostNormBlock",
+    "PreNormBlock": "transformers:PreNormBlock",
+    "TransformerMLP": "transformers:TransformerMLP",
+    "ImprovedMultiHeadDotProductAttention": "attention:ImprovedMultiHeadDotProductAttention",
+    "MultiHeadDotProductAttention": "attention:MultiHeadDotProductAttention",
+    "dot_product_attention": "attention:dot_product_attention",
+    "dot_product_attention_weights": "attention:dot_product_attention_weights",
+    "AddEmbedding": "embeddings:AddEmbedding",
+    "AddLearnedEmbedding": "embeddings:AddLearnedEmbedding",
+    "FourierEmbedding": "embeddings:FourierEmbedding",
+    "LearnedEmbedding": "embeddings:LearnedEmbedding",
+    "Patchify": "embeddings:Patchify",
+    "PatchifyEmbed": "embeddings:PatchifyEmbed",
+    "ZeroEmbedding": "embeddings:ZeroEmbedding",
+    "convert_to_fourier_features": "embeddings:convert_to_fourier_features",
+    "ViTSpec": "vit:ViTSpec",
+    "Vit": "vit:Vit",
+    "VitAutoEncoder": "vit:VitAutoEncoder",
+    "VitEncoder": "vit:VitEncoder",
+    "ExternalModule": "adapters:ExternalModule",
+    "WrapperModule": "adapters:WrapperModule",
+    "ActivationFunction": "protocols:ActivationFunction",
+    "AttentionModule": "protocols:AttentionModule",
+    "ImageTokenizer": "protocols:ImageTokenizer",
+    "Initializer": "protocols:Initializer",
+    "NormModule": "protocols:NormModule",
+    "PositionEmbedding": "protocols:PositionEmbedding",
+    "TransformerBlock": "protocols:TransformerBlock",
 }
 
 __getattr__, __dir__ = lazy_namespace(
