@@ -105,8 +105,12 @@ _MEMBERS = {
     "TransformerBlock": "protocols:TransformerBlock",
 }
 
+_MODULES = ("attention", "models", "transformers", "vit")  # named by older configs
+
 __getattr__, __dir__ = lazy_namespace(
-    __name__, {name: f"{__name__}.{where}" for name, where in _MEMBERS.items()}
+    __name__,
+    {name: f"{__name__}.{where}" for name, where in _MEMBERS.items()}
+    | {name: f"{__name__}.{name}" for name in _MODULES},
 )
 
 flax_hook.install()

@@ -2,6 +2,20 @@
 
 from kauldron.lazy_namespace import older_modules
 
+_MOVED = {
+    "knn_types": "protocols",
+    "misc": "layers models",
+    "adapter": "adapters",
+    "input_embeddings": "embeddings",
+    "pos_embeddings": "embeddings",
+}
+_SAME = {
+    "models": "models layers",
+    "attention": "attention",
+    "transformers": "transformers",
+    "vit": "vit",
+}
+
 older_modules(
     "kauldron.nn",
     {
@@ -11,14 +25,7 @@ older_modules(
         "sequential": "layers",
         "flat_autoencoder": "models",
         "dummy_model": "models",
-        "kauldron.modules.knn_types": "protocols",
-        "kauldron.modules.misc": "layers models",
-        "kauldron.modules.models": "models layers",
-        "kauldron.modules.adapter": "adapters",
-        "kauldron.modules.attention": "attention",
-        "kauldron.modules.input_embeddings": "embeddings",
-        "kauldron.modules.pos_embeddings": "embeddings",
-        "kauldron.modules.transformers": "transformers",
-        "kauldron.modules.vit": "vit",
+        **_MOVED,
+        **{f"kauldron.modules.{path}": now for path, now in (_MOVED | _SAME).items()},
     },
 )

@@ -1,6 +1,8 @@
 """The Vision Transformer: names, parameters, modes, dtypes, configs."""
 
 import importlib
+import subprocess
+import sys
 
 import flax.linen as nn
 import jax
@@ -253,3 +255,14 @@ def test_paths_of_the_older_package(path, names):
         value = getattr(module, name)
         if name in dir(kd.nn):
             assert value is getattr(kd.nn, name)
+
+
+def test_older_package_can_be_imported_first():
+    script = (
+        "import kauldron.modules.vit as vit, kauldron.modules.adapter as adapter\n"
+        "import kauldron.modules\n"
+        "from kauldron import kd\n"
+        "assert vit.Vit is kauldron.modules.vit.Vit is kd.nn.Vit\n"
+        "assert adapter.WrapperModule is kauldron.modules.adapter.WrapperModule\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
