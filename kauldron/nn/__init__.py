@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from kauldron.nn.embeddings import (
         convert_to_fourier_features as convert_to_fourier_features,
     )
+    from kauldron.nn.layer_stack import Remat as Remat
+    from kauldron.nn.layer_stack import ScannedLayers as ScannedLayers
+    from kauldron.nn.layer_stack import stack_layers as stack_layers
+    from kauldron.nn.layer_stack import unstack_layers as unstack_layers
     from kauldron.nn.layers import Dropout as Dropout
     from kauldron.nn.layers import Identity as Identity
     from kauldron.nn.layers import Rearrange as Rearrange
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from kauldron.nn.layers import Sequential as Sequential
     from kauldron.nn.models import DummyModel as DummyModel
     from kauldron.nn.models import FlatAutoencoder as FlatAutoencoder
+    from kauldron.nn.precision import MixedPrecision as MixedPrecision
     from kauldron.nn.properties import interms_property as interms_property
     from kauldron.nn.properties import set_train_property as set_train_property
     from kauldron.nn.properties import train_property as train_property
@@ -94,6 +99,11 @@ _MEMBERS = {
     "Vit": "vit:Vit",
     "VitAutoEncoder": "vit:VitAutoEncoder",
     "VitEncoder": "vit:VitEncoder",
+    "Remat": "layer_stack:Remat",
+    "ScannedLayers": "layer_stack:ScannedLayers",
+    "stack_layers": "layer_stack:stack_layers",
+    "unstack_layers": "layer_stack:unstack_layers",
+    "MixedPrecision": "precision:MixedPrecision",
     "ExternalModule": "adapters:ExternalModule",
     "WrapperModule": "adapters:WrapperModule",
     "ActivationFunction": "protocols:ActivationFunction",

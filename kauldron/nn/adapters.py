@@ -9,6 +9,7 @@ from typing import Any
 import flax.core
 import flax.linen as nn
 import jax
+from flax.core.scope import LazyRng
 
 from kauldron import kontext
 from kauldron.nn.properties import train_property
@@ -81,14 +82,24 @@ class WrapperModule(nn.Module):
 
 
 def _correct_paths(module: nn.Module) -> None:
-    """Tell sub-modules where they are, which sharing a scope does not."""
+    """Tell sub-modules where they are, which sharing a scope does not.
+
+    Their path goes into their random keys too: a wrapper does not change the initial
+    values of a model.
+    """
+    scope = module.scope
     for field in dataclasses.fields(module):
         if field.name in ("parent", "name"):
             continue
         for child in jax.tree.leaves(getattr(module, field.name), is_leaf=_is_module):
-            if _is_module(child) and child.scope and child.scope.parent is module.scope:
-                child.scope.path = (*module.scope.path, child.scope.name)
-                child.scope.debug_path = (*module.scope.debug_path, child.scope.name)
+            if _is_module(child) and child.scope and child.scope.parent is scope:
+                name = child.scope.name
+                child.scope.path = (*scope.path, name)
+                child.scope.debug_path = (*scope.debug_path, name)
+                child.scope.rngs = {
+                    stream: LazyRng.create(rng, name)
+                    for stream, rng in scope.rngs.items()
+                }
                 _correct_paths(child)
 
 

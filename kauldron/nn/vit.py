@@ -15,6 +15,7 @@ from kauldron.errors import did_you_mean
 from kauldron.ktyping import Bool, Float, typechecked
 from kauldron.nn.attention import Implementation, ImprovedMultiHeadDotProductAttention
 from kauldron.nn.embeddings import LearnedEmbedding, PatchifyEmbed
+from kauldron.nn.layer_stack import Remat, ScannedLayers, remat_policy
 from kauldron.nn.protocols import (
     ImageTokenizer,
     NormModule,
@@ -112,7 +113,7 @@ class VitEncoder(nn.Module):
     """From images to tokens that have seen the whole image, in the dtype of the images.
 
     Attributes:
-      layers: The blocks.
+      layers: The blocks, or `ScannedLayers` of one.
       embedding: From images to tokens.
       pos_embedding: Added to the tokens. By default learned.
       encoder_norm: After the last block; `None` for none. By default an RMSNorm.
@@ -134,7 +135,7 @@ class VitEncoder(nn.Module):
       (2, 4, 32)
     """
 
-    layers: Sequence[TransformerBlock]
+    layers: Sequence[TransformerBlock] | ScannedLayers
     embedding: ImageTokenizer
     # Made for each encoder, outside of any module around it: not shared.
     pos_embedding: PositionEmbedding = dataclasses.field(
@@ -171,7 +172,8 @@ class VitEncoder(nn.Module):
             cls = jnp.broadcast_to(cls, (*tokens.shape[:-2], 1, tokens.shape[-1]))
             tokens = jnp.concatenate([cls.astype(tokens.dtype), tokens], axis=-2)
         masks = {} if attention_mask is None else {"attention_mask": attention_mask}
-        for layer in self.layers:
+        layers = self.layers if isinstance(self.layers, Sequence) else (self.layers,)
+        for layer in layers:
             tokens = layer(tokens, **masks)
         if self.encoder_norm is not None:
             tokens = self.encoder_norm(tokens).astype(tokens.dtype)
@@ -209,6 +211,8 @@ class VitEncoder(nn.Module):
         *,
         activation_fn: Callable[..., Any] = nn.gelu,
         implementation: Implementation | None = None,
+        scan_layers: bool = False,
+        remat: bool | str = False,
         **kwargs: Any,
     ) -> Self:
         """Return an encoder by its sizes.
@@ -223,6 +227,10 @@ class VitEncoder(nn.Module):
           dtype: Dtype of the blocks' norms.
           activation_fn: Activation of the MLPs.
           implementation: How to compute attention; `None` chooses.
+          scan_layers: Whether to compile one block for all, as `ScannedLayers`. The
+            parameters are then stacked; `kd.nn.stack_layers` converts.
+          remat: Whether to compute each block again in the backward pass, which takes
+            less memory and more time; or a policy of `kd.nn.Remat`.
           **kwargs: More arguments of the encoder.
 
         Returns:
@@ -241,8 +249,15 @@ class VitEncoder(nn.Module):
                 mlp=TransformerMLP(hidden_size=mlp_size, activation_fn=activation_fn),
             )
 
+        if scan_layers:
+            layers = ScannedLayers(model=block(), num_layers=num_layers, remat=remat)
+        else:
+            layers = tuple(block() for _ in range(num_layers))
+            if remat:
+                policy = remat_policy(remat)
+                layers = tuple(Remat(model=layer, policy=policy) for layer in layers)
         return cls(
-            layers=tuple(block() for _ in range(num_layers)),
+            layers=layers,
             embedding=PatchifyEmbed(patch_size=patch_size, hidden_size=hidden_size),
             **kwargs,
         )
