@@ -8,8 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kauldron import kontext
-
 
 def scan_parts(
     function: Callable[[Any, Any, Any], tuple[Any, Any, Any]],
@@ -35,20 +33,24 @@ def scan_parts(
       they are not floating-point numbers, those of the last part.
     """
     parts = split_batch(batch, num_parts)
-    first = jax.tree.map(lambda part: part[0], parts)
-    _, _, whole = jax.eval_shape(function, carry, 0, batch)
-    _, averaged, _ = jax.eval_shape(function, carry, 0, first)
-    sums = jax.tree.map(lambda spec: jnp.zeros(spec.shape, spec.dtype), averaged)
+    _, averages, whole = jax.eval_shape(function, carry, 0, batch)
+    sums = jax.tree.map(lambda spec: jnp.zeros(spec.shape, _sum_dtype(spec)), averages)
 
     def step(state: Any, part: Any) -> tuple[Any, Any]:
         carry, sums = state
         carry, values, rest = function(carry, *part)
-        return (carry, jax.tree.map(_add, sums, values)), rest
+        return (carry, jax.tree.map(lambda s, v: s + v, sums, values)), rest
 
     numbers = jnp.arange(num_parts)
     (carry, sums), rest = jax.lax.scan(step, (carry, sums), (numbers, parts))
-    averages = jax.tree.map(lambda total: _divide(total, num_parts), sums)
+    averages = jax.tree.map(
+        lambda total, spec: (total / num_parts).astype(spec.dtype), sums, averages
+    )
     return carry, averages, jax.tree.map(_join, rest, whole)
+
+
+def _sum_dtype(spec: Any) -> Any:
+    return jnp.promote_types(spec.dtype, jnp.float32)
 
 
 def split_batch(batch: Any, num_parts: int) -> Any:
@@ -58,7 +60,7 @@ def split_batch(batch: Any, num_parts: int) -> Any:
         if not array.ndim or array.shape[0] % num_parts:
             raise ValueError(
                 f"The batch cannot be divided into num_microbatches={num_parts} equal "
-                f"parts: {kontext.Path.from_jax_path(path)} has shape {array.shape}."
+                f"parts: {_name(path)!r} has shape {array.shape}."
             )
         rows = array.reshape(-1, num_parts, *array.shape[1:])
         return jnp.moveaxis(rows, 1, 0)
@@ -66,13 +68,8 @@ def split_batch(batch: Any, num_parts: int) -> Any:
     return jax.tree_util.tree_map_with_path(split, batch)
 
 
-def _add(total: Any, value: Any) -> Any:
-    return total if value.dtype == jax.dtypes.float0 else total + value
-
-
-def _divide(total: Any, number: int) -> Any:
-    is_float = jnp.issubdtype(total.dtype, jnp.inexact)
-    return total / number if is_float else total
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def _join(parts: jax.Array, whole: jax.ShapeDtypeStruct) -> jax.Array:
