@@ -14,6 +14,7 @@ from kauldron.nn import flax_hook
 
 if TYPE_CHECKING:
     from kauldron.nn.adapters import ExternalModule as ExternalModule
+    from kauldron.nn.adapters import MixedPrecision as MixedPrecision
     from kauldron.nn.adapters import WrapperModule as WrapperModule
     from kauldron.nn.attention import (
         ImprovedMultiHeadDotProductAttention as ImprovedMultiHeadDotProductAttention,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from kauldron.nn.layers import Sequential as Sequential
     from kauldron.nn.models import DummyModel as DummyModel
     from kauldron.nn.models import FlatAutoencoder as FlatAutoencoder
-    from kauldron.nn.precision import MixedPrecision as MixedPrecision
     from kauldron.nn.properties import interms_property as interms_property
     from kauldron.nn.properties import set_train_property as set_train_property
     from kauldron.nn.properties import train_property as train_property
@@ -103,7 +103,7 @@ _MEMBERS = {
     "ScannedLayers": "layer_stack:ScannedLayers",
     "stack_layers": "layer_stack:stack_layers",
     "unstack_layers": "layer_stack:unstack_layers",
-    "MixedPrecision": "precision:MixedPrecision",
+    "MixedPrecision": "adapters:MixedPrecision",
     "ExternalModule": "adapters:ExternalModule",
     "WrapperModule": "adapters:WrapperModule",
     "ActivationFunction": "protocols:ActivationFunction",

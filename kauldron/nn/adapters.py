@@ -1,4 +1,4 @@
-"""Wrappers around a module: for models that know nothing of kauldron, and for others."""
+"""Wrappers around a model: for foreign ones, and for computing in 16 bits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import flax.core
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from flax.core.scope import LazyRng
 
 from kauldron import kontext
@@ -157,3 +158,54 @@ class ExternalModule(WrapperModule):
             is_inverted = name != self.train_kwarg_name
             kwargs[name] = self.is_training != is_inverted
         return args, kwargs
+
+
+class MixedPrecision(WrapperModule):
+    """Computes a model in 16 bits; its parameters, collections and outputs have 32.
+
+    Works for any flax model, which keeps its parameters and keys. Floating-point inputs
+    and parameters are rounded when the model is called, predictions are converted back:
+    losses and metrics, gradients and the optimizer have 32 bits. Layers that ask for a
+    dtype of their own (`nn.Dense(dtype=jnp.float32)`) compute in it.
+
+    bfloat16 has the range of float32, so losses need no scaling.
+
+    Attributes:
+      model: The model.
+      compute_dtype: What the model computes in.
+      output_dtype: What its outputs are converted to.
+
+    Example:
+      >>> model = MixedPrecision(nn.Dense(3))
+      >>> y, variables = model.init_with_output(jax.random.key(0), jnp.ones((1, 2)))
+      >>> str(y.dtype), str(variables["params"]["kernel"].dtype)
+      ('float32', 'float32')
+    """
+
+    compute_dtype: Any = jnp.bfloat16
+    output_dtype: Any = jnp.float32
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        args, kwargs = self.call_arguments(args, kwargs)
+        if self.is_initializing():  # parameters may take the dtype of the inputs
+            return _cast(self.model(*args, **kwargs), self.output_dtype)
+        args, kwargs = _cast((args, kwargs), self.compute_dtype)
+        call = nn.map_variables(
+            lambda model: model(*args, **kwargs),
+            "params",
+            trans_in_fn=lambda params: _cast(params, self.compute_dtype),
+        )
+        return _cast(call(self.model), self.output_dtype)
+
+
+def _cast(tree: Any, dtype: Any) -> Any:
+    """Return the tree with its floating-point arrays in another dtype."""
+
+    def cast(leaf: Any) -> Any:
+        leaf_dtype = getattr(leaf, "dtype", None)
+        if leaf_dtype is None or not jnp.issubdtype(leaf_dtype, jnp.floating):
+            return leaf
+        return leaf.astype(dtype)
+
+    return jax.tree.map(cast, tree)

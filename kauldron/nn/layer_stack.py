@@ -14,6 +14,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kauldron.errors import did_you_mean
 from kauldron.nn.adapters import WrapperModule
@@ -200,7 +201,8 @@ def _are_alike(layers: list[Any]) -> bool:
 def _stack(*leaves: Any) -> Any:
     if isinstance(leaves[0], jax.ShapeDtypeStruct):
         return jax.ShapeDtypeStruct((len(leaves), *leaves[0].shape), leaves[0].dtype)
-    return jnp.stack(leaves)
+    is_on_host = all(isinstance(leaf, np.ndarray) for leaf in leaves)
+    return np.stack(leaves) if is_on_host else jnp.stack(leaves)
 
 
 def _item(leaf: Any, index: int) -> Any:

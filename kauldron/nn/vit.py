@@ -277,6 +277,7 @@ class Vit(nn.Module):
         the first, which the encoder must have added, `"cls_token_forced"` for the first
         of any encoder.
       image: Key of the images.
+      has_pre_logits: Whether there is a dense layer with tanh in front of the last.
 
     Example:
       >>> import jax
@@ -293,6 +294,7 @@ class Vit(nn.Module):
     init_head_bias: Callable[..., Any] = nn.initializers.zeros_init()
     mode: _Mode = "gap"
     image: kontext.Key = kontext.REQUIRED
+    has_pre_logits: bool = True
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(_Mode):
@@ -306,7 +308,9 @@ class Vit(nn.Module):
     def __call__(self, image: Float["*b h w c"]) -> dict[str, Any]:
         tokens = self.encoder(image)
         features = self._pooled(tokens)
-        features = jnp.tanh(nn.Dense(features.shape[-1], name="pre_logits")(features))
+        if self.has_pre_logits:
+            dense = nn.Dense(features.shape[-1], name="pre_logits")
+            features = jnp.tanh(dense(features))
         logits = nn.Dense(
             self.num_classes, bias_init=self.init_head_bias, name="classifier_head"
         )(features)
