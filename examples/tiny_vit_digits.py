@@ -1,0 +1,89 @@
+"""A small Vision Transformer that reads handwritten digits.
+
+    kauldron train --cfg=examples/tiny_vit_digits.py --cfg.workdir=/tmp/tiny_vit
+
+Each digit of 8 x 8 pixels becomes 16 patches. Two minutes on two cores are enough for more
+than 95 % of the digits that it has not seen.
+"""
+
+from kauldron import konfig
+
+with konfig.imports():
+    import optax
+    from sklearn import datasets
+
+    from kauldron import kd
+
+NUM_TEST = 297  # the first digits are held out, the other 1500 are trained on
+
+
+def get_config():
+    """The experiment."""
+    cfg = kd.train.Trainer()
+    cfg.seed = 0
+    cfg.num_train_steps = 4000
+    cfg.log_metrics_every = 200
+    cfg.log_summaries_every = None
+
+    # Few digits: each is shown a little larger, smaller or moved every time.
+    varied = [
+        kd.contrib.data.PadImage(key="image", pad=1),
+        kd.data.py.InceptionCrop(
+            key="image", resize_size=(8, 8), area_range=(0.5, 1.0)
+        ),
+    ]
+    cfg.train_ds = make_ds(
+        kd.data.py.SliceDataset(NUM_TEST, None), varied, shuffle=True
+    )
+    cfg.eval_ds = make_ds(kd.data.py.SliceDataset(NUM_TEST), [], shuffle=False)
+
+    cfg.model = kd.nn.Vit(
+        encoder=kd.nn.VitEncoder.from_spec(
+            num_heads=4, hidden_size=64, num_layers=3, patch_size=2, mlp_size=128
+        ),
+        num_classes=10,
+        image="batch.image",
+    )
+    cfg.train_losses = {
+        "xent": kd.losses.SoftmaxCrossEntropyWithIntLabels(
+            logits="preds.logits", labels="batch.label"
+        ),
+    }
+    cfg.train_metrics = {
+        "accuracy": kd.metrics.Accuracy(logits="preds.logits", labels="batch.label"),
+    }
+    cfg.schedules = {
+        "learning_rate": optax.cosine_onecycle_schedule(
+            transition_steps=cfg.ref.num_train_steps, peak_value=2e-3, pct_start=0.1
+        ),
+    }
+    cfg.optimizer = optax.adamw(
+        learning_rate=cfg.ref.schedules["learning_rate"],
+        weight_decay=0.05,
+        mask=kd.optim.select("**.kernel"),
+    )
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=1000)
+    cfg.evals = {
+        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(1000), num_batches=None),
+    }
+    return cfg
+
+
+def make_ds(part, augmentation, *, shuffle):
+    """The digits of one part, with their labels."""
+    return kd.data.py.Arrays(
+        datasets.load_digits,
+        fields={"image": "images", "label": "target"},
+        shuffle=shuffle,
+        num_epochs=None if shuffle else 1,
+        batch_size=100 if shuffle else 99,
+        transforms=[
+            part,
+            kd.data.Rearrange(key="image", pattern="h w -> h w 1"),
+            kd.data.Rearrange(key="label", pattern="-> 1"),
+            kd.data.Cast(key="image", dtype="float32"),
+            kd.data.Cast(key="label", dtype="int32"),
+            *augmentation,
+            kd.data.ValueRange(key="image", in_vrange=(0, 16), vrange=(-1, 1)),
+        ],
+    )
