@@ -115,7 +115,13 @@ _MEMBERS = {
     "TransformerBlock": "protocols:TransformerBlock",
 }
 
-_MODULES = ("attention", "models", "transformers", "vit")  # named by older configs
+_MODULES = (
+    "attention",
+    "deprecated",
+    "models",
+    "transformers",
+    "vit",
+)  # named by older configs
 
 __getattr__, __dir__ = lazy_namespace(
     __name__,

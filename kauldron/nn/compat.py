@@ -14,6 +14,7 @@ _SAME = {
     "attention": "attention",
     "transformers": "transformers",
     "vit": "vit",
+    "deprecated": "deprecated",
 }
 
 older_modules(

@@ -266,3 +266,35 @@ def test_older_package_can_be_imported_first():
         "assert adapter.WrapperModule is kauldron.modules.adapter.WrapperModule\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_older_vit_has_the_parameters_of_its_checkpoints():
+    from kauldron.modules import deprecated
+
+    encoder = deprecated.VitEncoder.from_variant_str("mu/4", mlp_size=12)
+    model = deprecated.Vit(encoder=encoder, num_classes=5)
+    with pytest.warns(DeprecationWarning, match=r"use kd\.nn\.VitEncoder"):
+        shapes = param_shapes(model, IMAGE)
+    layer = "encoder/layer_0"
+    assert shapes == {
+        "encoder/patchifier/kernel": (4, 4, 3, 32),
+        "encoder/patchifier/bias": (32,),
+        "encoder/pos_embedding/embeddings": (4, 32),
+        f"{layer}/norm_in/scale": (32,),
+        f"{layer}/MHDPA/dense_query/kernel": (32, 2, 16),
+        f"{layer}/MHDPA/dense_key/kernel": (32, 2, 16),
+        f"{layer}/MHDPA/dense_value/kernel": (32, 2, 16),
+        f"{layer}/MHDPA/norm_query/scale": (16,),
+        f"{layer}/MHDPA/norm_key/scale": (16,),
+        f"{layer}/MHDPA/dense_out/kernel": (2, 16, 32),
+        f"{layer}/MHDPA/dense_out/bias": (32,),
+        f"{layer}/MLP_in/kernel": (32, 12),
+        f"{layer}/MLP_in/bias": (12,),
+        f"{layer}/MLP_out/kernel": (12, 32),
+        f"{layer}/MLP_out/bias": (32,),
+        "encoder/norm_encoder/scale": (32,),
+        "pre_logits/kernel": (32, 32),
+        "pre_logits/bias": (32,),
+        "classifier_head/kernel": (32, 5),
+        "classifier_head/bias": (5,),
+    }
