@@ -2,7 +2,7 @@
 
     kauldron train --cfg=examples/tiny_vit_digits.py --cfg.workdir=/tmp/tiny_vit
 
-Each digit of 8 x 8 pixels becomes 16 patches. Two minutes on two cores are enough for more
+Each digit becomes 16 patches. Two minutes on two cores are enough for more
 than 95 % of the digits that it has not seen.
 """
 
@@ -15,22 +15,21 @@ with konfig.imports():
     from kauldron import kd
 
 NUM_TEST = 297  # the first digits are held out, the other 1500 are trained on
+SIZE = (16, 16)  # enlarged, so that they can be moved by parts of a pixel
 
 
 def get_config():
     """The experiment."""
     cfg = kd.train.Trainer()
     cfg.seed = 0
-    cfg.num_train_steps = 4000
+    cfg.num_train_steps = 2500
     cfg.log_metrics_every = 200
     cfg.log_summaries_every = None
 
     # Few digits: each is shown a little larger, smaller or moved every time.
     varied = [
-        kd.contrib.data.PadImage(key="image", pad=1),
-        kd.data.py.InceptionCrop(
-            key="image", resize_size=(8, 8), area_range=(0.5, 1.0)
-        ),
+        kd.contrib.data.PadImage(key="image", pad=2),
+        kd.data.py.InceptionCrop(key="image", resize_size=SIZE, area_range=(0.5, 1.0)),
     ]
     cfg.train_ds = make_ds(
         kd.data.py.SliceDataset(NUM_TEST, None), varied, shuffle=True
@@ -39,7 +38,7 @@ def get_config():
 
     cfg.model = kd.nn.Vit(
         encoder=kd.nn.VitEncoder.from_spec(
-            num_heads=4, hidden_size=64, num_layers=3, patch_size=2, mlp_size=128
+            num_heads=4, hidden_size=64, num_layers=3, patch_size=4, mlp_size=128
         ),
         num_classes=10,
         image="batch.image",
@@ -62,9 +61,9 @@ def get_config():
         weight_decay=0.05,
         mask=kd.optim.select("**.kernel"),
     )
-    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=1000)
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=500)
     cfg.evals = {
-        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(1000), num_batches=None),
+        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(500), num_batches=None),
     }
     return cfg
 
@@ -83,6 +82,7 @@ def make_ds(part, augmentation, *, shuffle):
             kd.data.Rearrange(key="label", pattern="-> 1"),
             kd.data.Cast(key="image", dtype="float32"),
             kd.data.Cast(key="label", dtype="int32"),
+            kd.data.Resize(key="image", size=SIZE),
             *augmentation,
             kd.data.ValueRange(key="image", in_vrange=(0, 16), vrange=(-1, 1)),
         ],

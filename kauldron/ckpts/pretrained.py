@@ -17,16 +17,15 @@ import jax
 import numpy as np
 from etils import epath
 
-from kauldron import kontext
+from kauldron import kontext, status
 from kauldron.ckpts import structure
 from kauldron.ckpts.init_transforms import InitTransform
 from kauldron.ckpts.structure import LeafPath, StructureMismatch
 from kauldron.ckpts.weight_files import SafetensorsFile, put_like
 from kauldron.errors import did_you_mean
-from kauldron.konfig.immutabledict import ImmutableDict
+from kauldron.immutabledict import ImmutableDict
 from kauldron.nn.layer_stack import stack_layers, unstack_layers
 from kauldron.nn.weight_layouts import LAYOUTS, Layout, Source, Weight
-from kauldron.utils import status
 
 _T = TypeVar("_T")
 _MOST_SUBTREES = 12

@@ -6,13 +6,11 @@ nor flax. Once flax is loaded, its modules take `is_training_property=`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_imports
 from kauldron.nn import compat as compat
 from kauldron.nn import flax_hook
 
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     from kauldron.nn.adapters import ExternalModule as ExternalModule
     from kauldron.nn.adapters import MixedPrecision as MixedPrecision
     from kauldron.nn.adapters import WrapperModule as WrapperModule
@@ -67,66 +65,5 @@ if TYPE_CHECKING:
     from kauldron.nn.vit import VitAutoEncoder as VitAutoEncoder
     from kauldron.nn.vit import VitEncoder as VitEncoder
     from kauldron.nn.vit import ViTSpec as ViTSpec
-
-_MEMBERS = {
-    "train_property": "properties:train_property",
-    "set_train_property": "properties:set_train_property",
-    "interms_property": "properties:interms_property",
-    "Dropout": "layers:Dropout",
-    "Identity": "layers:Identity",
-    "Rearrange": "layers:Rearrange",
-    "Reduce": "layers:Reduce",
-    "Sequential": "layers:Sequential",
-    "FlatAutoencoder": "models:FlatAutoencoder",
-    "DummyModel": "models:DummyModel",
-    "ParallelAttentionBlock": "transformers:ParallelAttentionBlock",
-    "PostNormBlock": "transformers:PostNormBlock",
-    "PreNormBlock": "transformers:PreNormBlock",
-    "TransformerMLP": "transformers:TransformerMLP",
-    "ImprovedMultiHeadDotProductAttention": "attention:ImprovedMultiHeadDotProductAttention",
-    "MultiHeadDotProductAttention": "attention:MultiHeadDotProductAttention",
-    "dot_product_attention": "attention:dot_product_attention",
-    "dot_product_attention_weights": "attention:dot_product_attention_weights",
-    "AddEmbedding": "embeddings:AddEmbedding",
-    "AddLearnedEmbedding": "embeddings:AddLearnedEmbedding",
-    "FourierEmbedding": "embeddings:FourierEmbedding",
-    "LearnedEmbedding": "embeddings:LearnedEmbedding",
-    "Patchify": "embeddings:Patchify",
-    "PatchifyEmbed": "embeddings:PatchifyEmbed",
-    "ZeroEmbedding": "embeddings:ZeroEmbedding",
-    "convert_to_fourier_features": "embeddings:convert_to_fourier_features",
-    "ViTSpec": "vit:ViTSpec",
-    "Vit": "vit:Vit",
-    "VitAutoEncoder": "vit:VitAutoEncoder",
-    "VitEncoder": "vit:VitEncoder",
-    "Remat": "layer_stack:Remat",
-    "ScannedLayers": "layer_stack:ScannedLayers",
-    "stack_layers": "layer_stack:stack_layers",
-    "unstack_layers": "layer_stack:unstack_layers",
-    "MixedPrecision": "adapters:MixedPrecision",
-    "ExternalModule": "adapters:ExternalModule",
-    "WrapperModule": "adapters:WrapperModule",
-    "ActivationFunction": "protocols:ActivationFunction",
-    "AttentionModule": "protocols:AttentionModule",
-    "ImageTokenizer": "protocols:ImageTokenizer",
-    "Initializer": "protocols:Initializer",
-    "NormModule": "protocols:NormModule",
-    "PositionEmbedding": "protocols:PositionEmbedding",
-    "TransformerBlock": "protocols:TransformerBlock",
-}
-
-_MODULES = (
-    "attention",
-    "deprecated",
-    "models",
-    "transformers",
-    "vit",
-)  # named by older configs
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__,
-    {name: f"{__name__}.{where}" for name, where in _MEMBERS.items()}
-    | {name: f"{__name__}.{name}" for name in _MODULES},
-)
 
 flax_hook.install()

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from flax.core.scope import LazyRng
 
 from kauldron import kontext
+from kauldron.batch_mask import without_mask
 from kauldron.nn.properties import train_property
-from kauldron.utils.batch_mask import without_mask
 
 _ARGS = "__args__"
 

@@ -2,21 +2,6 @@
 
 from kauldron.lazy_namespace import older_modules
 
-_MOVED = {
-    "knn_types": "protocols",
-    "misc": "layers models",
-    "adapter": "adapters",
-    "input_embeddings": "embeddings",
-    "pos_embeddings": "embeddings",
-}
-_SAME = {
-    "models": "models layers",
-    "attention": "attention",
-    "transformers": "transformers",
-    "vit": "vit",
-    "deprecated": "deprecated",
-}
-
 older_modules(
     "kauldron.nn",
     {
@@ -26,7 +11,5 @@ older_modules(
         "sequential": "layers",
         "flat_autoencoder": "models",
         "dummy_model": "models",
-        **_MOVED,
-        **{f"kauldron.modules.{path}": now for path, now in (_MOVED | _SAME).items()},
     },
 )
