@@ -14,7 +14,6 @@ with konfig.imports():
 
     from kauldron import kd
 
-NUM_TEST = 297  # the first digits are held out, the other 1500 are trained on
 SIZE = (16, 16)  # enlarged, so that they can be moved by parts of a pixel
 
 
@@ -31,10 +30,8 @@ def get_config():
         kd.contrib.data.PadImage(key="image", pad=2),
         kd.data.py.InceptionCrop(key="image", resize_size=SIZE, area_range=(0.5, 1.0)),
     ]
-    cfg.train_ds = make_ds(
-        kd.data.py.SliceDataset(NUM_TEST, None), varied, shuffle=True
-    )
-    cfg.eval_ds = make_ds(kd.data.py.SliceDataset(NUM_TEST), [], shuffle=False)
+    cfg.train_ds = make_ds(0, varied, shuffle=True)
+    cfg.eval_ds = make_ds(1, [], shuffle=False)
 
     cfg.model = kd.nn.Vit(
         encoder=kd.nn.VitEncoder.from_spec(
@@ -53,7 +50,7 @@ def get_config():
     }
     cfg.schedules = {
         "learning_rate": optax.cosine_onecycle_schedule(
-            transition_steps=cfg.ref.num_train_steps, peak_value=2e-3, pct_start=0.1
+            transition_steps=cfg.ref.num_train_steps, peak_value=1e-3, pct_start=0.1
         ),
     }
     cfg.optimizer = optax.adamw(
@@ -68,16 +65,17 @@ def get_config():
     return cfg
 
 
-def make_ds(part, augmentation, *, shuffle):
-    """The digits of one part, with their labels."""
+def make_ds(first, augmentation, *, shuffle):
+    """Every second digit, with its label: one half is trained on, the other held out."""
     return kd.data.py.Arrays(
         datasets.load_digits,
         fields={"image": "images", "label": "target"},
         shuffle=shuffle,
         num_epochs=None if shuffle else 1,
-        batch_size=100 if shuffle else 99,
+        batch_size=100,
+        batch_drop_remainder=shuffle,
         transforms=[
-            part,
+            kd.data.py.SliceDataset(first, None, 2),
             kd.data.Rearrange(key="image", pattern="h w -> h w 1"),
             kd.data.Rearrange(key="label", pattern="-> 1"),
             kd.data.Cast(key="image", dtype="float32"),
