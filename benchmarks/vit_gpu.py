@@ -17,43 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from kauldron import kd, kontext, writers
+from kauldron import kd, writers
 
 
-class Block(nn.Module):
-    width: int
-    heads: int
-
-    @nn.compact
-    def __call__(self, x):
-        y = nn.LayerNorm(dtype=jnp.bfloat16)(x)
-        x = x + nn.MultiHeadDotProductAttention(self.heads, dtype=jnp.bfloat16)(y, y)
-        y = nn.LayerNorm(dtype=jnp.bfloat16)(x)
-        y = nn.gelu(nn.Dense(4 * self.width, dtype=jnp.bfloat16)(y))
-        return x + nn.Dense(self.width, dtype=jnp.bfloat16)(y)
-
-
-class ViT(nn.Module):
-    image: kontext.Key = kontext.REQUIRED
-    depth: int = 12
-    width: int = 768
-    heads: int = 12
-    patch: int = 16
-
-    @nn.compact
-    def __call__(self, image):
-        size = (self.patch, self.patch)
-        x = nn.Conv(self.width, size, size, dtype=jnp.bfloat16)(image)
-        x = x.reshape(len(x), -1, self.width)
-        token = self.param("token", nn.initializers.zeros, (1, 1, self.width))
-        token = jnp.broadcast_to(token, (len(x), 1, self.width)).astype(x.dtype)
-        x = jnp.concatenate([token, x], axis=1)
-        position = nn.initializers.normal(0.02)
-        x = x + self.param("position", position, (1, *x.shape[1:])).astype(x.dtype)
-        for _ in range(self.depth):
-            x = Block(self.width, self.heads)(x)
-        x = nn.LayerNorm(dtype=jnp.bfloat16)(x)[:, 0]
-        return nn.Dense(1000)(x)
+def make_model(variant):
+    """Return the model of `examples/vit_b16.py`."""
+    return kd.nn.MixedPrecision(
+        model=kd.nn.Vit(
+            encoder=kd.nn.VitEncoder.from_variant_str(
+                variant, prepend_cls_token=True, encoder_norm=nn.LayerNorm()
+            ),
+            mode="cls_token",
+            has_pre_logits=False,
+            image="batch.image",
+        )
+    )
 
 
 def make_trainer(model, images, labels, batch, steps):
@@ -68,7 +46,7 @@ def make_trainer(model, images, labels, batch, steps):
         model=model,
         train_losses={
             "xent": kd.losses.SoftmaxCrossEntropyWithIntLabels(
-                logits="preds", labels="batch.label"
+                logits="preds.logits", labels="batch.label"
             )
         },
         optimizer=optax.adam(1e-4),
@@ -93,7 +71,7 @@ def make_bare_loop(model, images, labels, batch):
 
     def step(state, image):
         def loss(params):
-            logits = model.apply(params, image.astype(jnp.float32) / 255)
+            logits = model.apply(params, image.astype(jnp.float32) / 255)["logits"]
             return optax.softmax_cross_entropy_with_integer_labels(logits, label).mean()
 
         params, opt_state = state
@@ -124,10 +102,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     if args.tiny:
-        model = ViT(image="batch.image", depth=2, width=32, heads=2)
+        model = make_model("mu/16")
         batch, size, steps, rounds = 4, 32, 2, 1
     else:
-        model = ViT(image="batch.image")
+        model = make_model("B/16")
         batch, size, steps, rounds = 128, 224, args.steps, args.rounds
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (4 * batch, size, size, 3), dtype=np.uint8)

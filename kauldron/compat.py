@@ -10,7 +10,22 @@ from typing import Any, NoReturn
 from kauldron.lazy_namespace import older_modules
 
 older_modules(
-    "kauldron", {"checkpoints": "ckpts", "from_xid": "compat", "modules": "nn"}
+    "kauldron",
+    {
+        "checkpoints": "ckpts",
+        "from_xid": "compat",
+        "modules": "nn",
+        "modules.adapter": "nn.adapters",
+        "modules.attention": "nn.attention",
+        "modules.deprecated": "nn.deprecated",
+        "modules.input_embeddings": "nn.embeddings",
+        "modules.knn_types": "nn.protocols",
+        "modules.misc": "nn.layers nn.models",
+        "modules.models": "nn.models nn.layers",
+        "modules.pos_embeddings": "nn.embeddings",
+        "modules.transformers": "nn.transformers",
+        "modules.vit": "nn.vit",
+    },
 )
 
 

@@ -3,6 +3,7 @@
 import importlib
 import pickle
 import sys
+import types
 
 import pytest
 
@@ -25,7 +26,7 @@ _OLDER = {
 
 def test_every_package_keeps_its_older_paths():
     found = {path.split(".")[1] for path in _OLDER if path.count(".") > 1}
-    assert found == _PACKAGES
+    assert found - {"modules"} == _PACKAGES  # another name of `kauldron.nn`
 
 
 @pytest.mark.parametrize("path", sorted(_OLDER))
@@ -35,7 +36,8 @@ def test_older_module_gives_the_names_of_the_newer_ones(path):
         assert set(dir(newer)) <= set(dir(older))
     first = importlib.import_module(_OLDER[path][0])
     for name, value in vars(first).items():
-        if not name.startswith("_"):
+        is_module = isinstance(value, types.ModuleType)  # may have an older path too
+        if not name.startswith("_") and not is_module:
             assert getattr(older, name) is value
 
 

@@ -17,6 +17,11 @@ from kauldron.ckpts.loaders import PartialKauldronLoader as PartialKauldronLoade
 from kauldron.ckpts.loaders import SimpleCheckpointLoader as SimpleCheckpointLoader
 from kauldron.ckpts.weight_files import SafetensorsLoader as SafetensorsLoader
 from kauldron.ckpts.weight_files import MsgpackLoader as MsgpackLoader
+from kauldron.ckpts.pretrained import PretrainedLoader as PretrainedLoader
+from kauldron.ckpts.pretrained import load_pretrained as load_pretrained
+from kauldron.ckpts.pretrained import LoadReport as LoadReport
+from kauldron.nn.weight_layouts import LAYOUTS as LAYOUTS
+from kauldron.nn.weight_layouts import Weight as Weight
 
 # Other spellings.
 from kauldron.ckpts.compat import PartialLoader as PartialLoader

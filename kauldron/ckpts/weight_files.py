@@ -105,12 +105,12 @@ class _FileSource:
 
     def read(self, wanted: Mapping[LeafPath, Any]) -> Mapping[LeafPath, Any]:
         return {
-            path: _put(np.asarray(self._leaves[path]), like)
+            path: put_like(np.asarray(self._leaves[path]), like)
             for path, like in wanted.items()
         }
 
 
-def _put(array: np.ndarray, like: Any) -> Any:
+def put_like(array: np.ndarray, like: Any) -> Any:
     """Return the array in the dtype and on the devices of another."""
     if not hasattr(like, "dtype"):
         return array.item()

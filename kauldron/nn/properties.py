@@ -195,7 +195,7 @@ class Interms:
         if name not in stored:
             raise ReadableKeyError(
                 f"No intermediate {name!r} was stored by module "
-                f"{_display(self._scope.path)}. It stored: {sorted(stored)}."
+                f"{_display(self._path())}. It stored: {sorted(stored)}."
                 + self._capture_hint()
             )
         values = stored[name]
@@ -231,13 +231,13 @@ class Interms:
         except KeyError as error:
             raise ReadableKeyError(
                 f"No intermediate at {path!r}, seen from module "
-                f"{_display(self._scope.path)}. Stored so far: "
+                f"{_display(self._path())}. Stored so far: "
                 f"{list(_leaf_paths(self._tree(), self._root_path()))}."
                 + self._capture_hint()
             ) from error
 
     def _start(self, num_dots: int, path: str) -> tuple[str, ...]:
-        here = self._scope.path
+        here = self._path()
         if num_dots == 0:
             return ()
         if num_dots - 1 > len(here):
@@ -261,12 +261,21 @@ class Interms:
         # The other entries are those of sub-modules.
         return {k: v for k, v in node.items() if not isinstance(v, Mapping)}
 
+    def _path(self) -> tuple[str, ...]:
+        """Return where the module's values are: a wrapper may have moved its scope."""
+        names: list[str] = []
+        scope = self._scope
+        while scope.parent is not None:
+            names.insert(0, scope.name)
+            scope = scope.parent
+        return (*scope.path, *names)
+
     def _root_path(self) -> tuple[str, ...]:
         """Return the path of the root scope, which lifted transforms move."""
         return self._scope.root.path
 
     def _path_in_root(self) -> tuple[str, ...]:
-        return self._scope.path[len(self._root_path()) :]
+        return self._path()[len(self._root_path()) :]
 
     def _capture_hint(self) -> str:
         if self._is_captured:

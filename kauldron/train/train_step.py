@@ -17,7 +17,9 @@ from kauldron import sharding as kd_sharding
 from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import model_inputs
 from kauldron.errors import error_prefix
+from kauldron.losses import compute_losses
 from kauldron.optim import step_update
+from kauldron.optim.accumulation import scan_parts
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
 from kauldron.train import auxiliaries
@@ -59,6 +61,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
       rng_streams: Where random keys come from.
       sharding: Where arrays live.
       init_transform: Changes the initial state, for example by loading weights.
+      num_microbatches: In how many parts, one after the other, a batch is computed.
       aux: Losses, metrics and summaries.
     """
 
@@ -67,6 +70,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
     rng_streams: RngStreams = config_base.ROOT_CFG_REF.rng_streams
     sharding: kd_sharding.ShardingStrategy = config_base.ROOT_CFG_REF.sharding
     init_transform: ckpts.InitTransform = config_base.ROOT_CFG_REF.init_transform
+    num_microbatches: int = config_base.ROOT_CFG_REF.num_microbatches
     aux: auxiliaries.Auxiliaries = dataclasses.field(
         default_factory=auxiliaries.Auxiliaries
     )
@@ -282,16 +286,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
         """
         start = Context.from_state_and_batch(state=state, batch=batch)
 
-        def loss_of_params(params: Any, context: Context) -> tuple[jax.Array, Context]:
-            total, context = self._loss_of_params(params, context)
-            if self.aux.losses:
-                warn_if_constant(total, params, "The loss")
-            return total, context
-
-        (loss, context), grads = jax.value_and_grad(
-            loss_of_params, has_aux=True, allow_int=True
-        )(state.params, start)
-        grads = step_update.with_zeros(grads, state.params)
+        loss, context, grads = self._gradients(start)
         updates, opt_state = self._optimizer_update(
             grads,
             state,
@@ -310,14 +305,47 @@ class TrainStep(config_base.UpdateFromRootCfg):
         )
         return next_state, self.aux.update_context(context)
 
+    def _gradients(self, start: Context) -> tuple[jax.Array, Context, Any]:
+        """Return the loss, the context after the forward pass, and the gradients."""
+
+        def loss_of(params: Any, context: Context, part: Any) -> Any:
+            total, context = self._loss_of_params(params, context, part=part)
+            if self.aux.losses:
+                warn_if_constant(total, params, "The loss")
+            return total, context
+
+        def differentiate(context: Context, part: Any = None) -> Any:
+            (loss, new_context), grads = jax.value_and_grad(
+                loss_of, has_aux=True, allow_int=True
+            )(start.params, context, part)
+            return loss, new_context, step_update.with_zeros(grads, start.params)
+
+        if self.num_microbatches == 1:
+            return differentiate(start)
+
+        def of_part(collections: Any, part: Any, batch: Any) -> Any:
+            context = start.replace(batch=batch, collections=collections)
+            loss, context, grads = differentiate(context, part)
+            return context.collections, (loss, grads), (context.preds, context.interms)
+
+        collections, (loss, grads), (preds, interms) = scan_parts(
+            of_part, start.collections, start.batch, self.num_microbatches
+        )
+        context = start.replace(collections=collections, preds=preds, interms=interms)
+        _, states = compute_losses(self.aux.losses, context)
+        return loss, context.replace(loss_states=states, loss_total=loss), grads
+
     def _loss_of_params(
-        self, params: Any, context: Context
+        self, params: Any, context: Context, *, part: Any = None
     ) -> tuple[jax.Array, Context]:
+        rngs = self.rng_streams.train_rngs(context.step)
+        if part is not None:
+            rngs = {name: jax.random.fold_in(rng, part) for name, rng in rngs.items()}
         total, new_context = forward_with_loss(
             context.replace(params=params),
             model=self.model,
             losses=self.aux.losses,
-            rngs=self.rng_streams.train_rngs(context.step),
+            rngs=rngs,
             is_training=True,
         )
         # Keys read the parameters of this step, not a differentiation tracer.

@@ -58,6 +58,8 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
       checkify_error_categories: Run-time checks to make in every step (slow).
       schedules: Schedules by name, to be shared by reference and logged.
       optimizer: The optax transformation.
+      num_microbatches: Gradient accumulation: in how many parts, one after the other, a
+        batch is computed. More parts take less memory.
       checkpointer: When and how to save; `None` for never.
       init_transform: Changes the initial state, for example by loading weights.
       exporter: Writes the model in a form that needs only jax to run.
@@ -98,6 +100,7 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
     checkify_error_categories: frozenset[Any] = frozenset()
     schedules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     optimizer: optax.GradientTransformation = None  # type: ignore[assignment]
+    num_microbatches: int = 1
     checkpointer: ckpts.BaseCheckpointer = dataclasses.field(
         default_factory=lambda: ckpts.NoopCheckpointer()
     )

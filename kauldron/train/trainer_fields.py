@@ -117,6 +117,11 @@ def _check_steps_per_dispatch(name: str, value: Any) -> None:
         )
 
 
+def _check_num_microbatches(name: str, value: Any) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"`trainer.{name}` must be at least 1, got {value!r}.")
+
+
 def _check_on_nonfinite(name: str, value: Any) -> None:
     if value not in ("ignore", "warn", "raise"):
         raise ValueError(
@@ -149,6 +154,7 @@ _FIELDS: dict[str, _Field] = {
     "log_metrics_every": _integer("at least 1 (None or 0 for never)"),
     "log_summaries_every": _integer("at least 1 (None or 0 for never)"),
     "steps_per_dispatch": _Field(_check_steps_per_dispatch),
+    "num_microbatches": _Field(_check_num_microbatches),
     "on_nonfinite": _Field(_check_on_nonfinite),
     "checkify_error_categories": _Field(_check_checkify, frozenset),
     "train_losses": _mapping(

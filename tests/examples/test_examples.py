@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kauldron import main, writers
+from tests.ckpts.test_weight_files import write_safetensors
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 FEW_STEPS = ("--cfg.num_train_steps=3", "--cfg.log_metrics_every=1")
@@ -34,6 +35,9 @@ def _train(name, workdir, *flags):
         "custom_step.py",
         "configargs.py",
         "configargs.py:width=8,optimizer=sgd",
+        "tiny_vit_digits.py",
+        "vit_b16.py:variant=mu/8,size=16,batch_size=4",
+        "vit_b16.py:variant=mu/8,size=16,batch_size=4,scan_layers=True,remat=True",
     ],
 )
 def test_example_trains_a_few_steps(name, tmp_path):
@@ -74,6 +78,48 @@ def test_fashion_mnist_example_says_where_the_data_come_from(tmp_path, capsys):
     name = f"fashion_mnist_autoencoder.py:folder={tmp_path}/absent"
     assert _train(name, tmp_path / "run") == 2
     assert "dataset-fashion-mnist" in capsys.readouterr().err
+
+
+def _write_timm_weights(path, *, size, hidden, mlp):
+    """A file with the names and shapes of timm's ViT of one layer."""
+    rng = np.random.default_rng(0)
+    shapes = {
+        "cls_token": (1, 1, hidden),
+        "pos_embed": (1, 1 + (size // 8) ** 2, hidden),
+        "patch_embed.proj.weight": (hidden, 3, 8, 8),
+        "patch_embed.proj.bias": (hidden,),
+        "blocks.0.attn.qkv.weight": (3 * hidden, hidden),
+        "blocks.0.attn.qkv.bias": (3 * hidden,),
+        "blocks.0.attn.proj.weight": (hidden, hidden),
+        "blocks.0.attn.proj.bias": (hidden,),
+        "blocks.0.mlp.fc1.weight": (mlp, hidden),
+        "blocks.0.mlp.fc1.bias": (mlp,),
+        "blocks.0.mlp.fc2.weight": (hidden, mlp),
+        "blocks.0.mlp.fc2.bias": (hidden,),
+        "head.weight": (1000, hidden),
+        "head.bias": (1000,),
+    }
+    for norm in ("blocks.0.norm1", "blocks.0.norm2", "norm"):
+        shapes |= {f"{norm}.weight": (hidden,), f"{norm}.bias": (hidden,)}
+    arrays = {n: 0.1 * rng.normal(size=s).astype("float32") for n, s in shapes.items()}
+    return write_safetensors(path, arrays)
+
+
+@pytest.mark.parametrize("only_head", [False, True])
+def test_finetuning_starts_from_a_file_of_another_library(only_head, tmp_path):
+    path = tmp_path / "model.safetensors"
+    _write_timm_weights(path, size=32, hidden=32, mlp=128)
+    name = f"finetune_vit.py:path={path},variant=mu/8,size=16,only_head={only_head}"
+    workdir = tmp_path / "run"
+    assert _train(name, workdir, *FEW_STEPS, "--cfg.evals={}") == 0
+    assert json.loads((workdir / "train_complete.txt").read_text())["step"] == 3
+
+
+@pytest.mark.slow
+def test_tiny_vit_reaches_95_percent(tmp_path):
+    assert _train("tiny_vit_digits.py", tmp_path, "--cfg.checkpointer=None") == 0
+    [*_, last] = writers.read_scalars(tmp_path / "test")
+    assert last["values"]["metrics/accuracy"] > 0.95
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Layers: dropout, einops, containers; whole models."""
 
+import einops
 import flax.errors
 import flax.linen as nn
 import jax
@@ -142,3 +143,79 @@ def test_what_is_no_layer_is_told(layers, message):
 def test_error_of_a_layer_names_the_layer():
     with pytest.raises(Exception, match=r"layers\[1\] \(Rearrange\): .*b c d"):
         run(nn.Dense(2), kd.nn.Rearrange("b c d -> b (c d)"))
+
+
+def test_layers_are_numbered_with_the_functions_among_them():
+    model = kd.nn.Sequential(layers=[nn.Dense(3, name="first"), nn.relu, nn.Dense(2)])
+    assert list(jax.eval_shape(model.init, KEY, X)["params"]) == [
+        "layers_0",
+        "layers_2",
+    ]
+
+
+def test_repeated_layers_are_between_prefix_and_suffix_and_of_the_class():
+    class Mine(kd.nn.Sequential):
+        pass
+
+    model = Mine.from_repeated(
+        lambda x: 2 * x, 3, prefix=[lambda x: x + 1], suffix=[lambda x: -x]
+    )
+    assert type(model) is Mine
+    np.testing.assert_array_equal(model.apply({}, X), -8 * (X + 1))
+
+
+def test_identity_returns_its_first_argument_and_can_be_seen():
+    tree = {"a": X, "b": (1, None)}
+    out, captured = kd.nn.Identity().apply({}, tree, 5, k=6, capture_intermediates=True)
+    assert out is tree
+    assert captured["intermediates"]["__call__"] == (tree,)
+
+
+def test_einops_layers_agree_with_einops_and_can_be_hashed():
+    rearrange = kd.nn.Rearrange("(b c) d -> b d c", axes_lengths={"c": 2})
+    expected = einops.rearrange(X, "(b c) d -> b d c", c=2)
+    np.testing.assert_array_equal(rearrange.apply({}, X), expected)
+    reduce = kd.nn.Reduce("b (d e) -> e b", "max", axes_lengths={"e": 3})
+    expected = einops.reduce(X, "b (d e) -> e b", "max", e=3)
+    np.testing.assert_array_equal(reduce.apply({}, X), expected)
+    same = kd.nn.Rearrange("(b c) d -> b d c", axes_lengths={"c": 2})
+    assert hash(rearrange) == hash(same) and rearrange == same
+    assert hash(reduce)
+
+
+def test_wrong_einops_layers_are_told():
+    with pytest.raises(ValueError, match=r"'avg'.*min, max, sum, mean, prod"):
+        kd.nn.Reduce("b d -> b", "avg")
+    with pytest.raises(einops.EinopsError) as error:
+        kd.nn.Rearrange("b c d -> b (c d)").apply({}, X)
+    assert "Rearrange" in error.value.__notes__[0]
+    assert "(2, 3)" in error.value.__notes__[0]
+
+
+def test_dummy_model_knows_the_answer():
+    model = kd.nn.DummyModel()
+    assert model.init(KEY) == {}
+    for inputs in ((), (X,)):
+        assert model.apply({}, *inputs)["logits"].tolist() == [42.0]
+
+
+@pytest.mark.parametrize(
+    "inputs, names",
+    [("batch.image", ["image"]), ("batch.a.image", ["a", "image"]), (None, ["inputs"])],
+)
+def test_autoencoder_names_its_output_after_its_input(inputs, names):
+    keys = {} if inputs is None else {"inputs": inputs}
+    model = kd.nn.FlatAutoencoder(encoder=nn.Dense(2), decoder=nn.Dense(12), **keys)
+    image = jnp.ones((3, 2, 2, 3))
+    out, variables = model.init_with_output(KEY, image)
+    for name in names:
+        [(found, out)] = out.items()
+        assert found == name
+    assert out.shape == image.shape
+    assert set(variables["params"]) == {"encoder", "decoder"}
+
+
+def test_decoder_of_the_wrong_size_is_told():
+    model = kd.nn.FlatAutoencoder(encoder=nn.Dense(2), decoder=nn.Dense(5))
+    with pytest.raises(ValueError, match=r"returns 5 features.*need 3"):
+        model.init(KEY, X)

@@ -102,6 +102,10 @@ class MultiTrainStep(TrainStep):
     def update_from_root_cfg(self, root: Any) -> Self:
         """Return a copy for this trainer, whose losses must include those with optimizers."""
         updated = super().update_from_root_cfg(root)
+        if updated.num_microbatches != 1:
+            raise ValueError(
+                "MultiTrainStep computes whole batches: `cfg.num_microbatches` must be 1."
+            )
         if isinstance(updated.optimizer, MultiGradientTransformation):
             updated._optimizers()
         return updated

@@ -1,0 +1,338 @@
+"""Attention: parameters, values against flax, masks, and which kernel is used."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kauldron import kd
+from kauldron.nn import attention
+from tests.nn.param_shapes import param_shapes
+
+KEY = jax.random.key(0)
+TOKENS = jax.random.normal(KEY, (2, 5, 16))
+Improved = kd.nn.ImprovedMultiHeadDotProductAttention
+
+
+#
+# Parameters
+#
+
+
+@pytest.mark.parametrize("cls", [Improved, kd.nn.MultiHeadDotProductAttention])
+def test_params_of_self_attention(cls):
+    projection = {"kernel": (16, 4, 4), "bias": (4, 4)}
+    expected = {
+        f"{name}/{leaf}": shape
+        for name in ("query", "key", "value")
+        for leaf, shape in projection.items()
+    } | {"out/kernel": (4, 4, 16), "out/bias": (16,)}
+    assert param_shapes(cls(num_heads=4), TOKENS) == expected
+
+
+def test_params_of_cross_attention_with_sizes_of_its_own():
+    module = Improved(
+        4,
+        qk_features=8,
+        v_features=12,
+        out_features=7,
+        use_bias=False,
+        normalize_qk=True,
+    )
+    other = jnp.ones((2, 3, 6)), jnp.ones((2, 3, 9))
+    assert param_shapes(module, TOKENS, *other) == {
+        "query/kernel": (16, 4, 2),
+        "key/kernel": (6, 4, 2),
+        "value/kernel": (9, 4, 3),
+        "query_norm/scale": (2,),
+        "key_norm/scale": (2,),
+        "out/kernel": (4, 3, 7),
+    }
+    assert module.init_with_output(KEY, TOKENS, *other)[0].shape == (2, 5, 7)
+
+
+def test_initial_values():
+    tokens = jnp.ones((1, 2, 256))
+    params = Improved(4, normalize_qk=True).init(KEY, tokens)["params"]
+    for name in ("query", "key", "value", "out"):
+        np.testing.assert_allclose(params[name]["kernel"].std(), 1 / 16, rtol=0.05)
+        assert not params[name]["bias"].any()
+    np.testing.assert_array_equal(params["query_norm"]["scale"], 1)
+
+
+#
+# Values
+#
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_plain_self_attention_is_that_of_flax(batch):
+    tokens = jax.random.normal(KEY, (*batch, 5, 16))
+    theirs = nn.MultiHeadDotProductAttention(num_heads=4)
+    variables = theirs.init(KEY, tokens)
+    ours = Improved(4).apply(variables, tokens)
+    np.testing.assert_allclose(ours, theirs.apply(variables, tokens), atol=1e-6)
+
+
+def test_normalized_queries_and_keys_by_hand():
+    module = Improved(2, normalize_qk=True)
+    variables = module.init(KEY, TOKENS)
+    params = jax.tree.map(np.asarray, variables["params"])
+
+    def heads(name):
+        part = params[name]
+        return np.einsum("bnd,dhf->bnhf", TOKENS, part["kernel"]) + part["bias"]
+
+    def norm(name, x):
+        mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+        return (x - mean) / np.sqrt(var + 1e-6) * params[name]["scale"]
+
+    query, key = norm("query_norm", heads("query")), norm("key_norm", heads("key"))
+    logits = np.einsum("bqhf,bkhf->bhqk", query, key) / np.sqrt(8)
+    weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    mixed = np.einsum("bhqk,bkhf->bqhf", weights, heads("value"))
+    out = np.einsum("bqhf,hfd->bqd", mixed, params["out"]["kernel"])
+    np.testing.assert_allclose(module.apply(variables, TOKENS), out, atol=1e-5)
+
+
+def weights_of(module, *args, **kwargs):
+    variables = module.init(KEY, *args, **kwargs)
+    _, captured = module.apply(variables, *args, mutable=["intermediates"], **kwargs)
+    [weights] = captured["intermediates"]["attn_weights"]
+    return np.asarray(weights)
+
+
+def test_weights_sum_to_one_over_the_softmax_axis():
+    slots = jax.random.normal(KEY, (2, 3, 16))
+    weights = weights_of(Improved(4), slots, TOKENS)
+    assert weights.shape == (2, 4, 3, 5)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    over_queries = weights_of(Improved(4, softmax_axis=-2), slots, TOKENS)
+    np.testing.assert_allclose(over_queries.sum(-2), 1, rtol=1e-5)
+    over_both = weights_of(Improved(4, softmax_axis=[-2, -1]), slots, TOKENS)
+    np.testing.assert_allclose(over_both.sum((-2, -1)), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 5, 5), (1, 1, 5, 5), (1, 5, 5), (2, 1, 1, 5)])
+def test_masked_positions_have_no_weight(shape):
+    mask = np.ones(shape, bool)
+    mask[..., 2] = False
+    weights = weights_of(Improved(4), TOKENS, mask=jnp.asarray(mask))
+    assert not weights[..., 2].any()
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+
+
+def test_row_without_anything_to_look_at_is_uniform():
+    weights = weights_of(Improved(4), TOKENS, mask=jnp.zeros((1, 1, 5, 5), bool))
+    np.testing.assert_allclose(weights, 0.2, rtol=1e-6)
+
+
+def test_bias_is_added_to_the_logits():
+    bias = jnp.zeros((1, 1, 1, 5)).at[..., 3].set(50.0)
+    weights = weights_of(Improved(4), TOKENS, bias=bias)
+    np.testing.assert_allclose(weights[..., 3], 1, rtol=1e-5)
+
+
+def test_16_bit_inputs_stay_16_bit():
+    tokens = TOKENS.astype(jnp.bfloat16)
+    variables = Improved(4, normalize_qk=True).init(KEY, tokens)
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    out = Improved(4, normalize_qk=True).apply(variables, tokens)
+    assert out.dtype == jnp.bfloat16
+    exact = Improved(4, normalize_qk=True).apply(variables, TOKENS)
+    np.testing.assert_allclose(out.astype(np.float32), exact, atol=0.05)
+
+
+def test_softmax_is_computed_in_32_bits_unless_told_otherwise():
+    x = jnp.arange(300, dtype=jnp.bfloat16) / 100
+    exact = jax.nn.softmax(x.astype(jnp.float32)).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(attention.softmax(x), exact)
+    assert (attention.softmax(x, dtype=None) != exact).any()
+
+
+def test_wrong_arguments_are_told():
+    with pytest.raises(ValueError, match=r"`inputs_v` without `inputs_k`"):
+        Improved(4).init(KEY, TOKENS, None, TOKENS)
+    with pytest.raises(ValueError, match=r"16 features of the query.*num_heads=3"):
+        Improved(3).init(KEY, TOKENS)
+    with pytest.raises(ValueError, match=r"10 features of the value.*num_heads=4"):
+        Improved(4, v_features=10).init(KEY, TOKENS)
+    with pytest.raises(NotImplementedError, match="decode"):
+        Improved(4, decode=True)
+    with pytest.raises(kd.ktyping.KTypeCheckError, match="mask"):
+        Improved(4).init(KEY, TOKENS, mask=jnp.ones((2, 1, 4, 5), bool))
+
+
+def test_modules_can_be_hashed_and_compared():
+    module = Improved(4, softmax_axis=[-2, -1])
+    assert hash(module) == hash(Improved(4, softmax_axis=(-2, -1)))
+
+
+#
+# Flax's attention with the train property
+#
+
+
+def test_dropout_follows_the_mode():
+    module = kd.nn.MultiHeadDotProductAttention(4, dropout_rate=0.5)
+    variables = module.init(KEY, TOKENS, is_training_property=False)
+    run = functools.partial(module.apply, variables, TOKENS)
+    plain = nn.MultiHeadDotProductAttention(4).apply(variables, TOKENS)
+    np.testing.assert_allclose(run(is_training_property=False), plain, atol=1e-6)
+    trained = run(is_training_property=True, rngs={"dropout": KEY})
+    assert not np.allclose(trained, plain)
+    with pytest.raises(ValueError, match="is_training_property"):
+        run()
+
+
+def test_without_dropout_no_mode_is_needed_and_weights_can_be_stored():
+    module = kd.nn.MultiHeadDotProductAttention(4)
+    variables = module.init(KEY, TOKENS)
+    _, captured = module.apply(
+        variables, TOKENS, sow_weights=True, mutable=["intermediates"]
+    )
+    [weights] = captured["intermediates"]["attention_weights"]
+    assert weights.shape == (2, 4, 5, 5)
+
+
+def test_deterministic_is_refused():
+    with pytest.raises(ValueError, match=r"MultiHeadDotProductAttention\(determin"):
+        kd.nn.MultiHeadDotProductAttention(4, deterministic=True)
+
+
+#
+# Which kernel
+#
+
+
+def spec(*shape, dtype=jnp.bfloat16):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    "query, key, capability, chosen",
+    [
+        (spec(8, 197, 12, 64), spec(8, 197, 12, 64), "9.0", "cudnn"),
+        (spec(8, 7, 12, 64), spec(8, 33, 12, 64), "8.0", "cudnn"),
+        (spec(7, 2, 128), spec(7, 2, 128), "8.9", "cudnn"),
+        (spec(8, 7, 2, 256), spec(8, 7, 2, 256), "9.0", "cudnn"),
+        (spec(8, 7, 2, 256), spec(8, 7, 2, 256), "8.0", "weights"),
+        (spec(8, 7, 2, 20), spec(8, 7, 2, 20), "9.0", "weights"),
+        (spec(8, 7, 2, 64), spec(8, 7, 2, 64), "7.5", "weights"),
+        (spec(8, 7, 2, 64), spec(8, 7, 2, 64), "gfx942", "weights"),
+        (spec(8, 7, 2, 64), spec(8, 7, 2, 64), None, "weights"),
+        (spec(8, 7, 2, 64, dtype=jnp.float32),) * 2 + ("9.0", "weights"),
+        (spec(8, 7, 2, 64), spec(8, 7, 2, 64, dtype=jnp.float16), "9.0", "weights"),
+    ],
+)
+def test_kernel_of_cudnn_where_it_can_be_used(query, key, capability, chosen):
+    found = attention.choose_implementation(query, key, key, capability=capability)
+    assert found == chosen
+
+
+def test_values_of_another_size_need_the_weights():
+    heads, values = spec(8, 7, 2, 64), spec(8, 7, 2, 32)
+    found = attention.choose_implementation(heads, heads, values, capability="9.0")
+    assert found == "weights"
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """The kernels that were asked for, on a machine that has a Hopper GPU."""
+    asked = []
+    real = jax.nn.dot_product_attention
+
+    def spy(*args, implementation, **kwargs):
+        asked.append(implementation)
+        return real(*args, implementation="xla", **kwargs)
+
+    monkeypatch.setattr(attention, "_gpu_capability", lambda: "9.0")
+    monkeypatch.setattr(jax.nn, "dot_product_attention", spy)
+    return asked
+
+
+HALF = jax.random.normal(KEY, (2, 3, 5, 16), jnp.bfloat16)
+
+
+@pytest.mark.parametrize("cls", [Improved, kd.nn.MultiHeadDotProductAttention])
+def test_module_takes_cudnn_by_itself_and_agrees(cls, kernels):
+    dtype = {} if cls is Improved else {"dtype": jnp.bfloat16}
+    fast, variables = cls(2, **dtype).init_with_output(KEY, HALF)
+    assert kernels == ["cudnn"]
+    plain = Improved(2, implementation="weights").apply(variables, HALF)
+    assert kernels == ["cudnn"]
+    assert fast.shape == plain.shape == HALF.shape
+    np.testing.assert_allclose(
+        fast.astype(np.float32), plain.astype(np.float32), atol=0.02
+    )
+
+
+def test_bias_mask_other_softmax_and_32_bits_use_the_weights(kernels):
+    module = Improved(2)
+    module.init(KEY, HALF, mask=jnp.ones((1, 5, 5), bool))
+    module.init(KEY, HALF, bias=jnp.ones((1, 5, 5)))
+    module.init(KEY, HALF.astype(jnp.float32))
+    Improved(2, softmax_axis=-2).init(KEY, HALF)
+    flax_like = kd.nn.MultiHeadDotProductAttention(
+        2, dtype=jnp.bfloat16, dropout_rate=0.1
+    )
+    flax_like.init({"params": KEY, "dropout": KEY}, HALF, is_training_property=True)
+    assert kernels == []
+    flax_like.init(KEY, HALF, is_training_property=False)
+    assert kernels == ["cudnn"]
+
+
+def test_forced_kernel_takes_bias_and_mask():
+    mask = jax.random.bernoulli(KEY, 0.7, (3, 1, 5, 5)) | jnp.eye(5, dtype=bool)
+    bias = jax.random.normal(KEY, (1, 2, 1, 5))
+    inputs = jax.random.normal(KEY, (2, 3, 5, 16))
+    plain, variables = Improved(2).init_with_output(
+        KEY, inputs, mask=mask[None], bias=bias[None]
+    )
+    forced = Improved(2, implementation="xla").apply(
+        variables, inputs, mask=mask[None], bias=bias[None]
+    )
+    np.testing.assert_allclose(forced, plain, atol=1e-5)
+
+
+def test_what_a_forced_kernel_cannot_do_is_told():
+    with pytest.raises(ValueError, match="softmax_axis=-1"):
+        Improved(2, implementation="xla", softmax_axis=-2).init(KEY, TOKENS)
+    with pytest.raises(ValueError, match="cudnn, xla, weights"):
+        Improved(2, implementation="flash")
+    heads = jnp.ones((1, 2, 2, 8))
+    with pytest.raises(ValueError, match="drop"):
+        kd.nn.dot_product_attention(
+            heads, heads, heads, implementation="xla", dropout_rate=0.5
+        )
+
+
+def test_function_works_in_a_plain_flax_module():
+    forced = functools.partial(kd.nn.dot_product_attention, implementation="xla")
+    theirs = nn.MultiHeadDotProductAttention(4, attention_fn=forced)
+    variables = theirs.init(KEY, TOKENS)
+    plain = nn.MultiHeadDotProductAttention(4).apply(variables, TOKENS)
+    np.testing.assert_allclose(theirs.apply(variables, TOKENS), plain, atol=1e-5)
+
+
+def test_weights_that_nobody_reads_cost_nothing():
+    tokens = jnp.ones((1, 64, 32))
+    module = Improved(2, implementation="xla")
+    variables = module.init(KEY, tokens)
+
+    def loss(variables, *, capture):
+        out, _ = module.apply(
+            variables, tokens, capture_intermediates=capture, mutable=["intermediates"]
+        )
+        return out.sum()
+
+    def flops(**kwargs):
+        gradient = jax.jit(jax.grad(functools.partial(loss, **kwargs)))
+        return gradient.lower(variables).compile().cost_analysis()["flops"]
+
+    plain = jax.jit(jax.grad(lambda v: module.apply(v, tokens).sum()))
+    limit = plain.lower(variables).compile().cost_analysis()["flops"]
+    assert flops(capture=True) == limit

@@ -1,0 +1,160 @@
+"""Patches and position embeddings: shapes, order, values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kauldron import kd
+from tests.nn.param_shapes import param_shapes
+
+KEY = jax.random.key(0)
+
+
+#
+# Patches
+#
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_patches_are_in_the_order_of_rows_columns_channels(batch):
+    images = np.arange(np.prod(batch, dtype=int) * 4 * 6 * 3, dtype=np.float32)
+    images = images.reshape(*batch, 4, 6, 3)
+    patches = kd.nn.Patchify(patch_size=[2, 3]).apply({}, images)
+    assert patches.shape == (*batch, 4, 18)
+    np.testing.assert_array_equal(
+        patches[..., 1, :], images[..., :2, 3:, :].reshape(*batch, 18)
+    )
+    np.testing.assert_array_equal(
+        patches[..., 2, :], images[..., 2:, :3, :].reshape(*batch, 18)
+    )
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_embedded_patches_are_patches_times_the_kernel(batch):
+    images = jax.random.normal(KEY, (*batch, 4, 6, 3))
+    module = kd.nn.PatchifyEmbed(patch_size=(2, 3), hidden_size=8)
+    tokens, variables = module.init_with_output(KEY, images)
+    patches = kd.nn.Patchify(patch_size=(2, 3)).apply({}, images)
+    kernel = variables["params"]["patchifier"]["kernel"]
+    np.testing.assert_allclose(tokens, patches @ kernel.reshape(18, 8), atol=1e-5)
+
+
+def test_params_of_embedded_patches():
+    module = kd.nn.PatchifyEmbed(patch_size=(2, 3), hidden_size=8)
+    assert param_shapes(module, jnp.ones((1, 4, 6, 3))) == {
+        "patchifier/kernel": (2, 3, 3, 8),
+        "patchifier/bias": (8,),
+    }
+
+
+def test_image_that_patches_do_not_fill():
+    images = jax.random.normal(KEY, (1, 5, 7, 3))
+    with pytest.raises(ValueError, match=r"5 x 7 pixels.*patches of 2 x 3"):
+        kd.nn.Patchify(patch_size=(2, 3)).apply({}, images)
+    module = kd.nn.PatchifyEmbed(patch_size=(2, 3), hidden_size=8)
+    variables = module.init(KEY, images)
+    np.testing.assert_allclose(
+        module.apply(variables, images),
+        module.apply(variables, images[:, :4, :6]),
+        atol=1e-6,
+    )
+
+
+def test_modules_with_sizes_from_lists_can_be_hashed():
+    assert hash(kd.nn.Patchify(patch_size=[2, 3]))
+    assert hash(kd.nn.AddEmbedding(emb=kd.nn.ZeroEmbedding(), axis=[-2, -3]))
+
+
+#
+# Positions
+#
+
+
+@pytest.mark.parametrize(
+    "shape, axis, param",
+    [
+        ((2, 5, 8), -2, (5, 8)),
+        ((2, 4, 5, 8), (-3,), (4, 1, 8)),
+        ((2, 4, 5, 8), [-3, -2], (4, 5, 8)),
+        ((2, 4, 5, 8), (-4, -2), (2, 1, 5, 8)),
+        ((2, 1, 8), -2, (8,)),
+    ],
+)
+def test_learned_embedding_has_entries_along_its_axes(shape, axis, param):
+    module = kd.nn.LearnedEmbedding()
+    out, variables = module.init_with_output(KEY, shape, axis=axis)
+    assert variables["params"]["embeddings"].shape == param
+    np.testing.assert_array_equal(
+        out, jnp.broadcast_to(variables["params"]["embeddings"], shape)
+    )
+
+
+def test_learned_embedding_starts_small_under_a_name_of_its_own():
+    module = kd.nn.LearnedEmbedding(emb_name="table", dtype=jnp.bfloat16)
+    param = module.init(KEY, (1, 100, 100), axis=-2)["params"]["table"]
+    assert param.dtype == jnp.bfloat16
+    np.testing.assert_allclose(param.astype(np.float32).std(), 0.02, rtol=0.05)
+
+
+@pytest.mark.parametrize("axis", [-1, (-2, -1), 1, (0, -2)])
+def test_axes_that_make_no_sense(axis):
+    with pytest.raises(ValueError, match=r"axis=.*(Leave -1 out|write -)"):
+        kd.nn.LearnedEmbedding().init(KEY, (2, 5, 8), axis=axis)
+
+
+def test_fourier_embedding_by_hand():
+    module = kd.nn.FourierEmbedding(num_fourier_bases=3)
+    shape = (2, 4, 5, 8)
+    out, variables = module.init_with_output(KEY, shape, axis=(-3, -2))
+    dense = variables["params"]["dense_pe"]
+    assert dense["kernel"].shape == (12, 8)
+    y, x = np.linspace(-np.pi, np.pi, 4)[1], np.linspace(-np.pi, np.pi, 5)[3]
+    angles = np.array([y, x, 2 * y, 2 * x, 4 * y, 4 * x])
+    features = np.concatenate([np.sin(angles), np.cos(angles)])
+    np.testing.assert_allclose(out[1, 1, 3], features @ dense["kernel"], atol=1e-5)
+    assert out.shape == shape
+
+
+@pytest.mark.parametrize(
+    "shape, axis, features",
+    [((2, 4, 5, 8), -3, 6), ((2, 1, 8), -2, 6), ((2, 1, 1, 8), (-3, -2), 12)],
+)
+def test_fourier_embedding_of_other_axes(shape, axis, features):
+    module = kd.nn.FourierEmbedding(num_fourier_bases=3)
+    out, variables = module.init_with_output(KEY, shape, axis=axis)
+    assert variables["params"]["dense_pe"]["kernel"].shape == (features, 8)
+    assert out.shape == shape and np.isfinite(out).all()
+
+
+def test_zero_embedding():
+    out, variables = kd.nn.ZeroEmbedding().init_with_output(KEY, (2, 3))
+    np.testing.assert_array_equal(out, np.zeros((2, 3)))
+    assert variables == {}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_added_embedding_keeps_the_dtype(dtype):
+    inputs = jax.random.normal(KEY, (2, 5, 8), dtype)
+    module = kd.nn.AddEmbedding(emb=kd.nn.LearnedEmbedding(), axis=-2)
+    out, variables = module.init_with_output(KEY, inputs)
+    added = variables["params"]["emb"]["embeddings"].astype(dtype)
+    np.testing.assert_array_equal(out, inputs + added)
+    assert out.dtype == dtype
+
+
+def test_older_added_embedding_warns():
+    inputs = jax.random.normal(KEY, (2, 5, 8), jnp.bfloat16)
+    with pytest.warns(DeprecationWarning, match="AddEmbedding"):
+        out, variables = kd.nn.AddLearnedEmbedding().init_with_output(KEY, inputs)
+    param = variables["params"]["embeddings"]
+    assert (param.shape, param.dtype) == ((5, 8), jnp.bfloat16)
+    np.testing.assert_array_equal(out, inputs + param)
+
+
+def test_fourier_features_are_sines_and_cosines_of_doubled_angles():
+    angles = jax.random.uniform(KEY, (3, 2), minval=-np.pi, maxval=np.pi)
+    out = kd.nn.convert_to_fourier_features(angles, basis_degree=2)
+    scaled = np.concatenate([angles, 2 * angles], axis=-1)
+    expected = np.concatenate([np.sin(scaled), np.cos(scaled)], axis=-1)
+    np.testing.assert_allclose(out, expected, atol=1e-6)

@@ -1,0 +1,147 @@
+"""Any model computes in 16 bits; parameters, results and gradients have 32."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from kauldron import kd, kontext
+from tests.nn.param_shapes import param_shapes
+
+KEY = jax.random.key(0)
+IMAGE = jax.random.normal(KEY, (2, 8, 8, 3))
+
+
+def dtypes(tree):
+    return {str(leaf.dtype) for leaf in jax.tree.leaves(tree)}
+
+
+def vit(**kwargs):
+    sizes = {"num_heads": 2, "hidden_size": 16, "num_layers": 2, "patch_size": 4}
+    encoder = kd.nn.VitEncoder.from_spec(**sizes | kwargs)
+    return kd.nn.Vit(encoder=encoder, num_classes=3, image="batch.image")
+
+
+def conv_net():
+    layers = [nn.Conv(4, (3, 3)), nn.GroupNorm(2), nn.relu, nn.Dense(3)]
+    return kd.nn.Sequential(layers=layers, inputs="batch.image", outputs="logits")
+
+
+@pytest.mark.parametrize("make", [vit, conv_net])
+def test_model_is_the_same_and_computes_in_16_bits(make):
+    model, mixed = make(), kd.nn.MixedPrecision(model=make())
+    assert kontext.get_keypaths(mixed) == kontext.get_keypaths(model)
+    assert param_shapes(mixed, IMAGE) == param_shapes(model, IMAGE)
+    variables = jax.jit(mixed.init)(KEY, IMAGE)
+    same = jax.jit(model.init)(KEY, IMAGE)
+    jax.tree.map(np.testing.assert_array_equal, variables, same)
+    apply = functools.partial(mixed.apply, mutable=True, capture_intermediates=True)
+    preds, captured = jax.jit(apply)(variables, IMAGE)
+    assert dtypes(preds) == dtypes(captured["params"]) == {"float32"}
+    interms = captured["intermediates"]
+    hidden = interms["encoder" if "encoder" in interms else "layers_0"]["__call__"]
+    assert dtypes(hidden) == {"bfloat16"}
+    exact = jax.jit(model.apply)(variables, IMAGE)
+    difference = abs(preds["logits"] - exact["logits"]).max()
+    assert 0 < difference < 0.05 * abs(exact["logits"]).max()
+
+
+def test_gradients_have_32_bits_and_are_near():
+    model, mixed = vit(), kd.nn.MixedPrecision(model=vit())
+    variables = jax.jit(model.init)(KEY, IMAGE)
+
+    def gradient(module):
+        def loss(variables):
+            logits = module.apply(variables, IMAGE)["logits"]
+            return optax.softmax_cross_entropy_with_integer_labels(
+                logits, jnp.array([0, 1])
+            ).mean()
+
+        return jax.jit(jax.grad(loss))(variables)
+
+    ours, exact = gradient(mixed), gradient(model)
+    assert dtypes(ours) == {"float32"}
+    size = optax.tree.norm(exact)
+    assert optax.tree.norm(optax.tree.sub(ours, exact)) < 0.03 * size
+
+
+def test_less_is_stored_for_the_backward_pass():
+    def stored(module):
+        def loss(variables):
+            return module.apply(variables, IMAGE)["logits"].mean()
+
+        variables = jax.eval_shape(lambda: module.init(KEY, IMAGE))
+        pull_back = jax.eval_shape(lambda v: jax.vjp(loss, v)[1], variables)
+        leaves = jax.tree.leaves(pull_back)
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+    # The norms compute in 32 bits; CPUs do so with everything, after compilation.
+    assert stored(kd.nn.MixedPrecision(model=vit())) < 0.75 * stored(vit())
+
+
+def test_statistics_keep_32_bits_and_other_inputs_their_type():
+    class Net(nn.Module):
+        is_training = kd.nn.train_property()
+
+        @nn.compact
+        def __call__(self, ids, x):
+            assert ids.dtype == jnp.int32
+            x = nn.Embed(5, 4)(ids) + x
+            x = nn.BatchNorm(use_running_average=not self.is_training)(x)
+            return x, ids, "text"
+
+    ids, x = jnp.arange(3), jnp.ones((3, 4))
+    model = kd.nn.MixedPrecision(model=Net())
+    variables = model.init(KEY, ids, x, is_training_property=True)
+    assert dtypes(variables) == {"float32"}
+    (y, same, text), new = model.apply(
+        variables, ids, x, is_training_property=True, mutable=["batch_stats"]
+    )
+    assert dtypes(new) == {"float32"}
+    assert (y.dtype, same.dtype, text) == (jnp.float32, jnp.int32, "text")
+
+
+def test_layer_can_ask_for_32_bits_and_a_part_can_be_wrapped():
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            h = nn.Dense(4)(x)
+            return h.dtype, nn.Dense(4, dtype=jnp.float32)(h).dtype
+
+    x = jnp.ones((1, 2))
+    model = kd.nn.MixedPrecision(model=Net())
+    assert model.apply(model.init(KEY, x), x) == (jnp.bfloat16, jnp.float32)
+    parts = kd.nn.Sequential(
+        layers=[kd.nn.MixedPrecision(nn.Dense(3), output_dtype="bfloat16"), nn.Dense(2)]
+    )
+    assert set(param_shapes(parts, x)) == {
+        f"layers_{i}/{name}" for i in range(2) for name in ("kernel", "bias")
+    }
+
+
+def test_one_line_of_a_config_trains_in_16_bits():
+    data = {
+        "image": np.zeros((8, 8, 8, 3), np.float32),
+        "label": np.zeros((8, 1), np.int32),
+    }
+    trainer = kd.train.Trainer(
+        train_ds=kd.data.py.Arrays(data, shuffle=False, batch_size=4),
+        model=kd.nn.MixedPrecision(model=vit()),
+        train_losses={
+            "xent": kd.losses.SoftmaxCrossEntropyWithIntLabels(
+                logits="preds.logits", labels="batch.label"
+            )
+        },
+        optimizer=optax.adam(1e-3),
+        num_train_steps=1,
+    )
+    context = trainer.context_specs
+    assert str(context.interms["encoder"]["__call__"][0].dtype) == "bfloat16"
+    assert str(context.preds["logits"].dtype) == "float32"
+    assert dtypes(context.grads) == {"float32"}
+    assert str(context.loss_total.dtype) == "float32"
+    assert dtypes(trainer.state_specs.params) == {"float32"}

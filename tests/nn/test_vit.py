@@ -1,0 +1,300 @@
+"""The Vision Transformer: names, parameters, modes, dtypes, configs."""
+
+import importlib
+import subprocess
+import sys
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kauldron import kd, konfig
+from kauldron.nn.vit import VIT_SIZES, ViTSpec
+from tests.nn.param_shapes import param_shapes
+
+KEY = jax.random.key(0)
+IMAGE = jax.random.normal(KEY, (2, 8, 8, 3))
+
+
+def tiny(**kwargs):
+    sizes = {"num_heads": 2, "hidden_size": 8, "num_layers": 2, "patch_size": 4}
+    return kd.nn.VitEncoder.from_spec(**sizes | kwargs)
+
+
+#
+# Names
+#
+
+
+@pytest.mark.parametrize(
+    "name, spec",
+    [
+        ("ViT-L", ViTSpec(1024, 24, 4096, 16)),
+        ("vit_B/16", ViTSpec(768, 12, 3072, 12, 16)),
+        ("Ti/8", ViTSpec(192, 12, 768, 3, 8)),
+        ("mu", ViTSpec(32, 1, 128, 2)),
+    ],
+)
+def test_names_of_variants(name, spec):
+    assert ViTSpec.from_variant_string(name) == spec
+
+
+def test_sizes_by_name_leave_out_an_unknown_patch_size():
+    assert "patch_size" not in VIT_SIZES["B"].kwargs
+    assert ViTSpec.from_variant_string("B/16").kwargs["patch_size"] == 16
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("ViT:B", r"'ViT:B' is not the name.*'B/16'"),
+        ("zz/16", r"'zz'.*mu, Ti, S, M, B, L, H, g, G, e"),
+        ("b/16", r"'b'.*Variants"),
+        ("ViT-B", r"'ViT-B/16'.*patch_size=16"),
+    ],
+)
+def test_names_that_mean_nothing(name, message):
+    with pytest.raises(ValueError, match=message):
+        kd.nn.VitEncoder.from_variant_str(name)
+
+
+def test_arguments_replace_what_the_name_means():
+    encoder = kd.nn.VitEncoder.from_variant_str(
+        "Ti/8", num_layers=1, mlp_size=5, block_type=kd.nn.ParallelAttentionBlock
+    )
+    assert encoder.embedding.patch_size == (8, 8)
+    [block] = encoder.layers
+    assert type(block) is kd.nn.ParallelAttentionBlock
+    assert block.mlp.hidden_size == 5
+    assert isinstance(block.attention_norm, nn.LayerNorm)
+    assert not block.attention.normalize_qk
+
+
+#
+# Parameters
+#
+
+
+def test_params_of_an_encoder():
+    block = param_shapes(tiny().layers[0], jnp.ones((1, 4, 8)))
+    expected = {
+        "embedding/patchifier/kernel": (4, 2, 3, 8),
+        "embedding/patchifier/bias": (8,),
+        "pos_embedding/embeddings": (8, 8),
+        "cls": (8,),
+        "encoder_norm/scale": (8,),
+    }
+    for i in range(2):
+        expected |= {f"layers_{i}/{name}": shape for name, shape in block.items()}
+    encoder = tiny(patch_size=(4, 2), prepend_cls_token=True)
+    assert param_shapes(encoder, IMAGE) == expected
+    assert encoder.init_with_output(KEY, IMAGE)[0].shape == (2, 9, 8)
+
+
+def test_params_of_a_classifier():
+    model = kd.nn.Vit(encoder=tiny(), num_classes=10)
+    shapes = param_shapes(model, IMAGE)
+    encoder = {f"encoder/{n}": s for n, s in param_shapes(tiny(), IMAGE).items()}
+    assert shapes == encoder | {
+        "pre_logits/kernel": (8, 8),
+        "pre_logits/bias": (8,),
+        "classifier_head/kernel": (8, 10),
+        "classifier_head/bias": (10,),
+    }
+
+
+def test_initial_values():
+    variables = tiny(hidden_size=64, prepend_cls_token=True).init(KEY, IMAGE)
+    params = variables["params"]
+    embeddings = params["pos_embedding"]["embeddings"]
+    np.testing.assert_allclose(embeddings.std(), 0.02, rtol=0.2)
+    assert not params["cls"].any()
+    np.testing.assert_array_equal(params["encoder_norm"]["scale"], 1)
+
+
+def test_encoders_of_one_model_share_nothing():
+    class Two(nn.Module):
+        first: nn.Module
+        second: nn.Module
+
+        @nn.compact
+        def __call__(self, image):
+            return self.first(image), self.second(image)
+
+    shapes = param_shapes(Two(tiny(), tiny(patch_size=2)), IMAGE)
+    assert shapes["first/pos_embedding/embeddings"] == (4, 8)
+    assert shapes["second/pos_embedding/embeddings"] == (16, 8)
+    assert {"first/encoder_norm/scale", "second/encoder_norm/scale"} <= set(shapes)
+
+
+def test_defaults_of_an_encoder_that_is_made_inside_a_module_are_its_own():
+    class Model(nn.Module):
+        @nn.compact
+        def __call__(self, image):
+            return tiny()(image), tiny()(image)
+
+    shapes = param_shapes(Model(), IMAGE)
+    assert "VitEncoder_0/pos_embedding/embeddings" in shapes
+    assert "VitEncoder_1/encoder_norm/scale" in shapes
+
+
+#
+# Values
+#
+
+
+def test_encoder_by_hand():
+    encoder = tiny(prepend_cls_token=True, cls_token_init=nn.initializers.ones)
+    tokens, variables = encoder.init_with_output(KEY, IMAGE)
+    params = variables["params"]
+    expected = encoder.embedding.apply({"params": params["embedding"]}, IMAGE)
+    expected = expected + params["pos_embedding"]["embeddings"]
+    expected = jnp.concatenate([jnp.ones((2, 1, 8)), expected], axis=1)
+    for i, layer in enumerate(encoder.layers):
+        expected = layer.apply({"params": params[f"layers_{i}"]}, expected)
+    rms = jnp.sqrt(jnp.mean(expected**2, axis=-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(tokens, expected / rms, atol=1e-5)
+
+
+def test_mask_reaches_the_blocks():
+    encoder = tiny()
+    variables = encoder.init(KEY, IMAGE)
+    diagonal = jnp.eye(4, dtype=bool)[None]
+    alone = encoder.apply(variables, IMAGE, attention_mask=diagonal)
+    changed = IMAGE.at[:, 4:].add(1.0)  # the last two patches
+    other = encoder.apply(variables, changed, attention_mask=diagonal)
+    np.testing.assert_allclose(alone[:, :2], other[:, :2], atol=1e-6)
+    assert not np.allclose(encoder.apply(variables, changed)[:, :2], alone[:, :2])
+
+
+@pytest.mark.parametrize("block", [kd.nn.PreNormBlock, kd.nn.ParallelAttentionBlock])
+def test_16_bit_images_give_16_bit_tokens(block):
+    encoder = tiny(block_type=block, prepend_cls_token=True)
+    variables = encoder.init(KEY, IMAGE)
+    half = encoder.apply(variables, IMAGE.astype(jnp.bfloat16))
+    assert half.dtype == jnp.bfloat16
+    np.testing.assert_allclose(
+        half.astype(np.float32), encoder.apply(variables, IMAGE), atol=0.1
+    )
+
+
+@pytest.mark.parametrize("mode", ["gap", "cls_token", "cls_token_forced"])
+def test_modes_of_a_classifier(mode):
+    encoder = tiny(prepend_cls_token=mode == "cls_token")
+    model = kd.nn.Vit(encoder=encoder, num_classes=3, mode=mode)
+    preds, variables = model.init_with_output(KEY, IMAGE)
+    params = variables["params"]
+    tokens = encoder.apply({"params": params["encoder"]}, IMAGE)
+    features = tokens.mean(1) if mode == "gap" else tokens[:, 0]
+    hidden = jnp.tanh(features @ params["pre_logits"]["kernel"])
+    expected = hidden @ params["classifier_head"]["kernel"]
+    assert set(preds) == {"logits"}
+    np.testing.assert_allclose(preds["logits"], expected, atol=1e-5)
+
+
+def test_modes_that_cannot_be():
+    with pytest.raises(ValueError, match="gap, cls_token, cls_token_forced"):
+        kd.nn.Vit(encoder=tiny(), mode="map")
+    with pytest.raises(ValueError, match="cls_token_forced"):
+        kd.nn.Vit(encoder=tiny(), mode="cls_token").init(KEY, IMAGE)
+
+
+def test_autoencoder_reproduces_the_shape():
+    preds, variables = kd.nn.VitAutoEncoder(encoder=tiny()).init_with_output(KEY, IMAGE)
+    assert preds["image"].shape == IMAGE.shape
+    assert variables["params"]["decoder"]["kernel"].shape == (8, 48)
+    with_token = kd.nn.VitAutoEncoder(encoder=tiny(prepend_cls_token=True))
+    with pytest.raises(ValueError, match=r"192 values.*5 tokens.*class token"):
+        with_token.init(KEY, IMAGE)
+
+
+#
+# Configs and older paths
+#
+
+
+def test_models_in_a_config_resolve_to_the_same_modules():
+    with konfig.imports():
+        from kauldron import kd as lazy
+
+    cfg = lazy.nn.Vit(
+        encoder=lazy.nn.VitEncoder.from_variant_str(
+            "mu/4", block_type=lazy.nn.PostNormBlock, prepend_cls_token=True
+        ),
+        image="batch.image",
+        mode="cls_token",
+    )
+    encoder = kd.nn.VitEncoder.from_variant_str(
+        "mu/4", block_type=kd.nn.PostNormBlock, prepend_cls_token=True
+    )
+    model = kd.nn.Vit(encoder=encoder, image="batch.image", mode="cls_token")
+    assert konfig.resolve(cfg) == model
+    block = lazy.nn.PreNormBlock.from_spec(num_heads=2, attn_kwargs={"use_bias": False})
+    assert not konfig.resolve(block).attention.use_bias
+
+
+@pytest.mark.parametrize(
+    "path, names",
+    [
+        ("knn_types", "ActivationFunction Initializer PositionEmbedding"),
+        ("misc", "Dropout Identity DummyModel"),
+        ("models", "Sequential FlatAutoencoder"),
+        ("adapter", "ExternalModule WrapperModule"),
+        ("attention", "softmax dot_product_attention_weights"),
+        ("input_embeddings", "Patchify PatchifyEmbed"),
+        ("pos_embeddings", "LearnedEmbedding AddEmbedding"),
+        ("transformers", "PreNormBlock TransformerMLP"),
+        ("vit", "Vit VitEncoder ViTSpec VIT_SIZES"),
+    ],
+)
+def test_paths_of_the_older_package(path, names):
+    module = importlib.import_module(f"kauldron.modules.{path}")
+    for name in names.split():
+        value = getattr(module, name)
+        if name in dir(kd.nn):
+            assert value is getattr(kd.nn, name)
+
+
+def test_older_package_can_be_imported_first():
+    script = (
+        "import kauldron.modules.vit as vit, kauldron.modules.adapter as adapter\n"
+        "import kauldron.modules\n"
+        "from kauldron import kd\n"
+        "assert vit.Vit is kauldron.modules.vit.Vit is kd.nn.Vit\n"
+        "assert adapter.WrapperModule is kauldron.modules.adapter.WrapperModule\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_older_vit_has_the_parameters_of_its_checkpoints():
+    from kauldron.modules import deprecated
+
+    encoder = deprecated.VitEncoder.from_variant_str("mu/4", mlp_size=12)
+    model = deprecated.Vit(encoder=encoder, num_classes=5)
+    with pytest.warns(DeprecationWarning, match=r"use kd\.nn\.VitEncoder"):
+        shapes = param_shapes(model, IMAGE)
+    layer = "encoder/layer_0"
+    assert shapes == {
+        "encoder/patchifier/kernel": (4, 4, 3, 32),
+        "encoder/patchifier/bias": (32,),
+        "encoder/pos_embedding/embeddings": (4, 32),
+        f"{layer}/norm_in/scale": (32,),
+        f"{layer}/MHDPA/dense_query/kernel": (32, 2, 16),
+        f"{layer}/MHDPA/dense_key/kernel": (32, 2, 16),
+        f"{layer}/MHDPA/dense_value/kernel": (32, 2, 16),
+        f"{layer}/MHDPA/norm_query/scale": (16,),
+        f"{layer}/MHDPA/norm_key/scale": (16,),
+        f"{layer}/MHDPA/dense_out/kernel": (2, 16, 32),
+        f"{layer}/MHDPA/dense_out/bias": (32,),
+        f"{layer}/MLP_in/kernel": (32, 12),
+        f"{layer}/MLP_in/bias": (12,),
+        f"{layer}/MLP_out/kernel": (12, 32),
+        f"{layer}/MLP_out/bias": (32,),
+        "encoder/norm_encoder/scale": (32,),
+        "pre_logits/kernel": (32, 32),
+        "pre_logits/bias": (32,),
+        "classifier_head/kernel": (32, 5),
+        "classifier_head/bias": (5,),
+    }
