@@ -102,15 +102,36 @@ def _call_jax(
         array = jnp.broadcast_to(array, jnp.broadcast_shapes(array.shape, (1, 1, 1)))
         return flat(jnp.broadcast_to(array, (*batch, *array.shape[-3:])))
 
+    length = query.shape[-3]
+    query, key, value = flat(query), flat(key), flat(value)
+    lengths = {}
+    if implementation == "cudnn" and bias is None and mask is None:
+        query, lengths["query_seq_lengths"] = _to_even_length(query)
+        key, lengths["key_value_seq_lengths"] = _to_even_length(key)
+        value, _ = _to_even_length(value)
     result = jax.nn.dot_product_attention(
-        flat(query),
-        flat(key),
-        flat(value),
+        query,
+        key,
+        value,
         bias=flat_weights(bias),
         mask=flat_weights(mask),
         implementation=implementation,
-    )
+        **lengths,
+    )[:, :length]
     return result.reshape(*batch, *result.shape[-3:])
+
+
+def _to_even_length(heads: Any) -> tuple[Any, Any]:
+    """Add a filler to an odd number of tokens, which cuDNN does not differentiate.
+
+    Returns:
+      The heads, and for each example how many tokens are real; `None` if all are.
+    """
+    count, length = heads.shape[:2]
+    if length % 2 == 0:
+        return heads, None
+    padded = jnp.pad(heads, ((0, 0), (0, 1), (0, 0), (0, 0)))
+    return padded, jnp.full((count,), length, jnp.int32)
 
 
 #

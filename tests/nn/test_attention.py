@@ -336,3 +336,41 @@ def test_weights_that_nobody_reads_cost_nothing():
     plain = jax.jit(jax.grad(lambda v: module.apply(v, tokens).sum()))
     limit = plain.lower(variables).compile().cost_analysis()["flops"]
     assert flops(capture=True) == limit
+
+
+def test_filler_of_odd_lengths_is_not_attended_to():
+    keys = jax.random.split(jax.random.key(0), 3)
+    q, k, v = (jax.random.normal(key, (2, 5, 3, 8)) for key in keys)
+    padded = [attention._to_even_length(heads) for heads in (q, k, v)]
+    assert [heads.shape[1] for heads, _ in padded] == [6, 6, 6]
+    (even_q, lengths), (even_k, _), (even_v, _) = padded
+    result = jax.nn.dot_product_attention(
+        even_q,
+        even_k,
+        even_v,
+        query_seq_lengths=lengths,
+        key_value_seq_lengths=lengths,
+        implementation="xla",
+    )
+    expected = jax.nn.dot_product_attention(q, k, v, implementation="xla")
+    np.testing.assert_allclose(result[:, :5], expected, rtol=1e-5, atol=1e-6)
+    assert attention._to_even_length(even_q)[1] is None
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="cuDNN needs a GPU")
+@pytest.mark.parametrize("length", [196, 197])
+def test_cudnn_is_differentiated_at_any_length(length):
+    keys = jax.random.split(jax.random.key(0), 3)
+    heads = [jax.random.normal(k, (2, length, 3, 64), jnp.bfloat16) for k in keys]
+
+    def gradients(implementation):
+        def total(heads):
+            out = kd.nn.dot_product_attention(*heads, implementation=implementation)
+            return jnp.sum(jnp.sin(out.astype(jnp.float32)))
+
+        return jax.jit(jax.grad(total))(heads)
+
+    for ours, plain in zip(gradients("cudnn"), gradients("weights")):
+        np.testing.assert_allclose(
+            ours.astype(np.float32), plain.astype(np.float32), atol=0.05
+        )
