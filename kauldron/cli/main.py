@@ -23,6 +23,7 @@ from kauldron.cli.commands import (
 )
 from kauldron.cli.terminal import UsageError, reader_is_gone, tell
 from kauldron.errors import nearest
+from kauldron.job_params import TRAINER_FIELDS
 
 _DESCRIPTION = """\
 usage: kauldron <command> --cfg=config.py [--cfg.path=value ...] [options]
@@ -291,41 +292,6 @@ def apply_jax_flags(flags: Sequence[str]) -> None:
 #
 # Arguments that no command understands
 #
-
-
-# Those of `kd.train.Trainer`, which takes seconds to import.
-TRAINER_FIELDS = [
-    "seed",
-    "workdir",
-    "train_ds",
-    "eval_ds",
-    "model",
-    "rng_streams",
-    "sharding",
-    "num_train_steps",
-    "stop_after_steps",
-    "log_metrics_every",
-    "log_summaries_every",
-    "train_losses",
-    "train_metrics",
-    "train_summaries",
-    "writer",
-    "profiler",
-    "checkify_error_categories",
-    "schedules",
-    "optimizer",
-    "checkpointer",
-    "init_transform",
-    "exporter",
-    "trainstep",
-    "evals",
-    "aux",
-    "setup",
-    "xm_job",
-    "raw_cfg",
-    "on_nonfinite",
-    "steps_per_dispatch",
-]
 
 
 def explain(

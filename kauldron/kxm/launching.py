@@ -1,0 +1,513 @@
+"""From an experiment to running work units.
+
+`plan` makes and checks all work units; it writes nothing and needs no id, so that
+everything that can be wrong is found before anything is started. `launch` plans, takes an
+id, plans again with it, writes the records and hands the work units to the engine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import pathlib
+import platform as python_platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import kauldron
+from kauldron.errors import error_prefix
+from kauldron.kxm import command, folders, records
+from kauldron.kxm.config_provider import ConfigProvider, config_argument
+from kauldron.kxm.engines import executor_of
+from kauldron.kxm.engines.dry_run import DryRun, describe
+from kauldron.kxm.engines.executor import Executor
+from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
+from kauldron.kxm.folders import DirectoryBuilder
+from kauldron.kxm.handle import ExperimentHandle
+from kauldron.kxm.jobs import Job, Platform
+from kauldron.kxm.kauldron_jobs import JobsProvider
+from kauldron.kxm.sweeps import SweepInfo, SweepItem
+
+if TYPE_CHECKING:
+    from kauldron.kxm.experiment import Experiment
+
+_log = logging.getLogger(__name__)
+
+
+#
+# Planning
+#
+
+
+def plan(
+    xp: Experiment, *, xid: int | str, created: float, first_wid: int = 1
+) -> list[WorkUnit]:
+    """Return all work units of an experiment; see `Experiment.work_units`."""
+    sweep = xp.linked_sweep
+    items = _effective_items(xp, sweep)
+    if len(items) > xp.max_work_units:
+        raise ValueError(
+            f"The sweep has {len(items)} work units, more than max_work_units="
+            f"{xp.max_work_units}. Raise it with --xp.max_work_units={len(items)} if "
+            "that is what you want."
+        )
+    planner = _Planner(
+        experiment_id=xid,
+        name=xp.full_name,
+        created=created,
+        num_work_units=len(items) + first_wid - 1,
+        xp=xp,
+        first_wid=first_wid,
+        is_adaptive=sweep.is_adaptive,
+    )
+    builder = xp.dir_builder.replace_ctx(xp=planner)
+    planner.builder.append(builder)
+    xp.orchestrator.launch_jobs(
+        resolved_jobs=xp.resolved_jobs,
+        sweep_info=_Effective(items=tuple(items), adaptive=sweep.is_adaptive),
+        dir_builder=builder,
+    )
+    units = planner.units
+    if not units:
+        raise ValueError(f"{type(xp.orchestrator).__name__} made no work units.")
+    by_folder: dict[pathlib.Path, WorkUnit] = {}
+    for unit in units:
+        other = by_folder.setdefault(unit.folder, unit)
+        if other is not unit:
+            raise ValueError(
+                f"The work units {other.wid} and {unit.wid} would share the folder "
+                f"{unit.folder}. Use {{wid}} in subdir_format.wu_dirname."
+            )
+    return units
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Effective(SweepInfo):
+    """The items of a sweep that are left after the user's flags."""
+
+    items: tuple[SweepItem, ...]
+    adaptive: bool
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+    @property
+    def is_adaptive(self) -> bool:
+        return self.adaptive
+
+
+def _effective_items(xp: Experiment, sweep: SweepInfo) -> list[SweepItem]:
+    """Return the items of a sweep without what the user's flags decide."""
+    items = list(sweep)
+    if not items:
+        raise ValueError("The sweep has no work units.")
+    overrides = xp.cfg_provider.overrides if xp.cfg_provider is not None else {}
+    decided = {f"cfg.{path}" for path in overrides}
+    swept = {key for item in items for key in item.job_kwargs}
+    if not decided & swept:
+        return items
+    for key in sorted(decided & swept):
+        _log.warning("--%s is given as a flag: the sweep over it has no effect.", key)
+    left = []
+    for item in items:
+        kwargs = {k: v for k, v in item.job_kwargs.items() if k not in decided}
+        shown = {
+            k: v
+            for k, v in (item.xm_ui_kwargs or {}).items()
+            if k not in decided and f"cfg.{k}" not in decided
+        }
+        changed = dataclasses.replace(item, job_kwargs=kwargs, xm_ui_kwargs=shown)
+        if changed.job_kwargs not in [other.job_kwargs for other in left]:
+            left.append(changed)
+    return left
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Planner(folders.ExperimentInfo):
+    """What orchestrators know as `ctx.xp`: collects the work units."""
+
+    xp: Experiment
+    first_wid: int
+    is_adaptive: bool
+    units: list[WorkUnit] = dataclasses.field(default_factory=list)
+    builder: list[DirectoryBuilder] = dataclasses.field(default_factory=list)
+
+    def jobs_for(self, item: SweepItem) -> Mapping[str, Job]:
+        """Return the jobs of a sweep item, which may change their parameters."""
+        with self._errors_of(item):
+            provider = self._provider_for(item, self.xp.resolved_jobs)
+            if provider is None or provider is self.xp.cfg_provider:
+                return self.xp.resolved_jobs
+            linked: JobsProvider = self.xp.jobs_provider.with_config(provider)
+            return self.xp.merged_jobs(linked)
+
+    def add_work_unit(self, jobs: Mapping[str, Job], sweep_item: SweepItem) -> WorkUnit:
+        """Add a work unit with these jobs, changed by the item."""
+        wid = self.first_wid + len(self.units)
+        builder = self.builder[0].replace_ctx(
+            wu=folders.WorkUnitInfo(work_unit_id=wid), sweep_item=sweep_item
+        )
+        with self._errors_of(sweep_item):
+            unit = self._make(jobs, sweep_item, builder, wid)
+        self.units.append(unit)
+        return unit
+
+    def _errors_of(self, item: SweepItem) -> Any:
+        wid = self.first_wid + len(self.units)
+        origin = f" ({item.origin})" if item.origin else ""
+        is_only = not item.job_kwargs
+        return error_prefix("" if is_only else f"Work unit {wid}{origin}: ")
+
+    def _provider_for(
+        self, item: SweepItem, jobs: Mapping[str, Job]
+    ) -> ConfigProvider | None:
+        provider = self.xp.cfg_provider
+        names = {name for name in map(config_argument, jobs.values()) if name}
+        if provider is None or not names:
+            return provider
+        values = {
+            key.removeprefix(f"{name}."): _without_numpy(value)
+            for name in names
+            for key, value in item.job_kwargs.items()
+            if key.startswith(f"{name}.")
+        }
+        return provider.for_sweep(values)
+
+    def _make(
+        self,
+        jobs: Mapping[str, Job],
+        item: SweepItem,
+        builder: DirectoryBuilder,
+        wid: int,
+    ) -> WorkUnit:
+        provider = self._provider_for(item, jobs)
+        workdir = builder.wu_dir
+        xp_dir, folder = _local_folders(builder, self.experiment_id)
+        made = {}
+        for name, job in jobs.items():
+            with error_prefix(f"Job {name!r}: "):
+                made[name] = self._job(job, item, builder, provider, xp_dir)
+        return WorkUnit(
+            wid=wid,
+            xid=self.experiment_id,
+            xp_dir=xp_dir,
+            folder=folder,
+            workdir=workdir,
+            sweep={k: command.plain(v) for k, v in item.job_kwargs.items()},
+            ui=dict(item.xm_ui_kwargs or {}),
+            jobs=made,
+            num_work_units=self.num_work_units,
+            search=self.is_adaptive,
+        )
+
+    def _job(
+        self,
+        job: Job,
+        item: SweepItem,
+        builder: DirectoryBuilder,
+        provider: ConfigProvider | None,
+        xp_dir: pathlib.Path,
+    ) -> WorkUnitJob:
+        executor = executor_of(job.executor)
+        _check_platform(job)
+        files = _files(job, xp_dir)
+        fill = command.placeholder_filler(
+            wu_dir=lambda: builder.wu_dir, xp_dir=lambda: builder.xp_dir, files=files
+        )
+        cwd = os.path.abspath(fill(job.cwd) if job.cwd else os.getcwd())
+        filled = job.replace(target=fill(job.target) if job.target else job.target)
+        argv = command.target_argv(filled, cwd=cwd)
+        argv += command.flags(*_with_arguments(job, item, provider, fill, argv))
+        jax = command.jax_environment(
+            job,
+            wu_dir=lambda: builder.wu_dir,
+            xp_dir=lambda: str(xp_dir),
+            compilation_cache=self.xp.compilation_cache,
+            is_set=os.environ,
+        )
+        own = {str(k): str(fill(v)) for k, v in job.env_vars.items()}
+        return WorkUnitJob(
+            name=job.name or "",
+            argv=tuple(argv),
+            env={**jax, **own},
+            cwd=cwd,
+            after=dict(job.after),
+            platform=job.platform,
+            requirements=job.requirements,
+            restart=executor.restart,
+            max_restarts=executor.max_restarts,
+            grace_s=executor.grace_s,
+            files={copy: _source_file(job.files[name]) for name, copy in files.items()},
+        )
+
+
+def _without_numpy(value: Any) -> Any:
+    return value.tolist() if hasattr(type(value), "tolist") else value
+
+
+def _with_arguments(
+    job: Job,
+    item: SweepItem,
+    provider: ConfigProvider | None,
+    fill: Callable[[Any], Any],
+    argv: list[str],
+) -> tuple[Job, Callable[[Any], Any], str | None]:
+    """Return the job with its config and the values of the sweep as arguments."""
+    config_flag = config_argument(job)
+    if config_flag is not None:
+        if provider is None:
+            raise ValueError(
+                f"--{config_flag} is kxm.CFG_FLAG_VALUES, but there is no config. Give "
+                f"--cfg=path/to/config.py."
+            )
+        job = provider.maybe_add_cfg_flags(job)
+    if job.debug.catch_post_mortem:
+        if command.KAULDRON_TARGET not in argv:
+            raise ValueError("debug.catch_post_mortem works with kauldron.main only.")
+        job = job.replace(args={**job.args, "catch_post_mortem": True})
+    new = {
+        key: value
+        for key, value in item.job_kwargs.items()
+        if config_flag is None or not key.startswith(f"{config_flag}.")
+    }
+    return job.replace(args={**job.args, **new}), fill, config_flag
+
+
+def _check_platform(job: Job) -> None:
+    """Refuse a platform and requirements that contradict each other."""
+    gpus = job.requirements.gpus
+    if job.platform is None or gpus is None:
+        return
+    platform = Platform.parse(job.platform)
+    asked = platform.count if platform.kind == "gpu" else 0
+    if asked != gpus:
+        raise ValueError(
+            f"platform={job.platform!r} and requirements.gpus={gpus} contradict each "
+            "other."
+        )
+
+
+def _files(job: Job, xp_dir: pathlib.Path) -> dict[str, str]:
+    """Return from the name of each file of a job to where its copy will be."""
+    for name, source in job.files.items():
+        if os.sep in name or name in ("", ".", ".."):
+            raise ValueError(f"files: {name!r} is not the name of a file.")
+        if not pathlib.Path(_source_file(source)).is_file():
+            raise FileNotFoundError(f"files[{name!r}]: there is no file {source}.")
+    folder = records.private(xp_dir) / "files" / (job.name or "")
+    return {name: str(folder / name) for name in job.files}
+
+
+def _source_file(source: str) -> str:
+    if source.startswith("//"):
+        return os.path.join(command.git_top(".") or ".", source.removeprefix("//"))
+    return os.path.abspath(os.path.expanduser(source))
+
+
+def _local_folders(
+    builder: DirectoryBuilder, xid: int | str
+) -> tuple[pathlib.Path, pathlib.Path]:
+    """Return the folders for the records, which have to be on this file system."""
+    xp_dir, wu_dir = builder.xp_dir, builder.wu_dir
+    if "://" not in xp_dir:
+        return pathlib.Path(xp_dir), pathlib.Path(wu_dir)
+    local = records.home() / "xp" / str(xid)
+    return local, local / wu_dir.removeprefix(xp_dir).lstrip("/")
+
+
+#
+# Launching
+#
+
+
+def launch(
+    xp: Experiment, *, wait: bool | None = None, confirm: bool = False
+) -> ExperimentHandle:
+    """Launch an experiment; see `Experiment.launch`."""
+    executor = xp.common_executor
+    existing = ExperimentHandle.find(xp.xid) if xp.xid is not None else None
+    first_wid = 1 + (max(existing.wids, default=0) if existing else 0)
+    created = time.time()
+    planned = xp.work_units(created=created, first_wid=first_wid)
+    executor.validate(planned)
+    if isinstance(executor, DryRun):
+        print(describe(planned, executor, name=xp.full_name))
+        return ExperimentHandle.of_nothing()
+    if confirm:
+        print(describe(planned, executor, name=xp.full_name))
+        if input("Launch? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise SystemExit("Nothing was launched.")
+    if existing is not None:
+        units = xp.work_units(
+            xid=existing.xid, created=existing.record["created"], first_wid=first_wid
+        )
+        units = [_moved(unit, existing.xp_dir) for unit in units]
+        _write(units)
+        record = {
+            **existing.record,
+            "num_work_units": len(existing.wids) + len(units),
+            "folders": [*existing.record["folders"], *_relative_folders(units)],
+        }
+        path = records.private(existing.xp_dir) / "experiment.json"
+        records.write_json(path, record)
+        return start(existing, executor, units, wait=wait)
+    return start(*_create(xp, executor, created), wait=wait)
+
+
+def _moved(unit: WorkUnit, xp_dir: pathlib.Path) -> WorkUnit:
+    if unit.xp_dir != xp_dir:
+        raise ValueError(
+            f"The experiment {unit.xid} is in {xp_dir}, but its work units would go to "
+            f"{unit.xp_dir}. Give the root_dir and subdir_format that it was made with."
+        )
+    return unit
+
+
+def _create(
+    xp: Experiment, executor: Executor, created: float
+) -> tuple[ExperimentHandle, Executor, list[WorkUnit]]:
+    """Take an id and write the records."""
+    xid = records.new_xid()
+    xp_dir: pathlib.Path | None = None
+    try:
+        units = xp.work_units(xid=xid, created=created)
+        xp_dir = units[0].xp_dir
+        if (records.private(xp_dir) / "experiment.json").exists():
+            other, xp_dir = xp_dir, None
+            raise FileExistsError(
+                f"There is an experiment in {other} already. Use {{xid}} in "
+                "subdir_format.xp_dirname."
+            )
+        _write(units)
+        _write_experiment(xp, xid, executor, units, created)
+        records.register(xid, xp_dir, xp.full_name)
+    except BaseException:
+        records.forget(xid)
+        if xp_dir is not None:
+            shutil.rmtree(xp_dir, ignore_errors=True)
+        raise
+    handle = ExperimentHandle(xp_dir)
+    xp.jobs_provider.experiment_creation(handle)
+    return handle, executor, units
+
+
+def start(
+    handle: ExperimentHandle,
+    executor: Executor,
+    units: list[WorkUnit],
+    *,
+    wait: bool | None,
+) -> ExperimentHandle:
+    """Hand work units to the engine, and wait if that is wanted."""
+    executor.submit(handle, units)
+    if executor.waits if wait is None else wait:
+        executor.wait(handle)
+    return handle
+
+
+def _write(units: list[WorkUnit]) -> None:
+    for unit in units:
+        for job in unit.jobs.values():
+            for copy, source in job.files.items():
+                os.makedirs(os.path.dirname(copy), exist_ok=True)
+                shutil.copy(source, copy)
+        unit.write()
+        for name in unit.jobs:
+            records.write_status(unit.folder, name, state=records.PENDING)
+        records.add_event(unit.xp_dir, "created", unit.wid)
+
+
+def _write_experiment(
+    xp: Experiment,
+    xid: int,
+    executor: Executor,
+    units: list[WorkUnit],
+    created: float,
+) -> None:
+    folder = records.private(units[0].xp_dir)
+    provider = xp.cfg_provider
+    config_path = provider.config_path if provider and _has_file(provider) else None
+    cwd = os.getcwd()
+    commit = command.git(cwd, "rev-parse", "HEAD")
+    record = {
+        "schema": records.SCHEMA,
+        "xid": xid,
+        "name": xp.full_name,
+        "author": folders.login_name(),
+        "created": created,
+        "tags": xp.all_tags,
+        "note": xp.note,
+        "aux": _json(xp.aux),
+        "argv": [_without_secret(argument) for argument in sys.argv],
+        "cwd": cwd,
+        "python": sys.executable,
+        "versions": {
+            "python": python_platform.python_version(),
+            "kauldron": kauldron.__version__,
+        },
+        "git": commit
+        and {
+            "commit": commit.strip(),
+            "dirty": bool(command.git(cwd, "status", "--porcelain")),
+        },
+        "config_path": config_path,
+        "config_parameter": provider.config_parameter if provider else None,
+        "overrides": _json(provider.overrides) if provider else {},
+        "sweep": _json(xp.sweep),
+        "executor": executor.to_json(),
+        "num_work_units": len(units),
+        "folders": _relative_folders(units),
+        "jobs": {n: _job_record(job) for n, job in xp.resolved_jobs.items()},
+    }
+    records.write_json(folder / "experiment.json", record)
+    parts = [xp, *xp.resolved_jobs.values()]
+    text = "\n\n".join(map(repr, parts))
+    for part in parts:
+        for name, value in part.env_vars.items():
+            if records.without_secrets({name: value})[name] != value:
+                text = text.replace(str(value), "***")
+    (folder / "experiment.txt").write_text(text + "\n", encoding="utf-8")
+    if config_path is not None and config_path.endswith(".py"):
+        shutil.copy(config_path, folder / "config.py")
+
+
+def _relative_folders(units: list[WorkUnit]) -> list[str]:
+    return [os.path.relpath(unit.folder, unit.xp_dir) for unit in units]
+
+
+def _without_secret(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    return f"{name}{equals}{records.without_secrets({name: value})[name]}"
+
+
+def _has_file(provider: ConfigProvider) -> bool:
+    return bool(provider.file or getattr(provider.module, "__file__", None))
+
+
+def _job_record(job: Job) -> dict[str, Any]:
+    explicit = dict(job.explicit)
+    if "env_vars" in explicit:
+        explicit["env_vars"] = records.without_secrets(explicit["env_vars"])
+    if "executor" in explicit:
+        explicit["executor"] = type(executor_of(job.executor)).__name__
+    return _json(explicit)
+
+
+def _json(value: Any) -> Any:
+    """Return a value for the record; what JSON does not know as text."""
+    from kauldron.kxm.jobs import Parameters
+
+    if isinstance(value, Parameters):
+        return _json(value.explicit)
+    if isinstance(value, Mapping):
+        return {str(k): _json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    try:
+        return command.plain(value)
+    except TypeError:
+        return repr(value)
