@@ -157,8 +157,12 @@ def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
 
 
 def _config_usage(command: Command) -> list[str]:
-    configs = [f"--{n}=config.py [--{n}.path=value ...]" for n in command.configs]
-    return [*configs, *command.arguments]
+    configs = [_CONFIG_USAGE.format(n=n) for n in command.configs if n != "sweep"]
+    sweep = ["--sweep.path=values ..."] if "sweep" in command.configs else []
+    return [*configs, *sweep, *command.arguments]
+
+
+_CONFIG_USAGE = "--{n}=config.py [--{n}.path=value ...]"
 
 
 class _Parser(argparse.ArgumentParser):

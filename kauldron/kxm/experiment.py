@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kauldron.errors import error_prefix
+from kauldron.errors import did_you_mean, error_prefix
 from kauldron.kxm import folders, merging
 from kauldron.kxm.config_provider import ConfigProvider
 from kauldron.kxm.engines import executor_of
@@ -174,6 +174,7 @@ class Experiment(JobParams):
         """
         sources = dict(provider.sources)
         for name, job in self.jobs.items():
+            self._check_job(name, job, list(sources))
             flags = _flags_below(self.flags, f"jobs.{name}.")
             source = merging.Source(
                 label=f"xp.jobs[{name!r}]",
@@ -198,6 +199,15 @@ class Experiment(JobParams):
             jobs[name] = jobs[name].replace(name=name)
         _check_order(jobs)
         return jobs
+
+    def _check_job(self, name: str, job: Job, provided: list[str]) -> None:
+        """Refuse a job that has nothing to run, which may be a wrong name."""
+        runs_something = job.target or self.target or job.interpreter_info.script_path
+        if name not in provided and provided and not runs_something:
+            raise ValueError(
+                f"There is no job {name!r}.{did_you_mean(name, provided)} There are "
+                f"{', '.join(provided)}; a new one needs a target."
+            )
 
     @property
     def common_executor(self) -> Executor:
@@ -227,7 +237,7 @@ class Experiment(JobParams):
     def all_tags(self) -> list[str]:
         """The tags, with those for platform and sweep."""
         tags = self.tags.split(",") if isinstance(self.tags, str) else self.tags
-        given = [tag.strip() for tag in tags if tag.strip()]
+        given = [tag for tag in (str(tag).strip() for tag in tags) if tag]
         platform = next(iter(self.resolved_jobs.values())).platform
         automatic = [platform] if platform else []
         return list(dict.fromkeys([*given, *automatic, *self.linked_sweep.tags]))
@@ -269,13 +279,18 @@ class Experiment(JobParams):
         return plan(self, xid=xid, created=created, first_wid=first_wid)
 
     def launch(
-        self, *, wait: bool | None = None, confirm: bool = False
+        self,
+        *,
+        wait: bool | None = None,
+        confirm: bool = False,
+        announce: bool = False,
     ) -> ExperimentHandle:
         """Check everything, make the folders, and start the jobs.
 
         Args:
           wait: Whether to wait for the end; by default as the engine does.
           confirm: Whether to show the work units and ask first.
+          announce: Whether to show the work units.
 
         Returns:
           The experiment as it runs.
@@ -286,7 +301,7 @@ class Experiment(JobParams):
         """
         from kauldron.kxm.launching import launch
 
-        return launch(self, wait=wait, confirm=confirm)
+        return launch(self, wait=wait, confirm=confirm, announce=announce)
 
 
 def engine_of(jobs: Mapping[str, Job]) -> Executor:

@@ -174,19 +174,23 @@ class ExperimentHandle:
             self.executor.wait(self, timeout)
         return all(unit.state == records.SUCCEEDED for unit in self.work_units)
 
-    def stop(self, wids: Iterable[int] | None = None) -> None:
+    def stop(self, wids: Iterable[int] | None = None) -> list[int]:
         """Tell work units to save and stop; by default all.
 
         Args:
           wids: Their numbers.
 
+        Returns:
+          The numbers of those that were told: all that had not ended.
+
         Raises:
           LookupError: There is no such work unit.
         """
-        chosen = [handle for handle in self._chosen(wids) if not _is_final(handle)]
+        chosen = [unit for unit in self.units(wids) if unit.state not in records.FINAL]
         for handle in chosen:
             records.request_stop(handle.folder)
         self.executor.stop(self, [handle.unit for handle in chosen])
+        return [handle.wid for handle in chosen]
 
     def resume(
         self,
@@ -212,14 +216,10 @@ class ExperimentHandle:
             with records.launcher_lock(self.xp_dir):  # says who runs it
                 pass
         units = []
-        for handle in self._chosen(wids):
-            states = {name: status["state"] for name, status in handle.jobs.items()}
-            state = records.state_of_unit(states)
-            if state == records.SUCCEEDED or (failed_only and state != records.FAILED):
-                continue
+        for handle in self.unfinished(wids, failed_only=failed_only):
             records.withdraw_stop(handle.folder)
-            for name, old in states.items():
-                if old != records.SUCCEEDED:
+            for name, status in handle.jobs.items():
+                if status["state"] != records.SUCCEEDED:
                     records.write_status(
                         handle.folder,
                         name,
@@ -232,7 +232,12 @@ class ExperimentHandle:
             return self
         return start(self, self.executor, units, wait=wait)
 
-    def _chosen(self, wids: Iterable[int] | None) -> list[WorkUnitHandle]:
+    def units(self, wids: Iterable[int] | None = None) -> list[WorkUnitHandle]:
+        """Return the work units with these numbers; by default all.
+
+        Raises:
+          LookupError: There is no such work unit.
+        """
         units = {unit.wid: unit for unit in self.work_units}
         chosen = list(units) if wids is None else list(wids)
         for wid in chosen:
@@ -242,6 +247,13 @@ class ExperimentHandle:
                     f"The experiment {self.xid} has no work unit {wid}. It has {known}."
                 )
         return [units[wid] for wid in chosen]
+
+    def unfinished(
+        self, wids: Iterable[int] | None = None, *, failed_only: bool = False
+    ) -> list[WorkUnitHandle]:
+        """Return the work units that did not succeed, or only those that failed."""
+        wanted = (records.FAILED,) if failed_only else _UNFINISHED
+        return [unit for unit in self.units(wids) if unit.state in wanted]
 
     def set_note(self, text: str) -> None:
         """Change the note."""
@@ -315,6 +327,8 @@ class ExperimentHandle:
         return f"<p>{title}</p><table>{cells(HEADER, 'th')}{rows}</table>"
 
 
+_UNFINISHED = (records.PENDING, records.RUNNING, records.FAILED, records.STOPPED)
+
 HEADER = ("unit", "state", "jobs", "step", "values", "sweep")
 
 
@@ -345,10 +359,6 @@ def _job_text(status: dict[str, Any]) -> str:
     if status["state"] == records.FAILED and status.get("reason"):
         text += f" [{status['reason'][:60]}]"
     return text
-
-
-def _is_final(unit: WorkUnitHandle) -> bool:
-    return unit.state in records.FINAL
 
 
 def get_experiment(xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHandle:

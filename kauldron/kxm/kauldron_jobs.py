@@ -16,7 +16,7 @@ from kauldron.kxm import command, merging
 from kauldron.kxm.config_provider import ConfigProvider
 from kauldron.kxm.jobs import Job
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("kauldron.kxm")
 
 _STRATEGY_OPTIONS = ("job_group", "timeout_secs", "seconds_to_sleep", "skip_missed")
 _LAST, _EVERY = "StandaloneLastCheckpoint", "StandaloneEveryCheckpoint"

@@ -7,6 +7,7 @@ id, plans again with it, writes the records and hands the work units to the engi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -15,7 +16,7 @@ import platform as python_platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import kauldron
@@ -23,7 +24,7 @@ from kauldron.errors import error_prefix
 from kauldron.kxm import command, folders, records
 from kauldron.kxm.config_provider import ConfigProvider, config_argument
 from kauldron.kxm.engines import executor_of
-from kauldron.kxm.engines.dry_run import DryRun, describe
+from kauldron.kxm.engines.dry_run import DryRun, describe, unit_lines
 from kauldron.kxm.engines.executor import Executor
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 from kauldron.kxm.folders import DirectoryBuilder
@@ -35,7 +36,7 @@ from kauldron.kxm.sweeps import SweepInfo, SweepItem
 if TYPE_CHECKING:
     from kauldron.kxm.experiment import Experiment
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("kauldron.kxm")
 
 
 #
@@ -325,9 +326,40 @@ def _local_folders(
 
 
 def launch(
-    xp: Experiment, *, wait: bool | None = None, confirm: bool = False
+    xp: Experiment,
+    *,
+    wait: bool | None = None,
+    confirm: bool = False,
+    announce: bool = False,
 ) -> ExperimentHandle:
     """Launch an experiment; see `Experiment.launch`."""
+    with _each_warning_once():
+        started = _prepare(xp, confirm=confirm, announce=announce)
+    return start(*started, wait=wait) if started else ExperimentHandle.of_nothing()
+
+
+@contextlib.contextmanager
+def _each_warning_once() -> Iterator[None]:
+    """Show a warning once, though everything is planned twice."""
+    seen: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_known = text in seen
+        seen.add(text)
+        return not is_known
+
+    _log.addFilter(is_new)
+    try:
+        yield
+    finally:
+        _log.removeFilter(is_new)
+
+
+def _prepare(
+    xp: Experiment, *, confirm: bool, announce: bool
+) -> tuple[ExperimentHandle, Executor, list[WorkUnit]] | None:
+    """Check everything and write the records; return None if nothing is to start."""
     executor = xp.common_executor
     existing = ExperimentHandle.find(xp.xid) if xp.xid is not None else None
     first_wid = 1 + (max(existing.wids, default=0) if existing else 0)
@@ -336,11 +368,11 @@ def launch(
     executor.validate(planned)
     if isinstance(executor, DryRun):
         print(describe(planned, executor, name=xp.full_name))
-        return ExperimentHandle.of_nothing()
-    if confirm:
-        print(describe(planned, executor, name=xp.full_name))
-        if input("Launch? [y/N] ").strip().lower() not in ("y", "yes"):
-            raise SystemExit("Nothing was launched.")
+        return None
+    if announce or confirm:
+        print("\n".join(unit_lines(planned)), flush=True)
+    if confirm and input("Launch? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise SystemExit("Nothing was launched.")
     if existing is not None:
         units = xp.work_units(
             xid=existing.xid, created=existing.record["created"], first_wid=first_wid
@@ -354,8 +386,8 @@ def launch(
         }
         path = records.private(existing.xp_dir) / "experiment.json"
         records.write_json(path, record)
-        return start(existing, executor, units, wait=wait)
-    return start(*_create(xp, executor, created), wait=wait)
+        return existing, executor, units
+    return _create(xp, executor, created)
 
 
 def _moved(unit: WorkUnit, xp_dir: pathlib.Path) -> WorkUnit:

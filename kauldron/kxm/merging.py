@@ -15,7 +15,7 @@ from typing import Any
 
 from kauldron.kxm.jobs import Job, JobParams, Parameters, job_fields, short_repr
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("kauldron.kxm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -363,21 +363,24 @@ class FlagSweep(SweepInfo):
 
     Attributes:
       values: From the path in the config to its values.
+      prefix: What flags of the program begin with.
     """
 
     values: Mapping[str, tuple[Any, ...]]
+    prefix: str = "cfg."
 
     def __iter__(self) -> Iterator[SweepItem]:
         for combination in itertools.product(*self.values.values()):
             item = dict(zip(self.values, combination))
-            yield from _items([item], "--sweep", "cfg.")
+            yield from _items([item], "--sweep", self.prefix)
 
 
-def sweep_from_flags(flags: Sequence[str]) -> FlagSweep:
+def sweep_from_flags(flags: Sequence[str], *, prefix: str = "cfg.") -> FlagSweep:
     """Return the sweep that `--sweep.path=values` flags describe.
 
     Args:
       flags: Such as `--sweep.seed=0:4`, in order; the last varies fastest.
+      prefix: What the flags of the program begin with.
 
     Raises:
       ValueError: A flag cannot be read, or a path is given twice.
@@ -389,7 +392,7 @@ def sweep_from_flags(flags: Sequence[str]) -> FlagSweep:
     values: dict[str, tuple[Any, ...]] = {}
     for flag in flags:
         name, equals, text = flag.partition("=")
-        path = name.removeprefix("--sweep.").removeprefix("cfg.")
+        path = name.lstrip("-").removeprefix("sweep.").removeprefix(prefix)
         if not equals or not path:
             raise ValueError(
                 f"{flag}: write --sweep.path=values, such as 1,2,3 or 0:4."
@@ -397,7 +400,7 @@ def sweep_from_flags(flags: Sequence[str]) -> FlagSweep:
         if path in values:
             raise ValueError(f"{flag}: --sweep.{path} is given twice.")
         values[path] = tuple(parse_values(text, flag))
-    return FlagSweep(values=values)
+    return FlagSweep(values=values, prefix=prefix)
 
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"

@@ -55,7 +55,7 @@ class Display:
         elif sys.stdout.isatty() and tasks:
             from rich.live import Live
 
-            self._live = Live(self._table(), auto_refresh=False)
+            self._live = Live(table(self.handle, self.summary()), auto_refresh=False)
             self._live.start()
         return self
 
@@ -81,7 +81,7 @@ class Display:
         elif self._live is not None:
             if events or is_last or now - self._last > _TABLE_SECONDS:
                 self._last = now
-                self._live.update(self._table(), refresh=True)
+                self._live.update(table(self.handle, self.summary()), refresh=True)
         else:
             for at, task, event in events:
                 print(_line(at, task, event), flush=True)
@@ -100,27 +100,28 @@ class Display:
             text += f"; about {_duration(left)} left"
         return f"Experiment {self.handle.xid}: {text or 'nothing to do'}"
 
-    def _table(self) -> Any:
-        from rich.table import Table
-        from rich.text import Text
-
-        from kauldron.kxm.handle import HEADER
-
-        rows = self.handle.rows()
-        order = {records.RUNNING: 0, records.FAILED: 1, records.PENDING: 2}
-        shown = sorted(rows, key=lambda row: order.get(row[1], 3))[:_MOST_ROWS]
-        table = Table(box=None, header_style="bold", caption=self.summary())
-        for name in HEADER:
-            table.add_column(name, overflow="fold")
-        for row in sorted(shown, key=lambda row: int(row[0])):
-            table.add_row(*map(Text, row))
-        return table
-
     def _show_end_of_log(self, task: Task) -> None:
         path = records.log_path(task.unit.folder, task.job.name)
         lines = path.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
         print(f"Work unit {task.unit.wid}, {task.job.name} failed. The end of {path}:")
         print("\n".join(f"  {line}" for line in lines), flush=True)
+
+
+def table(handle: ExperimentHandle, caption: str | None = None) -> Any:
+    """Return a table of the work units for `rich`; of many, those that matter most."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from kauldron.kxm.handle import HEADER
+
+    order = {records.RUNNING: 0, records.FAILED: 1, records.PENDING: 2}
+    rows = sorted(handle.rows(), key=lambda row: order.get(row[1], 3))[:_MOST_ROWS]
+    result = Table(box=None, header_style="bold", caption=caption)
+    for name in HEADER:
+        result.add_column(name, overflow="fold")
+    for row in sorted(rows, key=lambda row: int(row[0])):
+        result.add_row(*map(Text, row))
+    return result
 
 
 def _line(at: float, task: Task, event: str) -> str:
