@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import logging
 import os
 import pathlib
@@ -16,11 +17,12 @@ import platform as python_platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import kauldron
 from kauldron.errors import error_prefix
+from kauldron.konfig.overrides.overrides import ARGS_KEY
 from kauldron.kxm import command, folders, records
 from kauldron.kxm.config_provider import ConfigProvider, config_argument
 from kauldron.kxm.engines import executor_of
@@ -31,6 +33,7 @@ from kauldron.kxm.folders import DirectoryBuilder
 from kauldron.kxm.handle import ExperimentHandle
 from kauldron.kxm.jobs import Job, Platform
 from kauldron.kxm.kauldron_jobs import JobsProvider
+from kauldron.kxm.search import Search
 from kauldron.kxm.sweeps import SweepInfo, SweepItem
 
 if TYPE_CHECKING:
@@ -63,13 +66,16 @@ def plan(
         num_work_units=len(items) + first_wid - 1,
         xp=xp,
         first_wid=first_wid,
-        is_adaptive=sweep.is_adaptive,
+        search=_adaptive_search(xp, sweep),
     )
     builder = xp.dir_builder.replace_ctx(xp=planner)
     planner.builder.append(builder)
+    if planner.search is not None:
+        for probe in planner.search.probes():
+            planner.jobs_for(probe)
     xp.orchestrator.launch_jobs(
         resolved_jobs=xp.resolved_jobs,
-        sweep_info=_Effective(items=tuple(items), adaptive=sweep.is_adaptive),
+        sweep_info=_Effective(items=tuple(items)),
         dir_builder=builder,
     )
     units = planner.units
@@ -91,14 +97,31 @@ class _Effective(SweepInfo):
     """The items of a sweep that are left after the user's flags."""
 
     items: tuple[SweepItem, ...]
-    adaptive: bool
 
     def __iter__(self) -> Any:
         return iter(self.items)
 
-    @property
-    def is_adaptive(self) -> bool:
-        return self.adaptive
+
+def _adaptive_search(xp: Experiment, sweep: SweepInfo) -> Search | None:
+    """Return the adaptive search of an experiment without what flags decide."""
+    search: Search | None = sweep.adaptive
+    if search is None:
+        return None
+    if importlib.util.find_spec("optuna") is None:
+        raise ImportError(
+            f"method={search.method!r} needs Optuna: pip install 'kauldron[optuna]'"
+        )
+    left = search.without(_decided(xp))
+    for key in search.space:
+        if key not in left.space:
+            _log.warning("%s is given as a flag: it is not searched.", key)
+    return left
+
+
+def _decided(xp: Experiment) -> set[str]:
+    """Return the flags of the config that the user has given."""
+    overrides = xp.cfg_provider.overrides if xp.cfg_provider is not None else {}
+    return {f"cfg.{path}" for path in overrides}
 
 
 def _effective_items(xp: Experiment, sweep: SweepInfo) -> list[SweepItem]:
@@ -106,8 +129,7 @@ def _effective_items(xp: Experiment, sweep: SweepInfo) -> list[SweepItem]:
     items = list(sweep)
     if not items:
         raise ValueError("The sweep has no work units.")
-    overrides = xp.cfg_provider.overrides if xp.cfg_provider is not None else {}
-    decided = {f"cfg.{path}" for path in overrides}
+    decided = _decided(xp)
     swept = {key for item in items for key in item.job_kwargs}
     if not decided & swept:
         return items
@@ -133,7 +155,7 @@ class _Planner(folders.ExperimentInfo):
 
     xp: Experiment
     first_wid: int
-    is_adaptive: bool
+    search: Search | None
     units: list[WorkUnit] = dataclasses.field(default_factory=list)
     builder: list[DirectoryBuilder] = dataclasses.field(default_factory=list)
 
@@ -202,7 +224,7 @@ class _Planner(folders.ExperimentInfo):
             ui=dict(item.xm_ui_kwargs or {}),
             jobs=made,
             num_work_units=self.num_work_units,
-            search=self.is_adaptive,
+            search=self.search is not None,
         )
 
     def _job(
@@ -222,7 +244,9 @@ class _Planner(folders.ExperimentInfo):
         cwd = os.path.abspath(fill(job.cwd) if job.cwd else os.getcwd())
         filled = job.replace(target=fill(job.target) if job.target else job.target)
         argv = command.target_argv(filled, cwd=cwd)
-        argv += command.flags(*_with_arguments(job, item, provider, fill, argv))
+        complete, config_flag = _with_arguments(job, item, provider, argv)
+        search_at = len(argv) + _number_of_first(complete, config_flag)
+        argv += command.flags(complete, fill, config_flag)
         jax = command.jax_environment(
             job,
             wu_dir=lambda: builder.wu_dir,
@@ -242,6 +266,7 @@ class _Planner(folders.ExperimentInfo):
             restart=executor.restart,
             max_restarts=executor.max_restarts,
             grace_s=executor.grace_s,
+            search_at=search_at if self.search is not None else None,
             files={copy: _source_file(job.files[name]) for name, copy in files.items()},
         )
 
@@ -254,9 +279,8 @@ def _with_arguments(
     job: Job,
     item: SweepItem,
     provider: ConfigProvider | None,
-    fill: Callable[[Any], Any],
     argv: list[str],
-) -> tuple[Job, Callable[[Any], Any], str | None]:
+) -> tuple[Job, str | None]:
     """Return the job with its config and the values of the sweep as arguments."""
     config_flag = config_argument(job)
     if config_flag is not None:
@@ -275,7 +299,15 @@ def _with_arguments(
         for key, value in item.job_kwargs.items()
         if config_flag is None or not key.startswith(f"{config_flag}.")
     }
-    return job.replace(args={**job.args, **new}), fill, config_flag
+    return job.replace(args={**job.args, **new}), config_flag
+
+
+def _number_of_first(job: Job, config_flag: str | None) -> int:
+    """Return how many arguments come before those of a sweep: the config and its own."""
+    if config_flag is None:
+        return len(job.args)
+    first = (config_flag, f"{config_flag}.{ARGS_KEY}")
+    return sum(1 for name in job.args if name == first[0] or name.startswith(first[1]))
 
 
 def _check_platform(job: Job) -> None:
@@ -498,6 +530,9 @@ def _write_experiment(
     records.write_json(folder / "experiment.json", record)
     parts = [xp, *xp.resolved_jobs.values()]
     text = "\n\n".join(map(repr, parts))
+    search = xp.linked_sweep.adaptive and _adaptive_search(xp, xp.linked_sweep)
+    if search:
+        records.write_json(folder / "search.json", search.to_json())
     for part in parts:
         for name, value in part.env_vars.items():
             if records.without_secrets({name: value})[name] != value:

@@ -90,7 +90,8 @@ class Runner:
         if not self._wait_for_others():
             return self._finish(None)
         try:
-            self._bind()
+            if not self._bind():
+                return self._finish(None)
             code = self._run_program()
         except Exception as error:  # the record has to say what happened
             self.reason = f"{type(error).__name__}: {error}"
@@ -125,15 +126,19 @@ class Runner:
             wanted = (records.RUNNING, records.SUCCEEDED)
         return state in wanted
 
-    def _bind(self) -> None:
-        """Ask the search for the values of this work unit, if it has one."""
+    def _bind(self) -> bool:
+        """Ask the search for the values of this work unit; return whether to start."""
         if not self.unit.get("search"):
-            return
-        from kauldron.kxm.study import Binding
+            return True
+        from kauldron.kxm.engines.study import Binding
 
         self.binding = Binding(self.folder, self.unit, self.job)
-        self.unit = self.binding.bind(self._is_told_to_stop)
-        self.spec = self.unit["jobs"][self.job]
+        unit = self.binding.bind(self._is_told_to_stop)
+        if unit is None:
+            return False
+        self.unit = unit
+        self.spec = unit["jobs"][self.job]
+        return True
 
     def _is_told_to_stop(self) -> bool:
         self._look()
@@ -254,9 +259,11 @@ class Runner:
             changes["reason"] = _last_error(self.folder, self.job) or changes["reason"]
         if self.reason and state != records.SUCCEEDED:
             changes["reason"] = self.reason
-        if self.binding is not None:
-            state, changes = self.binding.tell(state, changes)
         self._set(state, returncode=code, **changes)
+        if self.binding is not None and self.rank == 0:
+            problem = self.binding.conclude()
+            if problem:
+                self._set(records.FAILED, reason=problem)
         if code is None:
             return 0 if state == records.SKIPPED else _PREEMPTED
         return 128 - code if code < 0 else code

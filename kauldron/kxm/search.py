@@ -6,12 +6,13 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from kauldron import konfig
 from kauldron.errors import did_you_mean
 from kauldron.konfig.symbols import normalize_qualname
+from kauldron.kxm.command import config_text, plain, text_of
 from kauldron.kxm.sweeps import SweepInfo, SweepItem, display_value
 
 ADAPTIVE = ("tpe", "gp", "cmaes", "qmc", "nsga2")
@@ -179,14 +180,15 @@ class Search(SweepInfo):
                 self._grid_of(key)
         elif not isinstance(self.num_trials, int) or self.num_trials < 1:
             raise ValueError(f"method={self.method!r} needs num_trials of at least 1.")
-        if self.is_adaptive and self.metric is None:
+        if self.adaptive is not None and self.metric is None:
             raise ValueError(f"method={self.method!r} needs a metric to optimise.")
-        if self.prune is not None and not self.is_adaptive:
+        if self.prune is not None and self.adaptive is None:
             raise ValueError("prune= works with adaptive methods only.")
 
     @property
-    def is_adaptive(self) -> bool:
-        return self.method not in ("grid", "random")
+    def adaptive(self) -> Search | None:
+        is_adaptive = not isinstance(self.method, str) or self.method in ADAPTIVE
+        return self if is_adaptive else None
 
     def with_prefix(self, prefix: str) -> Self:
         """Return the search with `prefix` in front of the names of flags."""
@@ -197,7 +199,7 @@ class Search(SweepInfo):
         return value.grid() if isinstance(value, Choice | Range) else [value]
 
     def __iter__(self) -> Iterator[SweepItem]:
-        if self.is_adaptive:
+        if self.adaptive is not None:
             for index in range(self.num_trials or 0):
                 yield SweepItem({}, origin=f"trial {index}")
         elif self.method == "grid":
@@ -213,12 +215,62 @@ class Search(SweepInfo):
                 }
                 yield self.item(values, f"trial {index}")
 
+    def probes(self) -> Iterator[SweepItem]:
+        """Yield items that have every option and every bound, to be checked."""
+        for key, value in self.space.items():
+            ends = [value]
+            if isinstance(value, Choice):
+                ends = list(value.options)
+            elif isinstance(value, Range):
+                ends = [value.low, value.high]
+            for end in ends:
+                yield self.item({key: end}, "search space")
+
+    def without(self, flags: Collection[str]) -> Search:
+        """Return the search without what flags of the user decide."""
+        kept = {
+            key: value
+            for key, value in self.space.items()
+            if f"{self.prefix}{key.removeprefix(self.prefix)}" not in flags
+        }
+        return (
+            self
+            if len(kept) == len(self.space)
+            else dataclasses.replace(self, space=kept)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the runners of an adaptive search need to know."""
+        space = {
+            key.removeprefix(self.prefix): _entry(value, is_config=bool(self.prefix))
+            for key, value in self.space.items()
+        }
+        names = ("metric", "goal", "reduce", "seed", "prune", "prefix", "num_trials")
+        fields = {name: getattr(self, name) for name in names}
+        return {"schema": 1, "space": space, "method": plain(self.method), **fields}
+
     def item(self, values: Mapping[str, Any], origin: str = "") -> SweepItem:
         """Return the item with these values."""
         names = {key: key.removeprefix(self.prefix) for key in values}
         kwargs = {f"{self.prefix}{names[k]}": v for k, v in values.items()}
         shown = {names[k]: display_value(v) for k, v in values.items()}
         return SweepItem(kwargs, xm_ui_kwargs=shown, origin=origin)
+
+
+def _entry(value: Any, *, is_config: bool) -> dict[str, Any]:
+    """Return a part of the space as JSON, with the text of each option as a flag."""
+    if isinstance(value, Range):
+        kind = "integers" if value.is_integer else "numbers"
+        return {"kind": kind, **dataclasses.asdict(value)}
+    options = list(value.options) if isinstance(value, Choice) else [value]
+    text = config_text if is_config else text_of
+    return {
+        "kind": "choice",
+        "options": [
+            {"value": plain(o), "text": text(o), "shown": display_value(o)}
+            for o in options
+        ],
+    }
 
 
 def as_search(value: Any) -> Any:

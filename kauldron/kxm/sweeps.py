@@ -79,9 +79,9 @@ class SweepInfo:
         return ["sweep"]
 
     @property
-    def is_adaptive(self) -> bool:
-        """Whether the values are chosen when a work unit starts."""
-        return False
+    def adaptive(self) -> Any:
+        """The `kxm.Search` that chooses values when a work unit starts, if there is one."""
+        return None
 
     def replace_with_jobs_provider(self, provider: JobsProvider) -> Self:
         """Return a sweep that knows where the jobs come from."""
@@ -204,8 +204,9 @@ class SweepFromCfg(SweepInfo):
         return [f"sweep:{name}" if name else "sweep" for name in names]
 
     @property
-    def is_adaptive(self) -> bool:
-        return any(part.is_adaptive for part in self.parts)
+    def adaptive(self) -> Any:
+        found = [part.adaptive for part in self.parts if part.adaptive is not None]
+        return found[0] if found else None
 
     @property
     def parts(self) -> list[SweepInfo]:
@@ -304,7 +305,7 @@ def product(parts: Sequence[SweepInfo]) -> list[SweepItem]:
     Raises:
       ValueError: Two of them give different values to one key.
     """
-    if any(part.is_adaptive for part in parts):
+    if any(part.adaptive is not None for part in parts):
         if len(parts) > 1:
             raise ValueError("An adaptive search cannot be combined with other sweeps.")
         return list(parts[0])

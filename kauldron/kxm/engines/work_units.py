@@ -28,6 +28,7 @@ class WorkUnitJob:
       max_restarts: How often.
       grace_s: How long it may take to save, once it was told to stop.
       files: From the copy that the command names to the file to copy.
+      search_at: Where in the argv an adaptive search puts its values.
     """
 
     name: str
@@ -41,6 +42,7 @@ class WorkUnitJob:
     max_restarts: int = 3
     grace_s: float = 60.0
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    search_at: int | None = None
 
     @property
     def accelerator(self) -> Platform | None:
