@@ -20,7 +20,7 @@ from kauldron.konfig.overrides.py_expressions import PREFIX
 from kauldron.konfig.symbols import import_qualname
 from kauldron.kxm import records
 from kauldron.kxm.config_provider import ConfigProvider
-from kauldron.kxm.engines.executor import Executor, executor_of
+from kauldron.kxm.engines.executor import ENGINES, Executor, executor_of
 from kauldron.kxm.experiment import Experiment
 from kauldron.kxm.handle import ExperimentHandle
 from kauldron.kxm.jobs import Job
@@ -89,12 +89,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _start(experiment: Experiment, args: argparse.Namespace) -> int:
-    if args.dry:
-        experiment = experiment.replace(executor="dry", engine=dataclasses.MISSING)
-        experiment = experiment.replace(flags=[*experiment.flags, "executor"])
-    wait = False if args.nowait else None
     with user_errors():
-        handle = experiment.launch(wait=wait, confirm=args.confirm, announce=True)
+        handle = experiment.launch(
+            wait=False if args.nowait else None,
+            confirm=args.confirm,
+            announce=True,
+            dry=args.dry,
+        )
     return exit_code(handle)
 
 
@@ -267,7 +268,7 @@ def describe_fields() -> str:
     """Return the fields of an experiment and of the engines, with types and defaults."""
     lines = ["--xp.FIELD=VALUE sets a field of the experiment:"]
     lines += _field_lines(Experiment)
-    for name in ("local",):
+    for name in ENGINES:
         cls: type[Executor] = type(executor_of(name))
         lines += ["", f"--xp.executor={name} --xp.executor.FIELD=VALUE:"]
         lines += _field_lines(cls)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kauldron.kxm.engines.executor import Executor as Executor
     from kauldron.kxm.engines.local import Local as Local
     from kauldron.kxm.engines.dry_run import DryRun as DryRun
+    from kauldron.kxm.engines.kubernetes import Kubernetes as Kubernetes
 
     # And afterwards
     from kauldron.kxm.handle import ExperimentHandle as ExperimentHandle
@@ -84,6 +85,7 @@ _MEMBERS = {
     "engines.executor": ("Executor",),
     "engines.local": ("Local",),
     "engines.dry_run": ("DryRun",),
+    "engines.kubernetes": ("Kubernetes",),
     "handle": (
         "ExperimentHandle",
         "WorkUnitHandle",

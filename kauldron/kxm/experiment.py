@@ -284,6 +284,7 @@ class Experiment(JobParams):
         wait: bool | None = None,
         confirm: bool = False,
         announce: bool = False,
+        dry: bool = False,
     ) -> ExperimentHandle:
         """Check everything, make the folders, and start the jobs.
 
@@ -291,6 +292,7 @@ class Experiment(JobParams):
           wait: Whether to wait for the end; by default as the engine does.
           confirm: Whether to show the work units and ask first.
           announce: Whether to show the work units.
+          dry: Whether to show what would be handed to the engine, and start nothing.
 
         Returns:
           The experiment as it runs.
@@ -301,7 +303,7 @@ class Experiment(JobParams):
         """
         from kauldron.kxm.launching import launch
 
-        return launch(self, wait=wait, confirm=confirm, announce=announce)
+        return launch(self, wait=wait, confirm=confirm, announce=announce, dry=dry)
 
 
 def engine_of(jobs: Mapping[str, Job]) -> Executor:

@@ -363,10 +363,11 @@ def launch(
     wait: bool | None = None,
     confirm: bool = False,
     announce: bool = False,
+    dry: bool = False,
 ) -> ExperimentHandle:
     """Launch an experiment; see `Experiment.launch`."""
     with _each_warning_once():
-        started = _prepare(xp, confirm=confirm, announce=announce)
+        started = _prepare(xp, confirm=confirm, announce=announce, dry=dry)
     return start(*started, wait=wait) if started else ExperimentHandle.of_nothing()
 
 
@@ -389,7 +390,7 @@ def _each_warning_once() -> Iterator[None]:
 
 
 def _prepare(
-    xp: Experiment, *, confirm: bool, announce: bool
+    xp: Experiment, *, confirm: bool, announce: bool, dry: bool
 ) -> tuple[ExperimentHandle, Executor, list[WorkUnit]] | None:
     """Check everything and write the records; return None if nothing is to start."""
     executor = xp.common_executor
@@ -398,7 +399,7 @@ def _prepare(
     created = time.time()
     planned = xp.work_units(created=created, first_wid=first_wid)
     executor.validate(planned)
-    if isinstance(executor, DryRun):
+    if dry or isinstance(executor, DryRun):
         print(describe(planned, executor, name=xp.full_name))
         return None
     if announce or confirm:

@@ -11,12 +11,14 @@ from kauldron.lazy_namespace import lazy_namespace
 
 if TYPE_CHECKING:
     from kauldron.kxm.engines.dry_run import DryRun as DryRun
+    from kauldron.kxm.engines.kubernetes import Kubernetes as Kubernetes
     from kauldron.kxm.engines.local import Local as Local
 
 __getattr__, __dir__ = lazy_namespace(
     __name__,
     {
         "DryRun": f"{__name__}.dry_run:DryRun",
+        "Kubernetes": f"{__name__}.kubernetes:Kubernetes",
         "Local": f"{__name__}.local:Local",
     },
 )
