@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       Exception: What a run raises.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    show_traceback = "--traceback" in arguments
+    show_traceback = bool({"--traceback", "--xp.traceback"} & set(arguments))
     try:
         code = _run(arguments)
         sys.stdout.flush()

@@ -9,13 +9,11 @@ too, and has to start quickly.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kauldron.lazy_namespace import lazy_namespace
+from kauldron.lazy_namespace import lazy_imports
 
 # In the order in which a reader meets them.
 # isort: off
-if TYPE_CHECKING:
+with lazy_imports(__name__):
     # What to launch
     from kauldron.kxm.experiment import Experiment as Experiment
     from kauldron.kxm.jobs import Job as Job
@@ -63,43 +61,3 @@ if TYPE_CHECKING:
     from kauldron.kxm.handle import list_experiments as list_experiments
     from kauldron.kxm.handle import report as report
 # isort: on
-
-_MEMBERS = {
-    "experiment": ("Experiment", "Orchestrator", "SweepOrchestrator"),
-    "jobs": ("Job", "JobRequirements", "Debug", "InterpreterInfo", "MLPython"),
-    "merging": ("merge",),
-    "command": ("WU_DIR_PROXY", "XP_DIR_PROXY", "CFG_FLAG_VALUES", "file_path"),
-    "config_provider": ("ConfigProvider",),
-    "kauldron_jobs": ("JobsProvider", "KauldronJobs"),
-    "folders": ("SubdirFormat", "DirectoryBuilder"),
-    "sweeps": (
-        "SweepInfo",
-        "SweepItem",
-        "NoSweep",
-        "SimpleSweep",
-        "SweepFromCfg",
-        "KauldronSweep",
-        "sweep_configs",
-    ),
-    "search": ("Search", "Choice", "Range"),
-    "engines.executor": ("Executor",),
-    "engines.local": ("Local",),
-    "engines.dry_run": ("DryRun",),
-    "engines.kubernetes": ("Kubernetes",),
-    "handle": (
-        "ExperimentHandle",
-        "WorkUnitHandle",
-        "get_experiment",
-        "list_experiments",
-        "report",
-    ),
-}
-
-__getattr__, __dir__ = lazy_namespace(
-    __name__,
-    {
-        name: f"{__name__}.{module}:{name}"
-        for module, names in _MEMBERS.items()
-        for name in names
-    },
-)

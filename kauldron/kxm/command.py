@@ -28,6 +28,7 @@ XP_DIR_PROXY = "__kxm_xp_workdir__"
 CFG_FLAG_VALUES = "__kxm_cfg_flag_values__"
 _FILE_PROXY = re.compile(r"__kxm_file__\(([^()]*)\)")
 KAULDRON_TARGET = "kauldron.main"
+FREE_PORT = "free"  # replaced by a port when the job starts
 
 
 def file_path(name: str) -> str:
@@ -306,6 +307,8 @@ def jax_environment(
         env["JAX_LOG_COMPILES"] = "1"
     if job.debug.flax_profile:
         env["FLAX_PROFILE"] = "true"
+    if job.debug.xprof_port:
+        env["KXM_PROFILER_PORT"] = FREE_PORT
     has_device = platform is not None and platform.kind != "cpu"
     if compilation_cache and has_device and "JAX_COMPILATION_CACHE_DIR" not in is_set:
         env["JAX_COMPILATION_CACHE_DIR"] = os.path.join(xp_dir(), ".kxm", "jax_cache")

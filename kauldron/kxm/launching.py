@@ -236,7 +236,7 @@ class _Planner(folders.ExperimentInfo):
         xp_dir: pathlib.Path,
     ) -> WorkUnitJob:
         executor = executor_of(job.executor)
-        _check_platform(job)
+        _check_parameters(job)
         files = _files(job, xp_dir)
         fill = command.placeholder_filler(
             wu_dir=lambda: builder.wu_dir, xp_dir=lambda: builder.xp_dir, files=files
@@ -244,7 +244,7 @@ class _Planner(folders.ExperimentInfo):
         cwd = os.path.abspath(fill(job.cwd) if job.cwd else os.getcwd())
         filled = job.replace(target=fill(job.target) if job.target else job.target)
         argv = command.target_argv(filled, cwd=cwd)
-        complete, config_flag = _with_arguments(job, item, provider, argv)
+        complete, config_flag = _with_arguments(job, item, provider)
         search_at = len(argv) + _number_of_first(complete, config_flag)
         argv += command.flags(complete, fill, config_flag)
         jax = command.jax_environment(
@@ -279,7 +279,6 @@ def _with_arguments(
     job: Job,
     item: SweepItem,
     provider: ConfigProvider | None,
-    argv: list[str],
 ) -> tuple[Job, str | None]:
     """Return the job with its config and the values of the sweep as arguments."""
     config_flag = config_argument(job)
@@ -290,10 +289,6 @@ def _with_arguments(
                 f"--cfg=path/to/config.py."
             )
         job = provider.maybe_add_cfg_flags(job)
-    if job.debug.catch_post_mortem:
-        if command.KAULDRON_TARGET not in argv:
-            raise ValueError("debug.catch_post_mortem works with kauldron.main only.")
-        job = job.replace(args={**job.args, "catch_post_mortem": True})
     new = {
         key: value
         for key, value in item.job_kwargs.items()
@@ -310,8 +305,16 @@ def _number_of_first(job: Job, config_flag: str | None) -> int:
     return sum(1 for name in job.args if name == first[0] or name.startswith(first[1]))
 
 
-def _check_platform(job: Job) -> None:
-    """Refuse a platform and requirements that contradict each other."""
+def _check_parameters(job: Job) -> None:
+    """Refuse parameters that cannot work, or contradict each other."""
+    if job.requirements.other:
+        names = ", ".join(job.requirements.other)
+        _log.warning("Job %r: the requirements %s have no effect.", job.name, names)
+    if job.debug.catch_post_mortem:
+        raise ValueError(
+            "debug.catch_post_mortem needs a terminal, which launched jobs do not have. "
+            "Use `kauldron train --catch_post_mortem`."
+        )
     gpus = job.requirements.gpus
     if job.platform is None or gpus is None:
         return

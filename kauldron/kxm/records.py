@@ -1,4 +1,4 @@
-"""What is on disk about an experiment: ids, records, states. Standard library alone.
+"""What is on disk about an experiment: ids, records, states.
 
 The runner of every job imports this module, so it has to stay light.
 
@@ -15,7 +15,6 @@ The runner of every job imports this module, so it has to stay light.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
@@ -23,8 +22,12 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from etils import epath
+
+from kauldron import files
 
 SCHEMA = 1
 PRIVATE = ".kxm"
@@ -297,38 +300,21 @@ def is_alive(pid: int | None, host: str | None) -> bool | None:
         return True
 
 
-@contextlib.contextmanager
-def launcher_lock(xp_dir: os.PathLike[str] | str) -> Iterator[None]:
+def launcher_lock(
+    xp_dir: os.PathLike[str] | str,
+) -> contextlib.AbstractContextManager[None]:
     """Be the only process that runs the work units of an experiment.
 
     Raises:
       RuntimeError: Another process does so; says which.
     """
-    path = private(xp_dir) / "lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise RuntimeError(
-                f"The experiment in {xp_dir} is being run by {holder}. Stop it first."
-            ) from None
-        file.truncate(0)
-        started = time.strftime("%Y-%m-%d %H:%M:%S")
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {started}\n")
-        file.flush()
-        yield
+    return files.file_lock(
+        epath.Path(private(xp_dir) / "lock"),
+        problem=f"The experiment in {xp_dir} is being run",
+        advice="wait for its end",
+    )
 
 
 def is_locked(xp_dir: os.PathLike[str] | str) -> bool:
     """Return whether a process runs the work units of an experiment."""
-    try:
-        with open(private(xp_dir) / "lock", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
+    return files.holder(private(xp_dir) / "lock") is not None

@@ -159,6 +159,12 @@ class Runner:
             "KXM_XP_DIR": str(self.xp_dir),
             "KXM_WU_DIR": str(self.folder),
         }
+        port = self.spec["env"].get("KXM_PROFILER_PORT")
+        if port == "free":
+            own["KXM_PROFILER_PORT"] = str(free_port())
+            records.write_status(
+                self.folder, self.job, profiler_port=own["KXM_PROFILER_PORT"]
+            )
         # What concerns this runner alone is not for launchers that the program starts.
         mine = ("KXM_LAUNCHER_PID", "KXM_NEXT_ATTEMPT")
         engine = {k: v for k, v in os.environ.items() if k not in mine}
@@ -324,6 +330,13 @@ def process_rank(environment: Any) -> int:
 
 def _has_several_tasks(environment: Any) -> bool:
     return environment.get("SLURM_STEP_NUM_TASKS", "1") not in ("", "0", "1")
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
 
 
 def _signal_group(pid: int, signum: int) -> None:

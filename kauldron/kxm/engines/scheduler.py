@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kauldron.kxm import records
 from kauldron.kxm.engines.executor import runner_command, unfinished
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
-from kauldron.kxm.runner import outcome
+from kauldron.kxm.runner import free_port, outcome
 
 if TYPE_CHECKING:
     from kauldron.kxm.engines.local import Local, Machine
@@ -189,7 +188,7 @@ class Scheduler:
         }
         if processes > 1:
             shared["KXM_NUM_PROCESSES"] = str(processes)
-            shared["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{_free_port()}"
+            shared["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{free_port()}"
         for rank in range(processes):
             share = task.gpus[rank::processes]
             own = {"KXM_PROCESS_ID": str(rank)} if processes > 1 else {}
@@ -319,9 +318,3 @@ def _kill_group(pid: int | None) -> None:
     if pid:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
-
-
-def _free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
