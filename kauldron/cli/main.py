@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       SystemExit: A run saved its state and stopped because it was asked to (143).
       Exception: What a run raises.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = _with_flag_files(sys.argv[1:] if argv is None else argv)
     show_traceback = bool({"--traceback", "--xp.traceback"} & set(arguments))
     try:
         code = _run(arguments)
@@ -86,6 +86,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not reader_is_gone():
             raise
         return OK
+
+
+def _with_flag_files(arguments: Sequence[str]) -> list[str]:
+    """Put the lines of `--flagfile=path` in its place; for very long values."""
+    result: list[str] = []
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if name != "--flagfile" or not equals:
+            result.append(argument)
+            continue
+        with open(path, encoding="utf-8") as file:
+            result += file.read().splitlines()
+    return result
 
 
 def _run(arguments: list[str]) -> int:

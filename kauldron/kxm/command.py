@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kauldron.konfig import ConfigDict
@@ -28,6 +28,8 @@ XP_DIR_PROXY = "__kxm_xp_workdir__"
 CFG_FLAG_VALUES = "__kxm_cfg_flag_values__"
 _FILE_PROXY = re.compile(r"__kxm_file__\(([^()]*)\)")
 KAULDRON_TARGET = "kauldron.main"
+_LONGEST_FLAG = 100_000
+_LONGEST_COMMAND = 1_000_000
 FREE_PORT = "free"  # replaced by a port when the job starts
 
 
@@ -175,6 +177,13 @@ def flags(job: Job, fill: Callable[[Any], Any], config_flag: str | None) -> list
             raise TypeError(f"Job {job.name!r}, argument {name!r}: {error}") from None
         result.append(f"--{name}={text}")
     return result
+
+
+def is_too_long(flags: Sequence[str]) -> bool:
+    """Return whether a command line cannot hold the flags; Linux takes 128 KiB each."""
+    sizes = [len(flag.encode()) for flag in flags]
+    is_long = max(sizes, default=0) > _LONGEST_FLAG or sum(sizes) > _LONGEST_COMMAND
+    return is_long and not any("\n" in flag for flag in flags)
 
 
 def text_of(value: Any) -> str:

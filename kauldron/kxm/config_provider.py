@@ -72,6 +72,10 @@ class ConfigProvider:
             object.__setattr__(self, "_typed", typed)
         if self._base is None:
             object.__setattr__(self, "_base", self.config)
+        if _needs_job(self.config, self._typed):
+            config = copy.deepcopy(self.config)
+            config["xm_job"] = konfig.ConfigDict({"__qualname__": "kauldron.kxm:Job"})
+            object.__setattr__(self, "config", config)
         if self.requires_local_config_update and self._typed:
             config = copy.deepcopy(self.config)
             fields = [o for o in self._typed if o.parts[0] != ARGS_KEY]
@@ -188,7 +192,6 @@ class ConfigProvider:
             parameter = self.config_parameter or ""
             base = config_files.build_config(self.module, parameter, _args(typed))
         assert base is not None
-        check_paths(base, typed)
         return dataclasses.replace(
             self,
             config=base,
@@ -211,6 +214,8 @@ class ConfigProvider:
         parameter = f":{self.config_parameter}" if self.config_parameter else ""
         added = {name: f"{self.config_path}{parameter}"}
         for path, value in self.overrides.items():
+            if path_grammar.parse(path)[0] == "xm_job":  # is for the launcher
+                continue
             key = f"{name}{path}" if path.startswith("[") else f"{name}.{path}"
             if key in job.args and job.args[key] != value:
                 raise ValueError(
@@ -220,6 +225,13 @@ class ConfigProvider:
             added[key] = value
         rest = {k: v for k, v in job.args.items() if k not in added}
         return job.replace(args={**added, **rest})
+
+
+def _needs_job(cfg: konfig.ConfigDict, overrides: Iterable[Override]) -> bool:
+    """Return whether flags such as `--cfg.xm_job.platform=cpu` have no place to go yet."""
+    is_trainer = normalize_qualname(cfg.get("__qualname__", "")) in _TRAINERS
+    is_set = any(o.parts[0] == "xm_job" and len(o.parts) > 1 for o in overrides)
+    return is_trainer and is_set and cfg.get("xm_job") is None
 
 
 def config_argument(job: Job) -> str | None:

@@ -213,7 +213,7 @@ class _Planner(folders.ExperimentInfo):
         made = {}
         for name, job in jobs.items():
             with error_prefix(f"Job {name!r}: "):
-                made[name] = self._job(job, item, builder, provider, xp_dir)
+                made[name] = self._job(job, item, builder, provider, xp_dir, folder)
         return WorkUnit(
             wid=wid,
             xid=self.experiment_id,
@@ -234,6 +234,7 @@ class _Planner(folders.ExperimentInfo):
         builder: DirectoryBuilder,
         provider: ConfigProvider | None,
         xp_dir: pathlib.Path,
+        folder: pathlib.Path,
     ) -> WorkUnitJob:
         executor = executor_of(job.executor)
         _check_parameters(job)
@@ -246,7 +247,13 @@ class _Planner(folders.ExperimentInfo):
         argv = command.target_argv(filled, cwd=cwd)
         complete, config_flag = _with_arguments(job, item, provider)
         search_at = len(argv) + _number_of_first(complete, config_flag)
-        argv += command.flags(complete, fill, config_flag)
+        flags = command.flags(complete, fill, config_flag)
+        texts = {}
+        if command.is_too_long(flags):
+            path = str(records.private(folder) / f"{job.name}.flags")
+            texts[path] = "".join(f"{flag}\n" for flag in flags)
+            flags = [f"--flagfile={path}"]
+        argv += flags
         jax = command.jax_environment(
             job,
             wu_dir=lambda: builder.wu_dir,
@@ -266,6 +273,7 @@ class _Planner(folders.ExperimentInfo):
             restart=executor.restart,
             max_restarts=executor.max_restarts,
             grace_s=executor.grace_s,
+            texts=texts,
             search_at=search_at if self.search is not None else None,
             files={copy: _source_file(job.files[name]) for name, copy in files.items()},
         )
@@ -483,6 +491,9 @@ def _write(units: list[WorkUnit]) -> None:
             for copy, source in job.files.items():
                 os.makedirs(os.path.dirname(copy), exist_ok=True)
                 shutil.copy(source, copy)
+            for path, content in job.texts.items():
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                pathlib.Path(path).write_text(content, encoding="utf-8")
         unit.write()
         for name in unit.jobs:
             records.write_status(unit.folder, name, state=records.PENDING)

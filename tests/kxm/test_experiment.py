@@ -335,3 +335,116 @@ def test_folders_follow_the_format(config):
 def test_engine_is_another_word_for_executor(python_job):
     xp = kxm.Experiment(jobs={"main": python_job("")}, engine=kxm.DryRun())
     assert xp.common_executor == kxm.DryRun()
+
+
+def test_job_parameters_can_be_given_to_a_config_without_any(config):
+    overrides = {"xm_job.platform": "cpu", "xm_job.env_vars": {"A": 1}}
+    [unit] = kd_experiment(config(), overrides).work_units()
+    assert unit.jobs["train"].platform == "cpu"
+    assert unit.jobs["train"].env["A"] == "1"
+    assert not any("xm_job" in flag for flag in cfg_flags(unit))
+
+
+def test_values_that_no_command_line_holds_go_through_a_file(python_job, config):
+    code = "import sys; print(len(sys.argv), len(open(sys.argv[1][11:]).read()))"
+    long = "x" * 200_000
+    handle = kxm.Experiment(
+        jobs={"main": python_job(code, args={"a": long, "b": 1})},
+        executor=kxm.Local(stream=False),
+    ).launch()
+    log = text(handle.work_units[0].log_path())
+    assert log.endswith(f"2 {len(long) + len('--a=') + len('--b=1') + 2}\n")
+    provider = kxm.ConfigProvider.from_path(config(), overrides={"aux.tag": long})
+    assert provider.config.aux.tag == long
+
+
+def test_the_command_reads_flags_from_a_file(tmp_path, config, capfd):
+    from kauldron.cli.main import main
+
+    long = "x" * 200_000
+    (tmp_path / "flags").write_text(f"--cfg={config()}\n--cfg.aux.tag={long}\n")
+    assert main(["config", "show", f"--flagfile={tmp_path / 'flags'}"]) == 0
+    assert long in capfd.readouterr().out
+
+
+def test_debugging_needs_a_terminal(python_job):
+    job = python_job("", debug=kxm.Debug(catch_post_mortem=True))
+    with pytest.raises(ValueError, match="needs a terminal"):
+        kxm.Experiment(jobs={"main": job}).launch()
+
+
+def test_a_port_for_the_profiler_is_found_and_noted(python_job):
+    job = python_job(
+        "import os; print(os.environ['KXM_PROFILER_PORT'])",
+        debug=kxm.Debug(xprof_port=True),
+    )
+    handle = kxm.Experiment(
+        jobs={"main": job}, executor=kxm.Local(stream=False)
+    ).launch()
+    unit = handle.work_units[0]
+    port = text(unit.log_path()).splitlines()[-1]
+    assert int(port) > 0
+    assert unit.jobs["main"]["profiler_port"] == port
+
+
+def test_requirements_without_effect_are_told_once(python_job, caplog):
+    job = python_job("", requirements=kxm.JobRequirements(tmp_ram_fs=1))
+    with caplog.at_level(logging.WARNING):
+        kxm.Experiment(
+            jobs={"main": job},
+            sweep_info=kxm.SimpleSweep([{"a": 1}, {"a": 2}]),
+            executor=kxm.Local(stream=False),
+        ).launch()
+    assert caplog.text.count("tmp_ram_fs") == 1
+
+
+def test_a_missing_extra_is_named(python_job, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    search = kxm.Search(
+        {"a": kxm.Range(0, 1)}, method="tpe", metric="loss", num_trials=2
+    )
+    xp = kxm.Experiment(jobs={"main": python_job("")}, sweep_info=search)
+    with pytest.raises(ImportError, match=r"pip install 'kauldron\[optuna\]'"):
+        xp.launch()
+    assert records.known_xids() == []
+
+
+#
+# Configs
+#
+
+
+def test_a_provider_from_a_flag(config):
+    from absl import flags
+
+    values = flags.FlagValues()
+    holder = konfig.DEFINE_config_file("cfg", flag_values=values)
+    values(["program", f"--cfg={config()}", "--cfg.seed=5", "--cfg.aux.nothing=None"])
+    for flag in (values["cfg"], holder):
+        provider = kxm.ConfigProvider.from_flag(flag)
+        assert provider.config.seed == 5
+        assert provider.overrides == {"seed": 5, "aux.nothing": None}
+        assert provider.config_path == config()
+
+
+def test_a_provider_from_a_module():
+    provider = kxm.ConfigProvider.from_module(
+        "kauldron.xm.configs.kd_base", overrides={"root_dir": "/r"}
+    )
+    assert provider.config.root_dir == "/r"
+    assert provider.config_path.endswith("kd_base.py")
+    with pytest.raises(TypeError, match="config module"):
+        kxm.ConfigProvider.from_module(3)
+
+
+def test_flags_of_a_config_are_added_once_and_never_twice(config):
+    provider = kxm.ConfigProvider.from_path(f"{config()}", overrides={"seed": 2})
+    job = kxm.Job(args={"config": kxm.CFG_FLAG_VALUES, "x": 1})
+    args = provider.maybe_add_cfg_flags(job).args
+    assert args == {"config": config(), "config.seed": 2, "x": 1}
+    twice = kxm.Job(args={"a": kxm.CFG_FLAG_VALUES, "b": kxm.CFG_FLAG_VALUES})
+    with pytest.raises(ValueError, match="only one argument"):
+        provider.maybe_add_cfg_flags(twice)
+    other = job.replace(args={**job.args, "config.seed": 3})
+    with pytest.raises(ValueError, match="contradicts the argument"):
+        provider.maybe_add_cfg_flags(other)

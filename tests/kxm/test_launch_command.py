@@ -251,3 +251,24 @@ def test_an_experiment_file_of_ones_own(kauldron, fit, tmp_path):
     assert handle.executor == kxm.Local(max_parallel=1, stream=False)
     assert "['--x=1', '--y=2']" in text(handle.work_units[1].log_path())
     assert pathlib.Path(handle.record["cwd"]) == tmp_path
+
+
+def test_a_terminal_shows_a_table_of_the_units(fit):
+    import os
+
+    from tests.terminal_output import read_all
+
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kauldron.main", "sweep", *single(fit, "--sweep.x=5,1")],
+        stdout=theirs,
+        stderr=theirs,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    )
+    os.close(theirs)
+    shown = read_all(ours)
+    assert process.wait() == 0
+    assert "sweep" in shown
+    assert "main:succeeded" in shown
+    assert "2 succeeded" in shown

@@ -28,6 +28,7 @@ class WorkUnitJob:
       max_restarts: How often.
       grace_s: How long it may take to save, once it was told to stop.
       files: From the copy that the command names to the file to copy.
+      texts: From a file that the command names to its content.
       search_at: Where in the argv an adaptive search puts its values.
     """
 
@@ -42,6 +43,7 @@ class WorkUnitJob:
     max_restarts: int = 3
     grace_s: float = 60.0
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     search_at: int | None = None
 
     @property
@@ -68,7 +70,7 @@ class WorkUnitJob:
     def to_json(self) -> dict[str, Any]:
         """Return the part of `work_unit.json` about this job."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        del fields["files"]
+        del fields["files"], fields["texts"]
         plain = {"argv": list(self.argv), "env": dict(self.env)}
         plain |= {"after": dict(self.after)}
         return {**fields, **plain, "requirements": self.requirements.explicit}
