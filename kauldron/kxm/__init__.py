@@ -44,9 +44,9 @@ with lazy_imports(__name__):
     from kauldron.kxm.sweeps import SweepFromCfg as SweepFromCfg
     from kauldron.kxm.sweeps import KauldronSweep as KauldronSweep
     from kauldron.kxm.sweeps import sweep_configs as sweep_configs
-    from kauldron.kxm.search import Search as Search
-    from kauldron.kxm.search import Choice as Choice
-    from kauldron.kxm.search import Range as Range
+    from kauldron.kxm.sweeps.search import Search as Search
+    from kauldron.kxm.sweeps.search import Choice as Choice
+    from kauldron.kxm.sweeps.search import Range as Range
 
     # On which engine
     from kauldron.kxm.engines.executor import Executor as Executor

@@ -15,13 +15,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kauldron.konfig import ConfigDict
 from kauldron.konfig.overrides.py_expressions import PREFIX
 from kauldron.konfig.overrides.values import format_value
 from kauldron.konfig.text.json_format import to_plain
+from kauldron.kxm import records
 from kauldron.kxm.jobs import Job, Platform
+
+if TYPE_CHECKING:
+    from kauldron.kxm.experiment import Experiment
 
 WU_DIR_PROXY = "__kxm_wu_workdir__"
 XP_DIR_PROXY = "__kxm_xp_workdir__"
@@ -30,6 +34,7 @@ _FILE_PROXY = re.compile(r"__kxm_file__\(([^()]*)\)")
 KAULDRON_TARGET = "kauldron.main"
 _LONGEST_FLAG = 100_000
 _LONGEST_COMMAND = 1_000_000
+_LARGEST_COPY = 200_000_000
 FREE_PORT = "free"  # replaced by a port when the job starts
 
 
@@ -322,3 +327,90 @@ def jax_environment(
     if compilation_cache and has_device and "JAX_COMPILATION_CACHE_DIR" not in is_set:
         env["JAX_COMPILATION_CACHE_DIR"] = os.path.join(xp_dir(), ".kxm", "jax_cache")
     return env
+
+
+#
+# Copies of the code, so that later edits do not reach work that waits in a queue
+#
+
+
+def code_top(xp: Experiment) -> str:
+    """Return the top of the git repository with the config, or with this folder.
+
+    Raises:
+      ValueError: There is none.
+    """
+    provider = xp.cfg_provider
+    is_file = provider is not None and provider.file and os.path.exists(provider.file)
+    folder = os.path.dirname(os.path.abspath(provider.file)) if is_file else os.getcwd()  # pyright: ignore
+    top = git_top(folder)
+    if top is None:
+        raise ValueError(
+            f"snapshot=True copies a git repository, but {folder} is in none."
+        )
+    return top
+
+
+def code_folder(xp_dir: pathlib.Path) -> pathlib.Path:
+    """Return where the copy is."""
+    return records.private(xp_dir) / "code"
+
+
+def copy_code(top: str, target: pathlib.Path, *, without: str) -> None:
+    """Copy the files of a repository that git tracks, or does not ignore.
+
+    Args:
+      top: The repository.
+      target: Where to.
+      without: A folder to leave out: the experiments may be inside the repository.
+    """
+    for name in _code_files(top, without):
+        copy = target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(os.path.join(top, name), copy, follow_symlinks=False)
+
+
+def _code_files(top: str, without: str) -> list[str]:
+    listed = git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    names = [name for name in dict.fromkeys((listed or "").split("\0")) if name]
+    kept = [
+        name
+        for name in names
+        if not os.path.join(top, name).startswith(os.path.join(without, ""))
+        and os.path.lexists(os.path.join(top, name))
+        and not os.path.isdir(os.path.join(top, name))
+    ]
+    size = sum(os.lstat(os.path.join(top, name)).st_size for name in kept)
+    if size > _LARGEST_COPY:
+        raise ValueError(
+            f"snapshot=True would copy {size / 1e6:.0f} MB from {top}. Let git ignore what "
+            "is no code."
+        )
+    return kept
+
+
+def paths_in_copy(xp: Experiment, xp_dir: pathlib.Path) -> Callable[[str], str]:
+    """Return a function from an argument with a path to the one with that of the copy.
+
+    Raises:
+      ValueError: There is no repository, or it is too large to copy.
+    """
+    top = code_top(xp)
+    root = xp.dir_builder.root_dir
+    _code_files(top, root)
+    start = re.compile(rf"(^|=){re.escape(top)}(?=/|$)")
+    results = re.compile(rf"(^|=){re.escape(root)}(?=/|$)")
+    copy = str(code_folder(xp_dir))
+
+    def in_copy(argument: str) -> str:
+        if results.search(argument):
+            return argument
+        return start.sub(lambda match: match[1] + copy, argument, count=1)
+
+    return in_copy
+
+
+def python_path(xp_dir: pathlib.Path) -> str:
+    """Return a PYTHONPATH that begins with the copy."""
+    before = os.environ.get("PYTHONPATH")
+    return os.pathsep.join(filter(None, [str(code_folder(xp_dir)), before]))

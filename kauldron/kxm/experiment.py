@@ -273,7 +273,7 @@ class Experiment(JobParams):
         Raises:
           ValueError, TypeError, KeyError, OSError: A work unit cannot run; says which.
         """
-        from kauldron.kxm.launching import plan
+        from kauldron.kxm.planning import plan
 
         created = time.time() if created is None else created
         return plan(self, xid=xid, created=created, first_wid=first_wid)

@@ -448,3 +448,62 @@ def test_flags_of_a_config_are_added_once_and_never_twice(config):
     other = job.replace(args={**job.args, "config.seed": 3})
     with pytest.raises(ValueError, match="contradicts the argument"):
         provider.maybe_add_cfg_flags(other)
+
+
+#
+# Copies of the code
+#
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A git repository with a program that imports a module beside it."""
+    top = tmp_path / "repo"
+    top.mkdir()
+    (top / "helper.py").write_text("VALUE = 'before'\n")
+    (top / "program.py").write_text("import helper; print(helper.VALUE)\n")
+    (top / "large.bin").write_text("ignored")
+    (top / ".gitignore").write_text("large.bin\n")
+    git = ["git", "-C", str(top), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *command], check=True)
+    (top / "new.py").write_text("")
+    monkeypatch.chdir(top)
+    return top
+
+
+def test_a_snapshot_runs_the_code_of_the_launch(repository):
+    xp = kxm.Experiment(
+        jobs={"main": kxm.Job(target="program.py")},
+        snapshot=True,
+        root_dir=str(repository / "runs"),
+        executor=kxm.Local(stream=False),
+    )
+    handle = xp.launch()
+    (repository / "helper.py").write_text("VALUE = 'after'\n")
+    copy = handle.xp_dir / ".kxm" / "code"
+    names = {p.name for p in copy.iterdir()}
+    assert names == {"helper.py", "program.py", "new.py", ".gitignore"}
+    records.write_status(handle.work_units[0].folder, "main", state="pending")
+    handle.resume()
+    assert text(handle.work_units[0].log_path()).count("before\n") == 2
+    assert not any(p.name == "runs" for p in xp.launch().xp_dir.glob(".kxm/code/*"))
+
+
+def test_a_snapshot_needs_a_repository(python_job, tmp_path):
+    with pytest.raises(ValueError, match="is in none"):
+        kxm.Experiment(jobs={"main": python_job("")}, snapshot=True).launch()
+
+
+def test_a_launch_that_fails_removes_only_what_it_made(python_job, tmp_path):
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    keep = tmp_path / "runs" / "mine" / "thesis.txt"
+    keep.write_text("years of work")
+    (tmp_path / "runs" / "mine" / "1").write_text("in the way")
+    xp = kxm.Experiment(
+        jobs={"main": python_job("")}, subdir_format=kxm.SubdirFormat(xp_dirname="mine")
+    )
+    with pytest.raises(OSError, match="mine"):
+        xp.launch()
+    assert keep.read_text() == "years of work"
+    assert records.known_xids() == []

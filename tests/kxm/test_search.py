@@ -8,7 +8,7 @@ import pytest
 
 from kauldron import kxm
 from kauldron.kxm import records
-from kauldron.kxm.search import Search
+from kauldron.kxm.sweeps.search import Search
 from tests.kxm.waiting import poll, text
 
 optuna = pytest.importorskip(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import math
 import os
 import signal
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from kauldron.kxm.handle import ExperimentHandle
 
 _REFRESH_SECONDS = 0.25
+
+_log = logging.getLogger("kauldron.kxm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -63,6 +66,7 @@ class Local(Executor):
 
     def validate(self, units: Sequence[WorkUnit]) -> None:
         machine = Machine.here(self.gpus)
+        machine.warn_of_other_gpus(units)
         for unit in units:
             for job in unit.jobs.values():
                 problem = machine.problem_of(job)
@@ -200,6 +204,16 @@ class Machine:
                 f"{wanted.replicas} nodes are asked for. Local(processes=...) or Slurm."
             )
         return None
+
+    def warn_of_other_gpus(self, units: Sequence[WorkUnit]) -> None:
+        """Warn if jobs ask for a type of GPU that the driver does not name."""
+        wanted = {job.accelerator for unit in units for job in unit.jobs.values()}
+        for accelerator in wanted:
+            if accelerator is None or accelerator.kind != "gpu" or not self.gpu_names:
+                continue
+            name = accelerator.name.lower()
+            if name != "gpu" and name not in self.gpu_names.lower():
+                _log.warning("The GPUs of this machine are no %s.", accelerator.name)
 
     def environment(self, job: WorkUnitJob, gpus: Sequence[str]) -> Mapping[str, str]:
         """Return the variables that give a job its devices."""

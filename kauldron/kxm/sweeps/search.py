@@ -13,7 +13,7 @@ from kauldron import konfig
 from kauldron.errors import did_you_mean
 from kauldron.konfig.symbols import normalize_qualname
 from kauldron.kxm.command import config_text, plain, text_of
-from kauldron.kxm.sweeps import SweepInfo, SweepItem, display_value
+from kauldron.kxm.sweeps.items import SweepInfo, SweepItem, display_value
 
 ADAPTIVE = ("tpe", "gp", "cmaes", "qmc", "nsga2")
 _METHODS = ("grid", "random", *ADAPTIVE)
