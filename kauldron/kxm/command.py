@@ -250,14 +250,11 @@ def plain(value: Any, *, keep_tuples: bool = False) -> Any:
 
 def placeholder_filler(
     *,
-    wu_dir: Callable[[], str],
-    xp_dir: Callable[[], str],
+    wu_dir: str,
+    xp_dir: str,
     files: Mapping[str, str],
 ) -> Callable[[Any], Any]:
-    """Return a function that replaces the placeholders in texts, lists and dicts.
-
-    Folders are functions: they are only asked for where a placeholder is used.
-    """
+    """Return a function that replaces the placeholders in texts, lists and dicts."""
 
     def file_of(match: re.Match[str]) -> str:
         if match[1] not in files:
@@ -270,10 +267,8 @@ def placeholder_filler(
 
     def fill(value: Any) -> Any:
         if isinstance(value, str):
-            if WU_DIR_PROXY in value:
-                value = value.replace(WU_DIR_PROXY, wu_dir())
-            if XP_DIR_PROXY in value:
-                value = value.replace(XP_DIR_PROXY, xp_dir())
+            value = value.replace(WU_DIR_PROXY, wu_dir)
+            value = value.replace(XP_DIR_PROXY, xp_dir)
             return _FILE_PROXY.sub(file_of, value)
         if isinstance(value, ConfigDict):
             return value
@@ -294,8 +289,8 @@ def placeholder_filler(
 def jax_environment(
     job: Job,
     *,
-    wu_dir: Callable[[], str],
-    xp_dir: Callable[[], str],
+    wu_dir: str,
+    xp_dir: str,
     compilation_cache: bool,
     is_set: Iterable[str] = (),
 ) -> dict[str, str]:
@@ -315,7 +310,7 @@ def jax_environment(
     if not job.add_jax_flags:
         return env
     if job.debug.dump_hlo:
-        dump = f"--xla_dump_to={os.path.join(wu_dir(), 'xla_dump')}"
+        dump = f"--xla_dump_to={os.path.join(wu_dir, 'xla_dump')}"
         env["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {dump}".strip()
     if job.debug.jax_log_compiles:
         env["JAX_LOG_COMPILES"] = "1"
@@ -325,7 +320,7 @@ def jax_environment(
         env["KXM_PROFILER_PORT"] = FREE_PORT
     has_device = platform is not None and platform.kind != "cpu"
     if compilation_cache and has_device and "JAX_COMPILATION_CACHE_DIR" not in is_set:
-        env["JAX_COMPILATION_CACHE_DIR"] = os.path.join(xp_dir(), ".kxm", "jax_cache")
+        env["JAX_COMPILATION_CACHE_DIR"] = os.path.join(xp_dir, ".kxm", "jax_cache")
     return env
 
 

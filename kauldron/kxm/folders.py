@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import getpass
 import hashlib
 import os
@@ -180,7 +181,7 @@ class DirectoryBuilder:
         Raises:
           ValueError: There is no such field, or its value is not known yet.
         """
-        known = _field_names(self.subdir_format)
+        known = _field_names(type(self.subdir_format))
         values = {}
         for _, name, _, _ in string.Formatter().parse(text):
             if name is None:
@@ -197,15 +198,11 @@ class DirectoryBuilder:
         return text.format(**values)
 
 
-def _field_names(format: SubdirFormat) -> list[str]:
-    fields = {field.name for field in dataclasses.fields(format)}
-    return [
-        name
-        for name in dir(type(format))
-        if not name.startswith("_")
-        and name not in fields
-        and callable(getattr(type(format), name))
-    ]
+@functools.cache
+def _field_names(cls: type[SubdirFormat]) -> list[str]:
+    fields = {field.name for field in dataclasses.fields(cls)}
+    names = [name for name in dir(cls) if name[0] != "_" and name not in fields]
+    return [name for name in names if callable(getattr(cls, name))]
 
 
 def sweep_text(values: Mapping[str, Any]) -> str:

@@ -48,12 +48,19 @@ class WorkUnitHandle:
     @property
     def sweep(self) -> dict[str, Any]:
         """From the name of a flag to its value in this work unit."""
-        return dict(records.read_unit(self.folder)["sweep"])
+        return dict(self._bound["sweep"])
 
     @property
     def ui(self) -> dict[str, Any]:
         """What is shown of the sweep."""
-        return dict(records.read_unit(self.folder)["ui"])
+        return dict(self._bound["ui"])
+
+    @property
+    def _bound(self) -> dict[str, Any]:
+        """The values, which a search gives to the work unit when it starts."""
+        if self.unit.search:
+            return records.read_unit(self.folder)
+        return {"sweep": self.unit.sweep, "ui": self.unit.ui}
 
     @property
     def jobs(self) -> dict[str, dict[str, Any]]:
@@ -93,6 +100,7 @@ class ExperimentHandle:
     def __init__(self, xp_dir: str | os.PathLike[str]) -> None:
         self.xp_dir = pathlib.Path(xp_dir)
         self._of_nothing: dict[str, Any] | None = None
+        self._units: dict[pathlib.Path, WorkUnitHandle] = {}
         self.session: Any = None  # what the engine keeps in the process that launched
 
     @classmethod
@@ -145,8 +153,10 @@ class ExperimentHandle:
     @property
     def work_units(self) -> list[WorkUnitHandle]:
         """The work units, in order."""
-        folders = self.record["folders"]
-        return [WorkUnitHandle(self.xp_dir / folder) for folder in folders]
+        for folder in self.record["folders"]:
+            path = self.xp_dir / folder
+            self._units.setdefault(path, WorkUnitHandle(path))
+        return list(self._units.values())
 
     @property
     def wids(self) -> list[int]:

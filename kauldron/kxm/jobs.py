@@ -8,6 +8,7 @@ so that a default never contradicts what someone asked for.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import re
 import sys
@@ -29,7 +30,7 @@ class Parameters:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         _refuse_dataclasses_replace(cls)
-        names = [field.name for field in dataclasses.fields(cls)]  # pyright: ignore[reportArgumentType]
+        names = _names_of(cls)
         unknown = [name for name in kwargs if name not in names]
         if unknown and not cls._extra_arguments:
             hint = did_you_mean(unknown[0], names)
@@ -70,6 +71,11 @@ class Parameters:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
+
+
+@functools.cache
+def _names_of(cls: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls)]
 
 
 def _refuse_dataclasses_replace(cls: type) -> None:

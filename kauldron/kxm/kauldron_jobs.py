@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from kauldron import konfig
+from kauldron import konfig, path_grammar
 from kauldron.errors import did_you_mean, error_prefix
 from kauldron.job_params import JOB_PARAMS
 from kauldron.konfig.symbols import import_qualname, normalize_qualname
@@ -49,6 +49,11 @@ class JobsProvider:
     def experiment_creation(self, handle: Any) -> None:
         """Do something with the handle of the new experiment, before its jobs start."""
 
+    def depends_on(self, paths: Iterable[str]) -> bool:
+        """Return whether changes at these paths of the config may change the jobs."""
+        del paths
+        return True
+
     def with_config(self, cfg_provider: ConfigProvider | None) -> Self:
         """Return a provider for another config."""
         return dataclasses.replace(self, cfg_provider=cfg_provider)
@@ -69,6 +74,11 @@ class KauldronJobs(JobsProvider):
     `train` runs the training; evaluators with a standalone strategy run in jobs of their
     own, those with the same `job_group` in one.
     """
+
+    def depends_on(self, paths: Iterable[str]) -> bool:
+        own = ("xm_job", "evals", "setup", "__args__")
+        firsts = {str(path_grammar.parse(path)[0]) for path in paths}
+        return any(first in own or "*" in first for first in firsts)
 
     @property
     def jobs(self) -> Mapping[str, Job]:

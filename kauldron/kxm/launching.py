@@ -6,6 +6,7 @@ experiment got. Then the records are written and the work units handed to the en
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import logging
 import os
@@ -158,18 +159,23 @@ def start(
 
 
 def _write(units: list[WorkUnit]) -> None:
+    copies = {c: s for u in units for j in u.jobs.values() for c, s in j.files.items()}
+    for copy, source in copies.items():
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        shutil.copy(source, copy)
+    # Each record waits for the disk, which can take many at once.
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(_write_unit, units))
     for unit in units:
-        for job in unit.jobs.values():
-            for copy, source in job.files.items():
-                os.makedirs(os.path.dirname(copy), exist_ok=True)
-                shutil.copy(source, copy)
-            for path, content in job.texts.items():
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                pathlib.Path(path).write_text(content, encoding="utf-8")
-        unit.write()
-        for name in unit.jobs:
-            records.write_status(unit.folder, name, state=records.PENDING)
         records.add_event(unit.xp_dir, "created", unit.wid)
+
+
+def _write_unit(unit: WorkUnit) -> None:
+    for job in unit.jobs.values():
+        for path, content in job.texts.items():
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            pathlib.Path(path).write_text(content, encoding="utf-8")
+    unit.write()
 
 
 def _write_experiment(

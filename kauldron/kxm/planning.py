@@ -143,6 +143,7 @@ class _Planner(folders.ExperimentInfo):
     search: Search | None
     units: list[WorkUnit] = dataclasses.field(default_factory=list)
     builder: list[DirectoryBuilder] = dataclasses.field(default_factory=list)
+    known: dict[int, Any] = dataclasses.field(default_factory=dict)  # providers
 
     def jobs_for(self, item: SweepItem) -> Mapping[str, Job]:
         """Return the jobs of a sweep item, which may change their parameters."""
@@ -151,6 +152,8 @@ class _Planner(folders.ExperimentInfo):
             if provider is None or provider is self.xp.cfg_provider:
                 return self.xp.resolved_jobs
             linked: JobsProvider = self.xp.jobs_provider.with_config(provider)
+            if not linked.depends_on(self._config_values(item, self.xp.resolved_jobs)):
+                return self.xp.resolved_jobs
             return self.xp.merged_jobs(linked)
 
     def add_work_unit(self, jobs: Mapping[str, Job], sweep_item: SweepItem) -> WorkUnit:
@@ -174,16 +177,26 @@ class _Planner(folders.ExperimentInfo):
         self, item: SweepItem, jobs: Mapping[str, Job]
     ) -> ConfigProvider | None:
         provider = self.xp.cfg_provider
-        names = {name for name in map(config_argument, jobs.values()) if name}
-        if provider is None or not names:
+        values = self._config_values(item, jobs)
+        if provider is None or not values:
             return provider
-        values = {
+        known = self.known.get(id(item))
+        if known is None or known[:2] != (item, values):
+            known = (item, values, provider.for_sweep(values))
+            self.known[id(item)] = known
+        return known[2]
+
+    def _config_values(
+        self, item: SweepItem, jobs: Mapping[str, Job]
+    ) -> dict[str, Any]:
+        """Return what an item changes in the config."""
+        names = {name for name in map(config_argument, jobs.values()) if name}
+        return {
             key.removeprefix(f"{name}."): _without_numpy(value)
             for name in names
             for key, value in item.job_kwargs.items()
             if key.startswith(f"{name}.")
         }
-        return provider.for_sweep(values)
 
     def _make(
         self,
@@ -193,18 +206,17 @@ class _Planner(folders.ExperimentInfo):
         wid: int,
     ) -> WorkUnit:
         provider = self._provider_for(item, jobs)
-        workdir = builder.wu_dir
-        xp_dir, folder = _local_folders(builder, self.experiment_id)
+        places = _Places.of(builder, self.experiment_id)
         made = {}
         for name, job in jobs.items():
             with error_prefix(f"Job {name!r}: "):
-                made[name] = self._job(job, item, builder, provider, xp_dir, folder)
+                made[name] = self._job(job, item, places, provider)
         return WorkUnit(
             wid=wid,
             xid=self.experiment_id,
-            xp_dir=xp_dir,
-            folder=folder,
-            workdir=workdir,
+            xp_dir=places.xp_dir,
+            folder=places.folder,
+            workdir=places.workdir,
             sweep={k: command.plain(v) for k, v in item.job_kwargs.items()},
             ui=dict(item.xm_ui_kwargs or {}),
             jobs=made,
@@ -216,16 +228,15 @@ class _Planner(folders.ExperimentInfo):
         self,
         job: Job,
         item: SweepItem,
-        builder: DirectoryBuilder,
+        places: _Places,
         provider: ConfigProvider | None,
-        xp_dir: pathlib.Path,
-        folder: pathlib.Path,
     ) -> WorkUnitJob:
+        xp_dir = places.xp_dir
         executor = executor_of(job.executor)
         _check_parameters(job)
         files = _files(job, xp_dir)
         fill = command.placeholder_filler(
-            wu_dir=lambda: builder.wu_dir, xp_dir=lambda: builder.xp_dir, files=files
+            wu_dir=places.workdir, xp_dir=places.xp_workdir, files=files
         )
         cwd = os.path.abspath(fill(job.cwd) if job.cwd else os.getcwd())
         filled = job.replace(target=fill(job.target) if job.target else job.target)
@@ -235,7 +246,7 @@ class _Planner(folders.ExperimentInfo):
         flags = command.flags(complete, fill, config_flag)
         texts = {}
         if command.is_too_long(flags):
-            path = str(records.private(folder) / f"{job.name}.flags")
+            path = str(records.private(places.folder) / f"{job.name}.flags")
             texts[path] = "".join(f"{flag}\n" for flag in flags)
             flags = [f"--flagfile={path}"]
         argv += flags
@@ -244,8 +255,8 @@ class _Planner(folders.ExperimentInfo):
             argv, cwd = [in_copy(argument) for argument in argv], in_copy(cwd)
         jax = command.jax_environment(
             job,
-            wu_dir=lambda: builder.wu_dir,
-            xp_dir=lambda: str(xp_dir),
+            wu_dir=places.workdir,
+            xp_dir=str(xp_dir),
             compilation_cache=self.xp.compilation_cache,
             is_set=os.environ,
         )
@@ -342,12 +353,23 @@ def _source_file(source: str) -> str:
     return os.path.abspath(os.path.expanduser(source))
 
 
-def _local_folders(
-    builder: DirectoryBuilder, xid: int | str
-) -> tuple[pathlib.Path, pathlib.Path]:
-    """Return the folders for the records, which have to be on this file system."""
-    xp_dir, wu_dir = builder.xp_dir, builder.wu_dir
-    if "://" not in xp_dir:
-        return pathlib.Path(xp_dir), pathlib.Path(wu_dir)
-    local = records.home() / "xp" / str(xid)
-    return local, local / wu_dir.removeprefix(xp_dir).lstrip("/")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Places:
+    """The folders of a work unit and its experiment.
+
+    What jobs write to may be remote; the records have to be on this file system.
+    """
+
+    workdir: str
+    xp_workdir: str
+    folder: pathlib.Path
+    xp_dir: pathlib.Path
+
+    @classmethod
+    def of(cls, builder: DirectoryBuilder, xid: int | str) -> _Places:
+        xp, unit = builder.xp_dir, builder.wu_dir
+        local_xp, local = pathlib.Path(xp), pathlib.Path(unit)
+        if "://" in xp:
+            local_xp = records.home() / "xp" / str(xid)
+            local = local_xp / unit.removeprefix(xp).lstrip("/")
+        return cls(workdir=unit, xp_workdir=xp, folder=local, xp_dir=local_xp)

@@ -119,21 +119,13 @@ def test_config_nodes_arrive_as_nodes():
 
 def test_placeholders_are_filled_in_texts_lists_and_dicts():
     fill = command.placeholder_filler(
-        wu_dir=lambda: "/wu", xp_dir=lambda: "/xp", files={"c.py": "/f/c.py"}
+        wu_dir="/wu", xp_dir="/xp", files={"c.py": "/f/c.py"}
     )
     value = {"a": [f"{kxm.WU_DIR_PROXY}/x", kxm.XP_DIR_PROXY]}
     assert fill(value) == {"a": ["/wu/x", "/xp"]}
     assert fill(kxm.file_path("c.py") + ":arg") == "/f/c.py:arg"
     with pytest.raises(ValueError, match=r"'d.py'.*'c.py'"):
         fill(kxm.file_path("d.py"))
-
-
-def test_folders_are_only_asked_for_when_used():
-    def fail():
-        raise AssertionError
-
-    fill = command.placeholder_filler(wu_dir=fail, xp_dir=fail, files={})
-    assert fill(["plain", 3]) == ["plain", 3]
 
 
 def test_debug_switches_become_environment_variables(monkeypatch):
@@ -143,8 +135,8 @@ def test_debug_switches_become_environment_variables(monkeypatch):
     def env(**params):
         return command.jax_environment(
             kxm.Job(debug=debug, **params),
-            wu_dir=lambda: "/wu",
-            xp_dir=lambda: "/xp",
+            wu_dir="/wu",
+            xp_dir="/xp",
             compilation_cache=True,
         )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kauldron.kxm.engines.local import Local, Machine
 
 _TICK_SECONDS = 0.1
+_LOOK_SECONDS = 0.5  # between two looks at the files of jobs that wait
 _DEAD = (records.FAILED, records.STOPPED, records.SKIPPED, records.PRUNED)
 
 
@@ -69,6 +70,9 @@ class Scheduler:
         self.events: list[tuple[float, Task, str]] = []  # for the display
         self.signum: int | None = None  # what stopped it
         self.error: BaseException | None = None
+        self._waiting = list(self.tasks)
+        self._running: list[Task] = []
+        self._last_look = -_LOOK_SECONDS
         self._free_gpus = list(machine.gpus)
         self._is_stopping = False
         self._is_killing = False
@@ -120,27 +124,27 @@ class Scheduler:
                     self._wake.clear()
         except BaseException as error:  # shown by whoever waits
             self.error = error
-            for task in self._running():
+            for task in self._running:
                 self._kill(task)
 
     def _step(self) -> bool:
         """Do what can be done now; return whether anything is left."""
-        for task in self._running():
+        for task in self._running:
             self._look_at(task)
-        for task in self.tasks:
-            if not task.is_done and not task.processes:
+        now = time.monotonic()
+        if self._is_stopping or now - self._last_look > _LOOK_SECONDS:
+            self._last_look = now
+            for task in self._waiting:
                 self._stop_or_skip(task)
         if self._is_stopping:
-            for task in self._running():
+            for task in self._running:
                 self._tell_to_stop(task)
         else:
-            for task in self.tasks:
+            for task in self._waiting:
                 if self._can_start(task):
                     self._start(task)
-        return any(not task.is_done for task in self.tasks)
-
-    def _running(self) -> list[Task]:
-        return [task for task in self.tasks if task.processes]
+        self._waiting = [t for t in self._waiting if not t.is_done and not t.processes]
+        return bool(self._waiting or self._running)
 
     def _note(self, task: Task, event: str) -> None:
         self.events.append((time.time(), task, event))
@@ -150,8 +154,11 @@ class Scheduler:
     #
 
     def _can_start(self, task: Task) -> bool:
-        if task.is_done or task.processes or time.monotonic() < task.not_before:
+        if task.is_done or time.monotonic() < task.not_before:
             return False
+        return self._has_room(task) and self._is_ready(task)
+
+    def _is_ready(self, task: Task) -> bool:
         for other, what in task.job.after.items():
             state = task.unit.state_of(other)
             wanted = (records.SUCCEEDED,)
@@ -159,10 +166,13 @@ class Scheduler:
                 wanted = (records.RUNNING, records.SUCCEEDED)
             if state not in wanted:
                 return False
+        return True
+
+    def _has_room(self, task: Task) -> bool:
         gpus = self.machine.gpus_for(task.job)
         if gpus > len(self._free_gpus):
             return False
-        beside = [t for t in self._running() if t.is_beside == task.is_beside]
+        beside = [t for t in self._running if t.is_beside == task.is_beside]
         if self.local.max_parallel is not None:
             return len(beside) < self.local.max_parallel
         if gpus:
@@ -196,6 +206,7 @@ class Scheduler:
             task.processes.append(
                 self._start_runner(task, rank, {**shared, **own, **devices})
             )
+        self._running = [*self._running, task]
         self._note(task, "started" if not task.attempt else "started again")
 
     def _start_runner(
@@ -229,11 +240,12 @@ class Scheduler:
                         process.terminate()
             return
         task.processes = []
+        self._running = [t for t in self._running if t is not task]
         self._free_gpus = [g for g in self.machine.gpus if g not in self._taken()]
         self._settle(task)
 
     def _taken(self) -> set[str]:
-        return {gpu for task in self._running() for gpu in task.gpus}
+        return {gpu for task in self._running for gpu in task.gpus}
 
     def _settle(self, task: Task) -> None:
         """Decide what comes after the runners of a task have ended."""
@@ -255,6 +267,7 @@ class Scheduler:
             wait = self.local.backoff_s * 2 ** (restarts - 1)
             task.not_before = time.monotonic() + wait
             self._note(task, f"ended ({status.get('reason')}), starts again")
+            self._waiting = sorted([*self._waiting, task], key=self.tasks.index)
             return
         if state == records.PENDING:
             task.unit.set_state(task.job.name, records.STOPPED)
