@@ -90,6 +90,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _start(experiment: Experiment, args: argparse.Namespace) -> int:
     with user_errors():
+        if args.nowait and experiment.common_executor.waits:
+            raise UsageError(
+                "--nowait: here, jobs run as long as their launcher. Put it into the "
+                "background instead: nohup kauldron ... &"
+            )
         handle = experiment.launch(
             wait=False if args.nowait else None,
             confirm=args.confirm,

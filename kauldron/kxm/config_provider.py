@@ -28,7 +28,7 @@ from kauldron.konfig.signatures import (
 )
 from kauldron.konfig.symbols import normalize_qualname
 from kauldron.konfig.tree import paths
-from kauldron.kxm.command import CFG_FLAG_VALUES
+from kauldron.kxm.command import CFG_FLAG_VALUES, WU_DIR_PROXY
 from kauldron.kxm.jobs import Job
 
 _TRAINERS = ("kauldron.kd.train.Trainer", "kauldron.train.Trainer")
@@ -217,6 +217,11 @@ class ConfigProvider:
             if path_grammar.parse(path)[0] == "xm_job":  # is for the launcher
                 continue
             key = f"{name}{path}" if path.startswith("[") else f"{name}.{path}"
+            if job.args.get(key) == WU_DIR_PROXY:
+                raise ValueError(
+                    f"--{key}={value}: every work unit gets a folder of its own. "
+                    "--xp.root_dir=... says where."
+                )
             if key in job.args and job.args[key] != value:
                 raise ValueError(
                     f"--{key}={value!r} contradicts the argument {key!r} of the job "
