@@ -19,7 +19,7 @@ from kauldron.konfig.overrides.overrides import Override, apply_in_order
 from kauldron.konfig.overrides.py_expressions import PREFIX
 from kauldron.konfig.symbols import import_qualname
 from kauldron.kxm import records
-from kauldron.kxm.config_provider import ConfigProvider
+from kauldron.kxm.config_provider import ConfigProvider, fill_part, job_part
 from kauldron.kxm.engines.executor import ENGINES, Executor, executor_of
 from kauldron.kxm.experiment import Experiment
 from kauldron.kxm.handle import ExperimentHandle
@@ -196,38 +196,16 @@ def _check_field(cls: type, name: str, override: Override) -> None:
         )
 
 
-def _call(name: str, **fields: Any) -> konfig.ConfigDict:
-    return konfig.ConfigDict({"__qualname__": f"kauldron.kxm:{name}", **fields})
-
-
 def _prepare(node: konfig.ConfigDict, overrides: Sequence[Override]) -> None:
     """Make the parts that nested flags go to."""
     for override in overrides:
-        parts = override.parts
-        if parts[0] == "jobs" and len(parts) > 2:
-            jobs = node.setdefault("jobs", konfig.ConfigDict())
-            _fill(jobs.setdefault(str(parts[1]), _call("Job")), parts[2:])
-        _fill(node, parts)
-
-
-_PARTS = {
-    "args": konfig.ConfigDict,
-    "env_vars": konfig.ConfigDict,
-    "files": konfig.ConfigDict,
-    "aux": konfig.ConfigDict,
-    "after": konfig.ConfigDict,
-    "requirements": lambda: _call("JobRequirements"),
-    "debug": lambda: _call("Debug"),
-    "interpreter_info": lambda: _call("InterpreterInfo"),
-    "subdir_format": lambda: _call("SubdirFormat"),
-    "executor": lambda: _call("Local"),
-}
-
-
-def _fill(node: konfig.ConfigDict, parts: Sequence[Any]) -> None:
-    name = parts[0]
-    if len(parts) > 1 and name in _PARTS and node.get(name) is None:
-        node[name] = _PARTS[name]()
+        first, *rest = override.parts
+        if rest:
+            fill_part(node, first)
+        if first == "jobs" and len(rest) > 1:
+            job = node.jobs.setdefault(str(rest[0]), job_part("Job"))
+            if len(rest) > 2:
+                fill_part(job, rest[1])
 
 
 def _engine_first(overrides: Sequence[Override]) -> list[Override]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kauldron import konfig, path_grammar
 from kauldron.errors import ReadableKeyError, did_you_mean, error_prefix
-from kauldron.job_params import TRAINER_FIELDS
+from kauldron.job_params import JOB_PARAMS, TRAINER_FIELDS
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.overrides.config_files import ConfigSource
 from kauldron.konfig.overrides.overrides import (
@@ -31,7 +31,11 @@ from kauldron.konfig.tree import paths
 from kauldron.kxm.command import CFG_FLAG_VALUES, WU_DIR_PROXY
 from kauldron.kxm.jobs import Job
 
-_TRAINERS = ("kauldron.kd.train.Trainer", "kauldron.train.Trainer")
+_TRAINERS = (
+    "kauldron.kd.train.Trainer",
+    "kauldron.kd.train.Trainer.eval_only",
+    "kauldron.train.Trainer",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +76,8 @@ class ConfigProvider:
             object.__setattr__(self, "_typed", typed)
         if self._base is None:
             object.__setattr__(self, "_base", self.config)
-        if _needs_job(self.config, self._typed):
-            config = copy.deepcopy(self.config)
-            config["xm_job"] = konfig.ConfigDict({"__qualname__": "kauldron.kxm:Job"})
-            object.__setattr__(self, "config", config)
+        config = with_job_nodes(self.config, self._typed)
+        object.__setattr__(self, "config", config)
         if self.requires_local_config_update and self._typed:
             config = copy.deepcopy(self.config)
             fields = [o for o in self._typed if o.parts[0] != ARGS_KEY]
@@ -214,7 +216,7 @@ class ConfigProvider:
         parameter = f":{self.config_parameter}" if self.config_parameter else ""
         added = {name: f"{self.config_path}{parameter}"}
         for path, value in self.overrides.items():
-            if path_grammar.parse(path)[0] == "xm_job":  # is for the launcher
+            if job_path(path_grammar.parse(path)):  # is for the launcher
                 continue
             key = f"{name}{path}" if path.startswith("[") else f"{name}.{path}"
             if job.args.get(key) == WU_DIR_PROXY:
@@ -232,11 +234,63 @@ class ConfigProvider:
         return job.replace(args={**added, **rest})
 
 
-def _needs_job(cfg: konfig.ConfigDict, overrides: Iterable[Override]) -> bool:
-    """Return whether flags such as `--cfg.xm_job.platform=cpu` have no place to go yet."""
+def with_job_nodes(
+    cfg: konfig.ConfigDict, overrides: Iterable[Override]
+) -> konfig.ConfigDict:
+    """Return a config with the nodes that flags for job parameters go to.
+
+    Such are `--cfg.xm_job.platform=cpu` and `--cfg.evals.test.run.env_vars.A=b`.
+    """
     is_trainer = normalize_qualname(cfg.get("__qualname__", "")) in _TRAINERS
-    is_set = any(o.parts[0] == "xm_job" and len(o.parts) > 1 for o in overrides)
-    return is_trainer and is_set and cfg.get("xm_job") is None
+    wanted = [parts for o in overrides if len(parts := job_path(o.parts)) > 1]
+    if not is_trainer or not wanted:
+        return cfg
+    below = {parts for o in overrides if (parts := job_path(o.parts)) != o.parts}
+    cfg = copy.deepcopy(cfg)
+    for parts in wanted:
+        *path, name = parts
+        if path[0] == "xm_job" and cfg.get("xm_job") is None:
+            cfg["xm_job"] = job_part("Job")
+        node = paths.get_by_path(cfg, tuple(path), None)
+        if isinstance(node, konfig.ConfigDict) and parts in below:
+            fill_part(node, name)
+    return cfg
+
+
+def job_path(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the part of a path up to a parameter of a job; empty if it has none.
+
+    Example:
+      >>> job_path(("evals", "test", "run", "env_vars", "A"))
+      ('evals', 'test', 'run', 'env_vars')
+    """
+    if parts[0] == "xm_job":
+        return parts[:2]
+    is_run = parts[0] == "evals" and parts[2:3] == ("run",)
+    is_of_evaluator = is_run and len(parts) > 3 and parts[3] in JOB_PARAMS
+    return parts[:4] if is_of_evaluator else ()
+
+
+def job_part(name: str) -> konfig.ConfigDict:
+    """Return the node of a call of `kxm.<name>`."""
+    return konfig.ConfigDict({"__qualname__": f"kauldron.kxm:{name}"})
+
+
+_PARTS = {
+    **dict.fromkeys(("args", "env_vars", "files", "after", "aux", "jobs"), None),
+    "requirements": "JobRequirements",
+    "debug": "Debug",
+    "interpreter_info": "InterpreterInfo",
+    "subdir_format": "SubdirFormat",
+    "executor": "Local",
+}
+
+
+def fill_part(node: konfig.ConfigDict, name: Any) -> None:
+    """Make a part of a job or an experiment that nested flags go to, if it is missing."""
+    if name in _PARTS and node.get(name) is None:
+        kind = _PARTS[name]
+        node[name] = konfig.ConfigDict() if kind is None else job_part(kind)
 
 
 def config_argument(job: Job) -> str | None:
@@ -300,9 +354,21 @@ def check_paths(cfg: konfig.ConfigDict, overrides: Sequence[Override]) -> None:
         parts = override.parts
         is_below_another = any(parts[:size] in given for size in range(1, len(parts)))
         is_special = parts[0] == ARGS_KEY or paths.has_wildcard(parts)
+        is_special |= _is_open(parts)
         if not is_below_another and not is_special:
             with error_prefix(f"{override.flag}: "):
                 _check_path(cfg, override)
+
+
+def _is_open(parts: tuple[Any, ...]) -> bool:
+    """Return whether a path is inside a dict of a job, which takes any key."""
+    path = job_path(parts)
+    return parts != path and path[-1:] in [
+        ("args",),
+        ("env_vars",),
+        ("files",),
+        ("after",),
+    ]
 
 
 def _check_path(cfg: konfig.ConfigDict, override: Override) -> None:

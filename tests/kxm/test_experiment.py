@@ -345,6 +345,29 @@ def test_job_parameters_can_be_given_to_a_config_without_any(config):
     assert not any("xm_job" in flag for flag in cfg_flags(unit))
 
 
+def test_nested_job_parameters_can_be_given_to_any_config(config):
+    body = """
+cfg.xm_job = kxm.Job(platform='cpu')
+cfg.evals = {'a': kd.evals.Evaluator(run=kd.evals.StandaloneLastCheckpoint())}
+"""
+    overrides = {
+        "xm_job.env_vars.A": "b",
+        "xm_job.requirements.ram": "1GB",
+        "evals.a.run.env_vars.C": "d",
+    }
+    xp = kd_experiment(
+        config(body),
+        overrides,
+        sweep_info=kxm.SimpleSweep([{"cfg.xm_job.debug.dump_hlo": True}]),
+    )
+    [unit] = xp.work_units()
+    train = unit.jobs["train"]
+    assert (train.env["A"], train.requirements.ram) == ("b", 10**9)
+    assert "xla_dump" in train.env["XLA_FLAGS"]
+    assert unit.jobs["a"].env["C"] == "d"
+    assert not any("xm_job" in f or "env_vars" in f for f in cfg_flags(unit, "a"))
+
+
 def test_values_that_no_command_line_holds_go_through_a_file(python_job, config):
     code = "import sys; print(len(sys.argv), len(open(sys.argv[1][11:]).read()))"
     long = "x" * 200_000
