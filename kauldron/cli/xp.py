@@ -273,13 +273,14 @@ class Best:
         goal = args.goal or search.get("goal", "min")
         with user_errors():
             rows = handle.results(metric)
+        shown_of = {unit.wid: unit.ui for unit in handle.work_units}
         rows.sort(key=lambda row: row["value"], reverse=goal == "max")
         shown = [
             (
                 str(row["wid"]),
                 f"{row['value']:.6g}",
                 str(row["step"]),
-                ", ".join(f"{k}={v}" for k, v in row["sweep"].items()),
+                ", ".join(f"{k}={v}" for k, v in shown_of[row["wid"]].items()),
             )
             for row in rows
         ]

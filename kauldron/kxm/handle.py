@@ -296,7 +296,7 @@ class ExperimentHandle:
                 known |= set(unit.scalars())
                 continue
             step, value = reduced(points, reduce)
-            row = {"wid": unit.wid, "sweep": unit.ui, "value": value, "step": step}
+            row = {"wid": unit.wid, "sweep": unit.sweep, "value": value, "step": step}
             rows.append(row)
         if not rows:
             listed = ", ".join(sorted(known)) or "none"

@@ -224,6 +224,7 @@ class Runner:
             self.cause = "stop"
         elif self.parent and str(os.getppid()) != self.parent:
             self.cause, self.reason = "stop", "the launcher is gone"
+            self._stop_those_that_wait()
         elif dead := self._dead_dependency():
             self.cause, self.reason = "skip", f"{dead[0]} {dead[1]}"
         elif self._should_prune():
@@ -232,6 +233,22 @@ class Runner:
             self._last_beat = now
             if self.rank == 0:
                 records.write_status(self.folder, self.job)
+
+    def _stop_those_that_wait(self) -> None:
+        """Write for the launcher that jobs it did not start have stopped."""
+        if records.is_locked(self.xp_dir):  # someone has resumed them
+            return
+        record = records.private(self.xp_dir) / "experiment.json"
+        for folder in records.read_json(record, {"folders": []})["folders"]:
+            unit_dir = pathlib.Path(self.xp_dir, folder)
+            unit = records.read_unit(unit_dir)
+            for job in unit["jobs"]:
+                status = records.read_status(unit_dir, job)
+                is_waiting = status["state"] == records.PENDING
+                if is_waiting and not records.is_alive(
+                    status.get("pid"), status.get("host")
+                ):
+                    records.set_state(self.xp_dir, unit, unit_dir, job, records.STOPPED)
 
     def _should_prune(self) -> bool:
         if self.process is None or self.binding is None:

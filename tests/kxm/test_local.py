@@ -318,11 +318,25 @@ def test_nothing_survives_a_launcher_that_is_killed(launcher):
     launcher.kill()
     launcher.communicate()
     poll(lambda: all(map(is_gone, pids)))
-    assert states(handle)[:2] == ["stopped", "stopped"]
+    poll(lambda: states(handle) == ["stopped"] * 3)
     assert "saved" in text(handle.work_units[0].log_path())
     pathlib.Path("released").touch()
     handle.resume(wids=[1, 3])
     assert states(handle) == ["succeeded", "stopped", "succeeded"]
+
+
+def test_a_launcher_under_nohup_survives_the_terminal(trainer, tmp_path):
+    process = subprocess.Popen(
+        [*COMMAND, f"--xp.target={trainer}"],
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        start_new_session=True,
+    )
+    poll((tmp_path / "runs" / "1" / "1" / "ready").exists)
+    process.send_signal(signal.SIGHUP)
+    (tmp_path / "released").touch()
+    assert process.wait(timeout=60) == 0
+    assert states(kxm.get_experiment(1)) == ["succeeded"] * 3
 
 
 def test_a_second_ctrl_c_kills(trainer, tmp_path):
@@ -416,11 +430,7 @@ def test_programs_report_numbers(python_job):
     handle = launch(python_job(code), items=items)
     assert handle.best("loss")["wid"] == 2
     assert handle.best("loss", goal="max")["value"] == 3.0
-    assert [row["sweep"]["x"] for row in handle.results("loss")] == [
-        "3.0",
-        "1.0",
-        "2.0",
-    ]
+    assert [row["sweep"]["x"] for row in handle.results("loss")] == [3.0, 1.0, 2.0]
     with pytest.raises(LookupError, match=r"'los'.*loss"):
         handle.results("los")
 

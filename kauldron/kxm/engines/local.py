@@ -123,7 +123,9 @@ def _signals(scheduler: Scheduler) -> Iterator[None]:
         del frame
         scheduler.request_stop(signum)
 
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    kinds = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    # What is ignored stays so: that is how `nohup` works.
+    kinds = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]
     before = {signum: signal.signal(signum, handler) for signum in kinds}
     try:
         yield
