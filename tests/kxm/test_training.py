@@ -36,6 +36,23 @@ def get_config():
     return cfg
 """
 
+EVAL_ONLY = """
+from kauldron import konfig
+
+with konfig.imports():
+    from kauldron import kd
+    from tests.train import toy
+
+def get_config():
+    cfg = kd.train.Trainer.eval_only()
+    cfg.aux = {"xid": 1, "wid": 2}
+    ds = toy.make_ds(shuffle=False, num_epochs=1)
+    cfg.evals = {
+        "last": kd.evals.Evaluator(run=kd.evals.StandaloneLastCheckpoint(), ds=ds),
+    }
+    return cfg
+"""
+
 
 @pytest.mark.slow
 def test_a_sweep_trains_and_evaluates_each_unit(tmp_path, monkeypatch, capfd):
@@ -74,3 +91,14 @@ def test_a_sweep_trains_and_evaluates_each_unit(tmp_path, monkeypatch, capfd):
     assert rows[1][3] == "5"
     assert "last/losses/total=" in rows[1][4]
     assert kd.from_xid.get_workdir(1, 2) == pathlib.Path(handle.work_units[1].workdir)
+    _evaluate_again(tmp_path, losses[1])
+
+
+def _evaluate_again(tmp_path, loss):
+    """Launch an eval-only config for the second unit, by the id of its experiment."""
+    (tmp_path / "eval_only.py").write_text(EVAL_ONLY)
+    assert main(["launch", "--cfg=eval_only.py", "--xp.platform=cpu"]) == 0
+    handle = kxm.get_experiment(2)
+    assert [list(unit.jobs) for unit in handle.work_units] == [["last"]]
+    [row] = handle.results("last/losses/l2")
+    assert row["value"] == pytest.approx(loss)
