@@ -32,7 +32,9 @@ def _add_experiment(parser: argparse.ArgumentParser) -> None:
 
 def _find(args: argparse.Namespace) -> ExperimentHandle:
     with user_errors():
-        return get_experiment(args.xid)
+        handle = get_experiment(args.xid)
+        _ = handle.record  # which may be damaged
+        return handle
 
 
 def parse_wids(text: str | None) -> list[int] | None:
@@ -177,7 +179,7 @@ class Logs:
     def run(args: argparse.Namespace) -> int:
         handle = _find(args)
         [unit] = _units(handle, [args.wid])
-        jobs = list(unit.unit.jobs)
+        jobs = unit.job_names
         if args.job is not None and args.job not in jobs:
             raise UsageError(
                 f"Work unit {args.wid} has no job {args.job!r}. It has {', '.join(jobs)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -9,7 +10,7 @@ import os
 import pathlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kauldron.kxm import records
@@ -24,9 +25,12 @@ class WorkUnitHandle:
 
     Attributes:
       folder: The folder with its records and logs.
+      summary: What the record of the experiment says about it, which everyone may read;
+        its own record holds the environment of its jobs, and is the owner's.
     """
 
     folder: pathlib.Path
+    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def unit(self) -> WorkUnit:
@@ -36,14 +40,14 @@ class WorkUnitHandle:
     @property
     def wid(self) -> int:
         """Its number."""
-        return self.unit.wid
+        return self.summary.get("wid") or self.unit.wid
 
     work_unit_id = wid
 
     @property
     def workdir(self) -> str:
         """The folder that its jobs write to."""
-        return self.unit.workdir
+        return self.summary.get("workdir") or self.unit.workdir
 
     @property
     def sweep(self) -> dict[str, Any]:
@@ -58,14 +62,20 @@ class WorkUnitHandle:
     @property
     def _bound(self) -> dict[str, Any]:
         """The values, which a search gives to the work unit when it starts."""
-        if self.unit.search:
-            return records.read_unit(self.folder)
-        return {"sweep": self.unit.sweep, "ui": self.unit.ui}
+        if not self.summary or self.summary["search"]:
+            with contextlib.suppress(PermissionError):
+                return records.read_unit(self.folder)
+        return {**self.summary}
 
     @property
     def jobs(self) -> dict[str, dict[str, Any]]:
         """The status of each job."""
-        return {name: self._status(name) for name in self.unit.jobs}
+        return {name: self._status(name) for name in self.job_names}
+
+    @property
+    def job_names(self) -> list[str]:
+        """The names of the jobs, in order."""
+        return list(self.summary.get("jobs") or self.unit.jobs)
 
     def _status(self, job: str) -> dict[str, Any]:
         status = records.read_status(self.folder, job)
@@ -83,7 +93,7 @@ class WorkUnitHandle:
 
     def log_path(self, job: str | None = None) -> pathlib.Path:
         """Return the log of a job; by default of the first."""
-        return records.log_path(self.folder, job or next(iter(self.unit.jobs)))
+        return records.log_path(self.folder, job or self.job_names[0])
 
     def scalars(self) -> dict[str, tuple[int, float]]:
         """Return the newest value and step of each scalar: `train/losses/total`."""
@@ -112,7 +122,7 @@ class ExperimentHandle:
     def of_nothing(cls) -> ExperimentHandle:
         """Return the handle of a dry run, which has no work units."""
         handle = cls(os.devnull)
-        empty = {"xid": None, "name": "", "tags": [], "note": "", "folders": []}
+        empty = {"xid": None, "name": "", "tags": [], "note": "", "units": []}
         handle._of_nothing = empty
         return handle
 
@@ -153,9 +163,9 @@ class ExperimentHandle:
     @property
     def work_units(self) -> list[WorkUnitHandle]:
         """The work units, in order."""
-        for folder in self.record["folders"]:
-            path = self.xp_dir / folder
-            self._units.setdefault(path, WorkUnitHandle(path))
+        for summary in self.record["units"]:
+            path = self.xp_dir / summary["folder"]
+            self._units.setdefault(path, WorkUnitHandle(path, summary))
         return list(self._units.values())
 
     @property

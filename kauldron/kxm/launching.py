@@ -93,7 +93,7 @@ def _prepare(
         record = {
             **existing.record,
             "num_work_units": len(existing.wids) + len(units),
-            "folders": [*existing.record["folders"], *_relative_folders(units)],
+            "units": [*existing.record["units"], *map(_summary, units)],
         }
         path = records.private(existing.xp_dir) / "experiment.json"
         records.write_json(path, record)
@@ -217,7 +217,7 @@ def _write_experiment(
         "sweep": _json(xp.sweep),
         "executor": executor.to_json(),
         "num_work_units": len(units),
-        "folders": _relative_folders(units),
+        "units": [_summary(unit) for unit in units],
         "jobs": {n: _job_record(job) for n, job in xp.resolved_jobs.items()},
     }
     records.write_json(folder / "experiment.json", record)
@@ -235,8 +235,17 @@ def _write_experiment(
         shutil.copy(config_path, folder / "config.py")
 
 
-def _relative_folders(units: list[WorkUnit]) -> list[str]:
-    return [os.path.relpath(unit.folder, unit.xp_dir) for unit in units]
+def _summary(unit: WorkUnit) -> dict[str, Any]:
+    """Return what everyone may know about a work unit."""
+    return {
+        "wid": unit.wid,
+        "folder": os.path.relpath(unit.folder, unit.xp_dir),
+        "workdir": unit.workdir,
+        "jobs": list(unit.jobs),
+        "sweep": dict(unit.sweep),
+        "ui": {key: str(value) for key, value in unit.ui.items()},
+        "search": unit.search,
+    }
 
 
 def _without_secret(argument: str) -> str:

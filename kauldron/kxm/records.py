@@ -72,6 +72,8 @@ def read_json(path: os.PathLike[str] | str, default: Any = None) -> Any:
         if default is None:
             raise
         return default
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
 
 
 def without_secrets(env: Mapping[str, Any]) -> dict[str, Any]:

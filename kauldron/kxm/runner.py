@@ -239,9 +239,8 @@ class Runner:
         if records.is_locked(self.xp_dir):  # someone has resumed them
             return
         record = records.private(self.xp_dir) / "experiment.json"
-        for folder in records.read_json(record, {"folders": []})["folders"]:
-            unit_dir = pathlib.Path(self.xp_dir, folder)
-            unit = records.read_unit(unit_dir)
+        for unit in records.read_json(record, {"units": []})["units"]:
+            unit_dir = pathlib.Path(self.xp_dir, unit["folder"])
             for job in unit["jobs"]:
                 status = records.read_status(unit_dir, job)
                 is_waiting = status["state"] == records.PENDING

@@ -232,6 +232,35 @@ def test_an_experiment_is_found_again_by_id_and_folder(python_job):
         kxm.get_experiment(5)
 
 
+def test_others_can_look_at_an_experiment(python_job, monkeypatch):
+    handle = kxm.Experiment(
+        jobs={"main": python_job("print('seen')")},
+        sweep_info=kxm.SimpleSweep([{"a": 1}, {"a": 2}]),
+        executor=kxm.Local(stream=False),
+    ).launch()
+
+    def refuse(folder):
+        raise PermissionError(f"{folder} belongs to someone else")
+
+    monkeypatch.setattr(records, "read_unit", refuse)
+    found = kxm.get_experiment(1)
+    assert found.status() == {"succeeded": 2}
+    assert [row[-1] for row in found.rows()] == ["a=1", "a=2"]
+    assert "seen" in text(found.work_units[0].log_path())
+    assert found.work_units[1].workdir == str(handle.xp_dir / "2")
+
+
+def test_a_damaged_record_is_told(python_job, capfd):
+    from kauldron.cli.main import main
+
+    kxm.Experiment(jobs={"main": python_job("")}).launch()
+    record = kxm.get_experiment(1).xp_dir / ".kxm" / "experiment.json"
+    record.write_text('{"xid": 1')
+    assert main(["xp", "status", "1"]) == 2
+    assert "experiment.json" in capfd.readouterr().err
+    assert main(["xp", "list"]) == 0
+
+
 def test_work_units_can_be_added_to_an_experiment(python_job):
     xp = kxm.Experiment(jobs={"main": python_job("")}, executor=kxm.Local(stream=False))
     xp.launch()
