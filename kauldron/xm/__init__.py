@@ -1,4 +1,15 @@
 """Another name of `kauldron.kxm`, with the launcher as a program and its configs."""
 
-from kauldron.kxm import __dir__ as __dir__
-from kauldron.kxm import __getattr__ as __getattr__
+from __future__ import annotations
+
+from typing import Any
+
+from kauldron import kxm
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(kxm, name)
+
+
+def __dir__() -> list[str]:
+    return dir(kxm)
