@@ -4,8 +4,9 @@ Arguments are given after the colon, and change what the config is made of:
 
     kauldron train --cfg=examples/configargs.py:width=32,optimizer=sgd --cfg.workdir=...
 
-`sweep()` yields overrides; for each of them, `konfig.apply_overrides(get_config(), ...)`
-is one experiment.
+`sweep()` yields overrides, each of which is one run:
+
+    kauldron launch --cfg=examples/configargs.py --xp.sweep
 """
 
 import dataclasses

@@ -1,11 +1,4 @@
-"""Older module paths, and earlier runs by the id of their experiment (`kd.from_xid`).
-
-There are no experiment ids here: folders are the names of runs.
-"""
-
-from __future__ import annotations
-
-from typing import Any, NoReturn
+"""Older module paths, which pickles, saved configs and other code may name."""
 
 from kauldron.lazy_namespace import older_modules
 
@@ -13,7 +6,6 @@ older_modules(
     "kauldron",
     {
         "checkpoints": "ckpts",
-        "from_xid": "compat",
         "modules": "nn",
         "modules.adapter": "nn.adapters",
         "modules.attention": "nn.attention",
@@ -27,24 +19,3 @@ older_modules(
         "modules.vit": "nn.vit",
     },
 )
-
-
-def _refuse(name: str) -> Any:
-    def function(*args: Any, **kwargs: Any) -> NoReturn:
-        del args, kwargs
-        raise NotImplementedError(
-            f"kd.from_xid.{name}: experiment ids are not available here. Use "
-            f"`kd.from_workdir.{name}(workdir)` with the folder of the run."
-        )
-
-    function.__name__ = name
-    function.__doc__ = f"Not available: use `kd.from_workdir.{name}`."
-    return function
-
-
-get_cfg = _refuse("get_cfg")
-get_resolved = _refuse("get_resolved")
-get_element_spec = _refuse("get_element_spec")
-get_trainer = _refuse("get_trainer")
-get_state = _refuse("get_state")
-locate = get_workdir = _refuse("locate")

@@ -21,6 +21,7 @@ from kauldron.evals import standalone_files
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.resolution.allow import active_lists, restricted_for
 from kauldron.konfig.tree.history import recording
+from kauldron.kxm import handle
 from kauldron.train import trainer_fields
 from kauldron.train.run import workdir_files
 
@@ -45,27 +46,28 @@ def locate(
     default: epath.PathLike | None = None,
     *,
     xid: int | None = None,
+    wid: int | None = None,
 ) -> epath.Path:
     """The folder of an earlier run.
 
     Args:
       workdir: The folder.
       default: Another one, if that is `None`.
-      xid: Id of an experiment, in the place of a folder; not available.
+      xid: Id of an experiment, in the place of a folder.
+      wid: The work unit of that experiment; the first if not given.
 
     Returns:
       The first folder given.
 
     Raises:
       ValueError: None is given.
+      LookupError: There is no experiment with that id.
       FileNotFoundError: It is not the folder of a run.
     """
     given = default if workdir is None else workdir
     if xid is not None and workdir is None:
-        raise ValueError(
-            f"cfg.aux.xid={xid}: experiment ids are not available here. Set "
-            "`cfg.aux.workdir` to the folder of the earlier run."
-        )
+        with error_prefix(f"xid={xid} (`cfg.aux.workdir` takes a folder instead): "):
+            given = handle.get_experiment(xid).units([wid or 1])[0].workdir
     if given is None or not str(given):
         raise ValueError(
             "Which earlier run? Set `cfg.aux.workdir` (`--cfg.aux.workdir=...`) to its "

@@ -1,4 +1,4 @@
-"""Names of the parameters that describe a job. Imports nothing."""
+"""Names of the parameters of jobs and trainers. Imports nothing."""
 
 # What launchers take, and what standalone evaluations carry for them.
 JOB_PARAMS: tuple[str, ...] = (
@@ -22,4 +22,38 @@ JOB_PARAMS: tuple[str, ...] = (
     "use_interpreter",
     "constraints",
     "bazel_args",
+)
+
+# Those of `kd.train.Trainer`, which takes seconds to import.
+TRAINER_FIELDS: tuple[str, ...] = (
+    "seed",
+    "workdir",
+    "train_ds",
+    "eval_ds",
+    "model",
+    "rng_streams",
+    "sharding",
+    "num_train_steps",
+    "stop_after_steps",
+    "log_metrics_every",
+    "log_summaries_every",
+    "train_losses",
+    "train_metrics",
+    "train_summaries",
+    "writer",
+    "profiler",
+    "checkify_error_categories",
+    "schedules",
+    "optimizer",
+    "checkpointer",
+    "init_transform",
+    "exporter",
+    "trainstep",
+    "evals",
+    "aux",
+    "setup",
+    "xm_job",
+    "raw_cfg",
+    "on_nonfinite",
+    "steps_per_dispatch",
 )

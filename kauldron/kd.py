@@ -13,12 +13,12 @@ from kauldron.status import quieten_libraries
 with lazy_imports(__name__):
     from kauldron import ckpts as ckpts
     from kauldron import cli as cli
-    from kauldron import compat as from_xid  # noqa: F401
     from kauldron import contrib as contrib
     from kauldron import data as data
     from kauldron import evals as evals
     from kauldron import export as export
     from kauldron import from_workdir as from_workdir
+    from kauldron import from_xid as from_xid
     from kauldron import inspect as inspect
     from kauldron import klinen as klinen
     from kauldron import konfig as konfig

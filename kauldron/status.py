@@ -15,6 +15,10 @@ from typing import Any
 from kauldron.import_hooks import on_import
 
 on_xmanager = False
+on_kxm: bool
+xid: int | None  # of the experiment that a launcher started
+wid: int | None  # the work unit
+job: str | None
 is_lead_host: bool
 on_notebook: bool
 
@@ -91,6 +95,13 @@ def __getattr__(name: str) -> Any:
         return _is_lead_host()
     if name == "on_notebook":
         return _on_notebook()
+    if name in ("xid", "wid"):
+        number = os.environ.get(f"KXM_{name.upper()}")
+        return int(number) if number else None
+    if name == "job":
+        return os.environ.get("KXM_JOB")
+    if name == "on_kxm":
+        return "KXM_XID" in os.environ
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -41,6 +41,7 @@ def _run_block(source: str, namespace: dict, page: pathlib.Path, line: int) -> N
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_examples_of_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAULDRON_HOME", str(tmp_path / "home"))
     namespace = {"__name__": "__main__"}
     for line, source in _python_blocks(page):
         _run_block(source, namespace, page, line)

@@ -25,7 +25,12 @@ def _loaded_after(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import kauldron", "from kauldron import kd", "from kauldron import konfig"],
+    [
+        "import kauldron",
+        "from kauldron import kd",
+        "from kauldron import konfig",
+        "from kauldron import kxm; kxm.Experiment, kxm.Local, kxm.KauldronSweep",
+    ],
 )
 def test_importing_the_namespace_loads_no_array_library(statement):
     assert _loaded_after(statement) & HEAVY == set()

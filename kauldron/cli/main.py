@@ -23,6 +23,7 @@ from kauldron.cli.commands import (
 )
 from kauldron.cli.terminal import UsageError, reader_is_gone, tell
 from kauldron.errors import nearest
+from kauldron.job_params import TRAINER_FIELDS
 
 _DESCRIPTION = """\
 usage: kauldron <command> --cfg=config.py [--cfg.path=value ...] [options]
@@ -69,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
       SystemExit: A run saved its state and stopped because it was asked to (143).
       Exception: What a run raises.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    show_traceback = "--traceback" in arguments
+    arguments = _with_flag_files(sys.argv[1:] if argv is None else argv)
+    show_traceback = bool({"--traceback", "--xp.traceback"} & set(arguments))
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -85,6 +86,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not reader_is_gone():
             raise
         return OK
+
+
+def _with_flag_files(arguments: Sequence[str]) -> list[str]:
+    """Put the lines of `--flagfile=path` in its place; for very long values."""
+    result: list[str] = []
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if name != "--flagfile" or not equals:
+            result.append(argument)
+            continue
+        with open(path, encoding="utf-8") as file:
+            result += file.read().splitlines()
+    return result
 
 
 def _run(arguments: list[str]) -> int:
@@ -156,8 +170,12 @@ def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
 
 
 def _config_usage(command: Command) -> list[str]:
-    configs = [f"--{n}=config.py [--{n}.path=value ...]" for n in command.configs]
-    return [*configs, *command.arguments]
+    configs = [_CONFIG_USAGE.format(n=n) for n in command.configs if n != "sweep"]
+    sweep = ["--sweep.path=values ..."] if "sweep" in command.configs else []
+    return [*configs, *sweep, *command.arguments]
+
+
+_CONFIG_USAGE = "--{n}=config.py [--{n}.path=value ...]"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -291,41 +309,6 @@ def apply_jax_flags(flags: Sequence[str]) -> None:
 #
 # Arguments that no command understands
 #
-
-
-# Those of `kd.train.Trainer`, which takes seconds to import.
-TRAINER_FIELDS = [
-    "seed",
-    "workdir",
-    "train_ds",
-    "eval_ds",
-    "model",
-    "rng_streams",
-    "sharding",
-    "num_train_steps",
-    "stop_after_steps",
-    "log_metrics_every",
-    "log_summaries_every",
-    "train_losses",
-    "train_metrics",
-    "train_summaries",
-    "writer",
-    "profiler",
-    "checkify_error_categories",
-    "schedules",
-    "optimizer",
-    "checkpointer",
-    "init_transform",
-    "exporter",
-    "trainstep",
-    "evals",
-    "aux",
-    "setup",
-    "xm_job",
-    "raw_cfg",
-    "on_nonfinite",
-    "steps_per_dispatch",
-]
 
 
 def explain(

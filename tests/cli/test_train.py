@@ -547,7 +547,10 @@ def test_package_itself_can_be_run(folder):
 
 
 @pytest.mark.slow
-def test_each_command_works_in_a_fresh_process(folder):
+def test_each_command_works_in_a_fresh_process(folder, monkeypatch):
+    monkeypatch.setenv("KAULDRON_HOME", str(folder / "home"))
+    monkeypatch.setenv("KAULDRON_ROOT_DIR", str(folder / "experiments"))
+    (folder / "fit.py").write_text("from kauldron import kxm; kxm.report(loss=1)")
     commands = [
         ["train", *TOY, "--cfg.num_train_steps=1"],
         ["eval", "--list", *TOY],
@@ -564,6 +567,16 @@ def test_each_command_works_in_a_fresh_process(folder):
         ["run", "eval", "--workdir=run", "--eval_names=alone"],
         ["run", "eval_shape", "--cfg=toy.py"],
         ["run", "memory", "--cfg=toy.py"],
+        ["launch", "--xp=single", "--xp.target=fit.py"],
+        ["sweep", "--cfg=toy.py", "--sweep.seed=0,1", "--dry"],
+        ["xp", "list"],
+        ["xp", "status", "1"],
+        ["xp", "logs", "1"],
+        ["xp", "stop", "1"],
+        ["xp", "resume", "1"],
+        ["xp", "best", "1", "--metric=loss"],
+        ["xp", "show", "1"],
+        ["xp", "note", "1", "done"],
     ]
     from kauldron.cli import COMMANDS
 

@@ -175,10 +175,11 @@ def test_no_folder_at_all_names_the_field():
         konfig.resolve(eval_only())
 
 
-def test_id_instead_of_a_folder_names_the_field(tmp_path):
+def test_id_that_is_not_known_names_the_field(tmp_path, monkeypatch):
+    monkeypatch.setenv("KAULDRON_HOME", str(tmp_path / "home"))
     cfg = eval_only(aux={"xid": 123})
     cfg.workdir = str(tmp_path)
-    with pytest.raises(ValueError, match=r"ids are not available.*cfg\.aux\.workdir"):
+    with pytest.raises(LookupError, match=r"cfg\.aux\.workdir.*no experiment 123"):
         konfig.resolve(cfg)
 
 

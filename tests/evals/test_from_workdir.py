@@ -178,8 +178,7 @@ def test_nothing_is_written(run):
 @pytest.mark.parametrize(
     "name", ["get_cfg", "get_resolved", "get_element_spec", "get_trainer", "get_state"]
 )
-def test_ids_fail_with_advice(name):
-    with pytest.raises(
-        NotImplementedError, match=rf"kd\.from_workdir\.{name}\(workdir"
-    ):
+def test_unknown_ids_fail_with_advice(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("KAULDRON_HOME", str(tmp_path))
+    with pytest.raises(LookupError, match=r"aux\.workdir.*no experiment 123 in"):
         getattr(kd.from_xid, name)(123, wid=1)

@@ -84,6 +84,7 @@ def _dict_of(aux: Any, workdir: str | None, name: str) -> ConfigDict:
         _item_of(aux, "workdir", None),
         default=workdir,
         xid=_item_of(aux, "xid", None),
+        wid=_item_of(aux, "wid", None),
     )
     return _part_of(source, name, _item_of(aux, "allow", None), default=None)
 
@@ -118,6 +119,7 @@ def _eval_only_trainer() -> ConfigDict:
         ref_fn(_item_of, cfg.ref.aux, "workdir", None),
         default=cfg.ref.workdir,
         xid=ref_fn(_item_of, cfg.ref.aux, "xid", None),
+        wid=ref_fn(_item_of, cfg.ref.aux, "wid", None),
     )
     allow = ref_fn(_item_of, cfg.ref.aux, "allow", None)
     cfg.train_ds = _call(

@@ -1,0 +1,317 @@
+"""`kauldron xp ...`: look at experiments that were launched, stop and resume them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from kauldron.cli.commands import OK
+from kauldron.cli.launch import exit_code, user_errors
+from kauldron.cli.terminal import UsageError, print_json, print_table
+from kauldron.kxm import records
+from kauldron.kxm.handle import (
+    HEADER,
+    ExperimentHandle,
+    WorkUnitHandle,
+    get_experiment,
+    list_experiments,
+    row_of,
+)
+
+_POLL_SECONDS = 0.2
+_REFRESH_SECONDS = 1.0
+
+
+def _add_experiment(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("xid", help="the id of the experiment, or its folder")
+
+
+def _find(args: argparse.Namespace) -> ExperimentHandle:
+    with user_errors():
+        handle = get_experiment(args.xid)
+        _ = handle.record  # which may be damaged
+        return handle
+
+
+def parse_wids(text: str | None) -> list[int] | None:
+    """Return the numbers of work units that a text lists.
+
+    Example:
+      >>> parse_wids("2,5-8")
+      [2, 5, 6, 7, 8]
+    """
+    if text is None:
+        return None
+    wids: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"{text!r}: write work units as 3, 2,5 or 5-8.")
+        wids += range(int(first), int(last or first) + 1)
+    return wids
+
+
+def _units(
+    handle: ExperimentHandle, wids: Iterable[int] | None
+) -> list[WorkUnitHandle]:
+    with user_errors():
+        return handle.units(wids)
+
+
+class List:
+    """List the experiments of the registry."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print a JSON list")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        found = list_experiments()
+        if args.json:
+            print_json(
+                [
+                    {
+                        "xid": handle.xid,
+                        "name": handle.name,
+                        "states": handle.status(),
+                        "created": handle.record["created"],
+                        "tags": handle.tags,
+                        "note": handle.note,
+                        "folder": str(handle.xp_dir),
+                    }
+                    for handle in found
+                ]
+            )
+            return OK
+        if not found:
+            print(f"No experiments in {records.registry()}.")
+            return OK
+        rows = [
+            (
+                str(handle.xid),
+                handle.name,
+                ", ".join(f"{n} {state}" for state, n in handle.status().items()),
+                _age(handle.record["created"]),
+                str(handle.xp_dir),
+            )
+            for handle in found
+        ]
+        print_table(rows, header=("id", "name", "work units", "age", "folder"))
+        return OK
+
+
+def _age(created: float) -> str:
+    seconds = max(0.0, time.time() - created)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+class Status:
+    """Show the work units of an experiment: state, progress, metrics."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _add_experiment(parser)
+        parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
+        parser.add_argument("--json", action="store_true", help="print a JSON list")
+        parser.add_argument(
+            "--watch",
+            action="store_true",
+            help="keep the table up to date until the end",
+        )
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        handle = _find(args)
+        units = _units(handle, parse_wids(args.wids))
+        if args.json:
+            print_json([_as_json(unit) for unit in units])
+        elif args.watch and sys.stdout.isatty():
+            _watch(handle)
+        else:
+            print_table([row_of(unit) for unit in units], header=HEADER)
+        return OK
+
+
+def _as_json(unit: WorkUnitHandle) -> dict[str, Any]:
+    return {
+        "wid": unit.wid,
+        "state": unit.state,
+        "sweep": unit.sweep,
+        "workdir": unit.workdir,
+        "jobs": unit.jobs,
+        "scalars": {name: value for name, (_, value) in unit.scalars().items()},
+    }
+
+
+def _watch(handle: ExperimentHandle) -> None:
+    from rich.live import Live
+
+    from kauldron.kxm.engines.display import table
+
+    with Live(table(handle), auto_refresh=False) as live:
+        while not handle.is_done():
+            time.sleep(_REFRESH_SECONDS)
+            live.update(table(handle), refresh=True)
+
+
+class Logs:
+    """Print the log of a job."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _add_experiment(parser)
+        parser.add_argument("wid", nargs="?", type=int, default=1, help="the work unit")
+        parser.add_argument("job", nargs="?", help="the job; by default the first")
+        parser.add_argument(
+            "-f", "--follow", action="store_true", help="go on until the job has ended"
+        )
+        parser.add_argument("-n", type=int, help="only the last N lines")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        handle = _find(args)
+        [unit] = _units(handle, [args.wid])
+        jobs = unit.job_names
+        if args.job is not None and args.job not in jobs:
+            raise UsageError(
+                f"Work unit {args.wid} has no job {args.job!r}. It has {', '.join(jobs)}."
+            )
+        path = unit.log_path(args.job)
+        job = args.job or jobs[0]
+        position = 0
+        if path.exists():
+            with path.open("rb") as file:
+                data = file.read()
+            position = len(data)
+            lines = data.decode("utf-8", "replace").splitlines(keepends=True)
+            sys.stdout.write("".join(lines[-args.n :] if args.n else lines))
+        elif not args.follow:
+            raise UsageError(
+                f"{job} of work unit {args.wid} has not started: no {path}."
+            )
+        while args.follow:
+            is_done = unit.jobs[job]["state"] in records.FINAL
+            if path.exists():
+                with path.open("rb") as file:
+                    file.seek(position)
+                    data = file.read()
+                position += len(data)
+                sys.stdout.write(data.decode("utf-8", "replace"))
+                sys.stdout.flush()
+            if is_done:
+                break
+            time.sleep(_POLL_SECONDS)
+        return OK
+
+
+class Stop:
+    """Tell work units to save and stop."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _add_experiment(parser)
+        parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        handle = _find(args)
+        with user_errors():
+            told = handle.stop(parse_wids(args.wids))
+        plural = "" if len(told) == 1 else "s"
+        print(f"Told {len(told)} work unit{plural} to save and stop.")
+        return OK
+
+
+class Resume:
+    """Run the work units that did not succeed, where they stopped."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _add_experiment(parser)
+        parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
+        parser.add_argument("--wid", help="the same as the argument")
+        parser.add_argument(
+            "--failed-only", action="store_true", help="only those that failed"
+        )
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        handle = _find(args)
+        wids = parse_wids(args.wids or args.wid)
+        with user_errors():
+            if not handle.unfinished(wids, failed_only=args.failed_only):
+                print("There is nothing to resume.")
+                return OK
+            handle.resume(wids, failed_only=args.failed_only)
+        return exit_code(handle)
+
+
+class Best:
+    """List the work units by a metric, the best first."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _add_experiment(parser)
+        parser.add_argument("--metric", help="such as eval/metrics/accuracy")
+        parser.add_argument("--goal", choices=("min", "max"))
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        handle = _find(args)
+        search = records.read_json(
+            records.private(handle.xp_dir) / "search.json", {"metric": None}
+        )
+        metric = args.metric or search["metric"]
+        if metric is None:
+            raise UsageError("Best by what? Give --metric=<collection>/<scalar>.")
+        goal = args.goal or search.get("goal", "min")
+        with user_errors():
+            rows = handle.results(metric)
+        shown_of = {unit.wid: unit.ui for unit in handle.work_units}
+        rows.sort(key=lambda row: row["value"], reverse=goal == "max")
+        shown = [
+            (
+                str(row["wid"]),
+                f"{row['value']:.6g}",
+                str(row["step"]),
+                ", ".join(f"{k}={v}" for k, v in shown_of[row["wid"]].items()),
+            )
+            for row in rows
+        ]
+        print_table(shown, header=("unit", metric, "step", "sweep"))
+        return OK
+
+
+class Show:
+    """Print the record of an experiment."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _add_experiment(parser)
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        print(json.dumps(_find(args).record, indent=2))
+        return OK
+
+
+class Note:
+    """Change the note of an experiment."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _add_experiment(parser)
+        parser.add_argument("text", nargs="+", help="the note")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        _find(args).set_note(" ".join(args.text))
+        return OK

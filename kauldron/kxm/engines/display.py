@@ -1,0 +1,138 @@
+"""What a launcher shows while jobs run.
+
+A single job: what its program prints. Several: in a terminal a table of the work units
+that is kept up to date, elsewhere one line for each thing that happens.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from kauldron.kxm import records
+from kauldron.kxm.engines.scheduler import Scheduler, Task
+from kauldron.kxm.folders import sweep_text
+
+if TYPE_CHECKING:
+    from kauldron.kxm.handle import ExperimentHandle
+
+_SUMMARY_SECONDS = 60.0
+_TABLE_SECONDS = 1.0
+_LAST_LINES = 20
+_MOST_ROWS = 40
+
+
+class Display:
+    """Shows the progress of a scheduler.
+
+    Args:
+      handle: The experiment.
+      scheduler: What runs it.
+    """
+
+    def __init__(self, handle: ExperimentHandle, scheduler: Scheduler) -> None:
+        self.handle = handle
+        self.scheduler = scheduler
+        self._shown = 0
+        self._last = self._started = time.monotonic()
+        self._log: IO[bytes] | None = None
+        stream = scheduler.local.stream
+        self._streams = (len(scheduler.tasks) == 1 and stream is not False) or bool(
+            stream
+        )
+        self._live: Any = None
+
+    def __enter__(self) -> Self:
+        tasks = self.scheduler.tasks
+        print(f"Experiment {self.handle.xid} in {self.handle.xp_dir}", flush=True)
+        if self._streams and tasks:
+            path = records.log_path(tasks[0].unit.folder, tasks[0].job.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            self._log = path.open("rb")
+            self._log.seek(0, 2)
+        elif sys.stdout.isatty() and tasks:
+            from rich.live import Live
+
+            self._live = Live(table(self.handle, self.summary()), auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.update(is_last=True)
+        if self._live is not None:
+            self._live.stop()
+        if self._log is not None:
+            self._log.close()
+        for task in self.scheduler.tasks:
+            if task.state == records.FAILED and self._log is None:
+                self._show_end_of_log(task)
+        print(self.summary(), flush=True)
+
+    def update(self, *, is_last: bool = False) -> None:
+        """Show what is new."""
+        events = self.scheduler.events[self._shown :]
+        self._shown += len(events)
+        now = time.monotonic()
+        if self._log is not None:
+            sys.stdout.write(self._log.read().decode("utf-8", "replace"))
+            sys.stdout.flush()
+        elif self._live is not None:
+            if events or is_last or now - self._last > _TABLE_SECONDS:
+                self._last = now
+                self._live.update(table(self.handle, self.summary()), refresh=True)
+        else:
+            for at, task, event in events:
+                print(_line(at, task, event), flush=True)
+            if now - self._last > _SUMMARY_SECONDS:
+                self._last = now
+                print(self.summary(), flush=True)
+
+    def summary(self) -> str:
+        """Return how many work units are in which state, and how long it may take."""
+        counts = self.handle.status()
+        text = ", ".join(f"{count} {state}" for state, count in counts.items())
+        total = sum(counts.values())
+        ended = sum(counts.get(state, 0) for state in records.FINAL)
+        if 0 < ended < total:
+            left = (time.monotonic() - self._started) / ended * (total - ended)
+            text += f"; about {_duration(left)} left"
+        return f"Experiment {self.handle.xid}: {text or 'nothing to do'}"
+
+    def _show_end_of_log(self, task: Task) -> None:
+        path = records.log_path(task.unit.folder, task.job.name)
+        lines = path.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        print(f"Work unit {task.unit.wid}, {task.job.name} failed. The end of {path}:")
+        print("\n".join(f"  {line}" for line in lines), flush=True)
+
+
+def table(handle: ExperimentHandle, caption: str | None = None) -> Any:
+    """Return a table of the work units for `rich`; of many, those that matter most."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from kauldron.kxm.handle import HEADER
+
+    order = {records.RUNNING: 0, records.FAILED: 1, records.PENDING: 2}
+    rows = sorted(handle.rows(), key=lambda row: order.get(row[1], 3))[:_MOST_ROWS]
+    result = Table(box=None, header_style="bold", caption=caption)
+    for name in HEADER:
+        result.add_column(name, overflow="fold")
+    for row in sorted(rows, key=lambda row: int(row[0])):
+        result.add_row(*map(Text, row))
+    return result
+
+
+def _line(at: float, task: Task, event: str) -> str:
+    when = time.strftime("%H:%M:%S", time.localtime(at))
+    varies = sweep_text(task.unit.ui)
+    text = f"{when} unit {task.unit.wid} {task.job.name}: {event}"
+    return f"{text}  [{varies}]" if varies else text
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,240 @@
+"""`Local`: processes on this machine, as many at once as it has cores or devices for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kauldron.kxm import records
+from kauldron.kxm.engines.executor import Executor
+from kauldron.kxm.engines.scheduler import Scheduler
+from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
+
+if TYPE_CHECKING:
+    from kauldron.kxm.handle import ExperimentHandle
+
+_REFRESH_SECONDS = 0.25
+
+_log = logging.getLogger("kauldron.kxm")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Local(Executor):
+    """Runs jobs as processes on this machine.
+
+    Programs see SIGTERM when they are to save and stop: after Ctrl-C, after
+    `kauldron xp stop`, and when the launcher dies. Ctrl-C twice kills them.
+
+    Attributes:
+      max_parallel: How many jobs run at once; by default as many as there are GPUs or
+        cores for. Evaluators beside a training are not counted.
+      gpus: The ids of the GPUs to use, or their number; by default all visible ones.
+      backoff_s: How long to wait before a job is started again; doubled each time.
+      fail_fast: Whether the first failure stops all other work units.
+      processes: How many processes each job has, joined by `jax.distributed`.
+      stream: Whether to show what the program prints; by default if there is only one.
+
+    Example:
+      >>> Local(max_parallel=2, restart="on_failure").max_restarts
+      3
+    """
+
+    waits: ClassVar[bool] = True
+
+    max_parallel: int | None = None
+    gpus: int | Sequence[int] | None = None
+    backoff_s: float = 5.0
+    fail_fast: bool = False
+    processes: int = 1
+    stream: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("max_parallel", "processes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"Local({name}={value}): expected at least 1.")
+
+    def validate(self, units: Sequence[WorkUnit]) -> None:
+        machine = Machine.here(self.gpus)
+        machine.warn_of_other_gpus(units)
+        for unit in units:
+            for job in unit.jobs.values():
+                problem = machine.problem_of(job)
+                if problem:
+                    raise ValueError(
+                        f"Work unit {unit.wid}, job {job.name!r}: {problem}"
+                    )
+
+    def submit(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
+        handle.session = Scheduler(self, units, Machine.here(self.gpus))
+        handle.session.start()
+
+    def stop(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
+        if records.is_locked(handle.xp_dir):
+            return  # the launcher sees the request
+        for unit in units:
+            for name in unit.jobs:
+                if unit.state_of(name) == records.PENDING:
+                    unit.set_state(name, records.STOPPED)
+
+    def wait(self, handle: ExperimentHandle, timeout: float | None = None) -> bool:
+        """Wait for the end, showing what happens; see `Executor.wait`.
+
+        Raises:
+          KeyboardInterrupt: Ctrl-C was pressed. Programs have saved and stopped.
+          SystemExit: SIGTERM or SIGHUP came. Programs have saved and stopped.
+        """
+        scheduler: Scheduler | None = handle.session
+        if scheduler is None:  # launched by another process
+            return super().wait(handle, timeout)
+        from kauldron.kxm.engines.display import Display
+
+        with _signals(scheduler), Display(handle, scheduler) as display:
+            is_done = scheduler.join(timeout, display.update, _REFRESH_SECONDS)
+        if scheduler.error is not None:
+            raise scheduler.error
+        if scheduler.signum is not None:
+            text = f"`kauldron xp resume {handle.xid}` goes on."
+            if scheduler.signum == signal.SIGINT:
+                raise KeyboardInterrupt(text)
+            print(text, file=sys.stderr)
+            raise SystemExit(128 + scheduler.signum)
+        return is_done
+
+
+@contextlib.contextmanager
+def _signals(scheduler: Scheduler) -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM and SIGHUP stop the programs, and the second Ctrl-C kill them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(signum: int, frame: Any) -> None:
+        del frame
+        scheduler.request_stop(signum)
+
+    kinds = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    # What is ignored stays so: that is how `nohup` works.
+    kinds = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]
+    before = {signum: signal.signal(signum, handler) for signum in kinds}
+    try:
+        yield
+    finally:
+        for signum, old in before.items():
+            signal.signal(signum, old)
+
+
+#
+# The machine
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What there is to share.
+
+    Attributes:
+      gpus: The ids of the GPUs.
+      gpu_names: What the driver calls them; empty if nobody asked it.
+      cores: The number of cores.
+      memory: In bytes.
+    """
+
+    gpus: tuple[str, ...]
+    gpu_names: str = ""
+    cores: int
+    memory: int
+
+    @classmethod
+    def here(cls, gpus: int | Sequence[int] | None = None) -> Machine:
+        """Look at this machine, without jax.
+
+        Args:
+          gpus: The ids of the GPUs to use, or their number.
+        """
+        ids, names = _visible_gpus()
+        if isinstance(gpus, int):
+            ids = tuple(map(str, range(gpus))) if len(ids) < gpus else ids[:gpus]
+        elif gpus is not None:
+            ids = tuple(map(str, gpus))
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        cores = len(os.sched_getaffinity(0))
+        return cls(gpus=ids, gpu_names=names, cores=cores, memory=memory)
+
+    def gpus_for(self, job: WorkUnitJob) -> int:
+        """Return how many GPUs a job gets; all of them if it does not say."""
+        accelerator = job.accelerator
+        if accelerator is not None and accelerator.kind == "tpu":
+            return 0
+        return len(self.gpus) if job.gpus is None else job.gpus
+
+    def cores_for(self, job: WorkUnitJob) -> int:
+        """Return how many cores a job occupies."""
+        return max(1, math.ceil(job.requirements.cpu or 1))
+
+    def problem_of(self, job: WorkUnitJob) -> str | None:
+        """Return why a job can never run here, if it cannot."""
+        wanted = job.requirements
+        accelerator = job.accelerator
+        if accelerator is not None and accelerator.kind == "tpu":
+            if accelerator.name != "tpu":
+                return (
+                    f"platform={job.platform!r}: this engine has no such device. Set "
+                    "--xp.platform=gpu=1, or --xp.platform=tpu for the TPU of this host."
+                )
+        elif (job.gpus or 0) > len(self.gpus):
+            return f"{job.gpus} GPUs are asked for, this machine has {len(self.gpus)}."
+        if wanted.cpu is not None and wanted.cpu > self.cores:
+            return f"{wanted.cpu} cores are asked for, this machine has {self.cores}."
+        if wanted.ram is not None and wanted.ram > self.memory:
+            return (
+                f"{wanted.ram / 1e9:.1f} GB of memory are asked for, this machine has "
+                f"{self.memory / 1e9:.1f} GB."
+            )
+        if (wanted.replicas or 1) > 1:
+            return (
+                f"{wanted.replicas} nodes are asked for. Local(processes=...) or Slurm."
+            )
+        return None
+
+    def warn_of_other_gpus(self, units: Sequence[WorkUnit]) -> None:
+        """Warn if jobs ask for a type of GPU that the driver does not name."""
+        wanted = {job.accelerator for unit in units for job in unit.jobs.values()}
+        for accelerator in wanted:
+            if accelerator is None or accelerator.kind != "gpu" or not self.gpu_names:
+                continue
+            name = accelerator.name.lower()
+            if name != "gpu" and name not in self.gpu_names.lower():
+                _log.warning("The GPUs of this machine are no %s.", accelerator.name)
+
+    def environment(self, job: WorkUnitJob, gpus: Sequence[str]) -> Mapping[str, str]:
+        """Return the variables that give a job its devices."""
+        accelerator = job.accelerator
+        is_cpu = accelerator is not None and accelerator.kind == "cpu"
+        if is_cpu or self.gpus:
+            return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+        return {}
+
+
+def _visible_gpus() -> tuple[tuple[str, ...], str]:
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return tuple(gpu for gpu in given.split(",") if gpu and gpu != "-1"), ""
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=2, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return (), ""
+    lines = [line for line in listed.splitlines() if line.startswith("GPU ")]
+    return tuple(map(str, range(len(lines)))), listed

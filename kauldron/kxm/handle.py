@@ -1,0 +1,511 @@
+"""Experiments that were launched: look at them, wait for them, stop and resume them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kauldron.kxm import records
+from kauldron.kxm.engines import executor_from_json
+from kauldron.kxm.engines.executor import Executor
+from kauldron.kxm.engines.work_units import WorkUnit
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkUnitHandle:
+    """A work unit that was launched.
+
+    Attributes:
+      folder: The folder with its records and logs.
+      summary: What the record of the experiment says about it, which everyone may read;
+        its own record holds the environment of its jobs, and is the owner's.
+    """
+
+    folder: pathlib.Path
+    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def unit(self) -> WorkUnit:
+        """What it runs."""
+        return WorkUnit.read(self.folder)
+
+    @property
+    def wid(self) -> int:
+        """Its number."""
+        return self.summary.get("wid") or self.unit.wid
+
+    work_unit_id = wid
+
+    @property
+    def workdir(self) -> str:
+        """The folder that its jobs write to."""
+        return self.summary.get("workdir") or self.unit.workdir
+
+    @property
+    def sweep(self) -> dict[str, Any]:
+        """From the name of a flag to its value in this work unit."""
+        return dict(self._bound["sweep"])
+
+    @property
+    def ui(self) -> dict[str, Any]:
+        """What is shown of the sweep."""
+        return dict(self._bound["ui"])
+
+    @property
+    def _bound(self) -> dict[str, Any]:
+        """The values, which a search gives to the work unit when it starts."""
+        if not self.summary or self.summary["search"]:
+            with contextlib.suppress(PermissionError):
+                return records.read_unit(self.folder)
+        return {**self.summary}
+
+    @property
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """The status of each job."""
+        return {name: self._status(name) for name in self.job_names}
+
+    @property
+    def job_names(self) -> list[str]:
+        """The names of the jobs, in order."""
+        return list(self.summary.get("jobs") or self.unit.jobs)
+
+    def _status(self, job: str) -> dict[str, Any]:
+        status = records.read_status(self.folder, job)
+        is_alive = records.is_alive(status.get("pid"), status.get("host"))
+        if status["state"] == records.RUNNING and is_alive is False:
+            # Its runner was killed before it could write anything.
+            return {**status, "state": records.STOPPED, "reason": "killed"}
+        return status
+
+    @property
+    def state(self) -> str:
+        """The state of the work unit."""
+        states = {name: status["state"] for name, status in self.jobs.items()}
+        return records.state_of_unit(states)
+
+    def log_path(self, job: str | None = None) -> pathlib.Path:
+        """Return the log of a job; by default of the first."""
+        return records.log_path(self.folder, job or self.job_names[0])
+
+    def scalars(self) -> dict[str, tuple[int, float]]:
+        """Return the newest value and step of each scalar: `train/losses/total`."""
+        return last_scalars(pathlib.Path(self.workdir))
+
+
+class ExperimentHandle:
+    """An experiment that was launched.
+
+    Args:
+      xp_dir: Its folder.
+    """
+
+    def __init__(self, xp_dir: str | os.PathLike[str]) -> None:
+        self.xp_dir = pathlib.Path(xp_dir)
+        self._of_nothing: dict[str, Any] | None = None
+        self._units: dict[pathlib.Path, WorkUnitHandle] = {}
+        self.session: Any = None  # what the engine keeps in the process that launched
+
+    @classmethod
+    def find(cls, xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHandle:
+        """Return the experiment with an id, or in a folder."""
+        return cls(records.find_xp_dir(xid_or_folder))
+
+    @classmethod
+    def of_nothing(cls) -> ExperimentHandle:
+        """Return the handle of a dry run, which has no work units."""
+        handle = cls(os.devnull)
+        empty = {"xid": None, "name": "", "tags": [], "note": "", "units": []}
+        handle._of_nothing = empty
+        return handle
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What was launched."""
+        if self._of_nothing is not None:
+            return self._of_nothing
+        return records.read_json(records.private(self.xp_dir) / "experiment.json")
+
+    @property
+    def xid(self) -> int:
+        """The id."""
+        return self.record["xid"]
+
+    experiment_id = xid
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self.record["name"]
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags."""
+        return self.record["tags"]
+
+    @property
+    def note(self) -> str:
+        """The note."""
+        return self.record["note"]
+
+    @property
+    def executor(self) -> Executor:
+        """The engine that it was launched with."""
+        return executor_from_json(self.record["executor"])
+
+    @property
+    def work_units(self) -> list[WorkUnitHandle]:
+        """The work units, in order."""
+        for summary in self.record["units"]:
+            path = self.xp_dir / summary["folder"]
+            self._units.setdefault(path, WorkUnitHandle(path, summary))
+        return list(self._units.values())
+
+    @property
+    def wids(self) -> list[int]:
+        """The numbers of the work units."""
+        return [unit.wid for unit in self.work_units]
+
+    def status(self) -> dict[str, int]:
+        """Return how many work units are in each state."""
+        return dict(Counter(unit.state for unit in self.work_units))
+
+    def is_done(self) -> bool:
+        """Return whether nothing runs or waits."""
+        return all(unit.state in records.FINAL for unit in self.work_units)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end.
+
+        Args:
+          timeout: Seconds.
+
+        Returns:
+          Whether all work units succeeded.
+        """
+        if self.work_units:
+            self.executor.wait(self, timeout)
+        return all(unit.state == records.SUCCEEDED for unit in self.work_units)
+
+    def stop(self, wids: Iterable[int] | None = None) -> list[int]:
+        """Tell work units to save and stop; by default all.
+
+        Args:
+          wids: Their numbers.
+
+        Returns:
+          The numbers of those that were told: all that had not ended.
+
+        Raises:
+          LookupError: There is no such work unit.
+        """
+        chosen = [unit for unit in self.units(wids) if unit.state not in records.FINAL]
+        for handle in chosen:
+            records.request_stop(handle.folder)
+        self.executor.stop(self, [handle.unit for handle in chosen])
+        return [handle.wid for handle in chosen]
+
+    def resume(
+        self,
+        wids: Iterable[int] | None = None,
+        *,
+        failed_only: bool = False,
+        wait: bool | None = None,
+    ) -> ExperimentHandle:
+        """Run the work units that did not succeed, in the same folders.
+
+        Args:
+          wids: Their numbers; by default all.
+          failed_only: Only those that failed.
+          wait: Whether to wait for the end; by default as the engine does.
+
+        Raises:
+          LookupError: There is no such work unit.
+          RuntimeError: They are running.
+        """
+        from kauldron.kxm.launching import start
+
+        if records.is_locked(self.xp_dir):
+            with records.launcher_lock(self.xp_dir):  # says who runs it
+                pass
+        units = []
+        for handle in self.unfinished(wids, failed_only=failed_only):
+            records.withdraw_stop(handle.folder)
+            for name, status in handle.jobs.items():
+                if status["state"] != records.SUCCEEDED:
+                    records.write_status(
+                        handle.folder,
+                        name,
+                        state=records.PENDING,
+                        restarts=0,
+                        reason=None,
+                    )
+            units.append(handle.unit)
+        if not units:
+            return self
+        return start(self, self.executor, units, wait=wait)
+
+    def units(self, wids: Iterable[int] | None = None) -> list[WorkUnitHandle]:
+        """Return the work units with these numbers; by default all.
+
+        Raises:
+          LookupError: There is no such work unit.
+        """
+        units = {unit.wid: unit for unit in self.work_units}
+        chosen = list(units) if wids is None else list(wids)
+        for wid in chosen:
+            if wid not in units:
+                known = f"1 to {max(units)}" if units else "none"
+                raise LookupError(
+                    f"The experiment {self.xid} has no work unit {wid}. It has {known}."
+                )
+        return [units[wid] for wid in chosen]
+
+    def unfinished(
+        self, wids: Iterable[int] | None = None, *, failed_only: bool = False
+    ) -> list[WorkUnitHandle]:
+        """Return the work units that did not succeed, or only those that failed."""
+        wanted = (records.FAILED,) if failed_only else _UNFINISHED
+        return [unit for unit in self.units(wids) if unit.state in wanted]
+
+    def set_note(self, text: str) -> None:
+        """Change the note."""
+        path = records.private(self.xp_dir) / "experiment.json"
+        records.write_json(path, {**self.record, "note": text})
+
+    #
+    # Results
+    #
+
+    def results(self, metric: str, reduce: str = "last") -> list[dict[str, Any]]:
+        """Return the value of a metric for each work unit that has one.
+
+        Args:
+          metric: `<collection>/<scalar>`, such as `eval/metrics/accuracy`, or the name
+            of a value given to `kxm.report`.
+          reduce: `last`, `min` or `max` over the steps.
+
+        Returns:
+          Dicts with `wid`, `sweep`, `value` and `step`.
+
+        Raises:
+          LookupError: No work unit has such a value; names those that there are.
+        """
+        rows = []
+        known: set[str] = set()
+        for unit in self.work_units:
+            points = metric_points(unit.folder, pathlib.Path(unit.workdir), metric)
+            if not points:
+                known |= set(unit.scalars())
+                continue
+            step, value = reduced(points, reduce)
+            row = {"wid": unit.wid, "sweep": unit.sweep, "value": value, "step": step}
+            rows.append(row)
+        if not rows:
+            listed = ", ".join(sorted(known)) or "none"
+            raise LookupError(
+                f"No work unit has a value {metric!r}. There are: {listed}."
+            )
+        return rows
+
+    def best(self, metric: str, goal: str = "min") -> dict[str, Any]:
+        """Return the row of `results` with the best value."""
+        if goal not in ("min", "max"):
+            raise ValueError(f"goal={goal!r}: expected 'min' or 'max'.")
+        rows = [row for row in self.results(metric) if row["value"] == row["value"]]
+        choose = min if goal == "min" else max
+        return choose(rows, key=lambda row: row["value"])
+
+    #
+    # Display
+    #
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a table of the work units; see `HEADER`."""
+        return [row_of(unit) for unit in self.work_units]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {state}" for state, count in self.status().items())
+        return f"<Experiment {self.xid} {self.name}: {counts or 'nothing'}>"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        def cells(values: Sequence[str], tag: str) -> str:
+            inner = "".join(f"<{tag}>{html.escape(v)}</{tag}>" for v in values)
+            return f"<tr>{inner}</tr>"
+
+        rows = "".join(cells(row, "td") for row in self.rows())
+        title = html.escape(repr(self))
+        return f"<p>{title}</p><table>{cells(HEADER, 'th')}{rows}</table>"
+
+
+_UNFINISHED = (records.PENDING, records.RUNNING, records.FAILED, records.STOPPED)
+
+HEADER = ("unit", "state", "jobs", "step", "values", "sweep")
+
+
+def row_of(unit: WorkUnitHandle) -> tuple[str, ...]:
+    """Return the line of a work unit in a table."""
+    jobs = unit.jobs
+    states = {name: status["state"] for name, status in jobs.items()}
+    scalars = unit.scalars()
+    step = max((step for step, _ in scalars.values()), default=None)
+    shown = {
+        name: value
+        for name, (_, value) in scalars.items()
+        if "/metrics/" in name or name.endswith("losses/total")
+    }
+    return (
+        str(unit.wid),
+        records.state_of_unit(states),
+        " ".join(f"{name}:{_job_text(jobs[name])}" for name in jobs),
+        "-" if step is None else str(step),
+        "  ".join(f"{name}={value:.4g}" for name, value in list(shown.items())[:3]),
+        ", ".join(f"{k}={v}" for k, v in unit.ui.items()),
+    )
+
+
+def _job_text(status: dict[str, Any]) -> str:
+    attempt = status.get("attempt", 0)
+    text = status["state"] + (f"({attempt})" if attempt > 1 else "")
+    if status["state"] == records.FAILED and status.get("reason"):
+        text += f" [{status['reason'][:60]}]"
+    return text
+
+
+def get_experiment(xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHandle:
+    """Return an experiment that was launched.
+
+    Args:
+      xid_or_folder: Its id, or its folder or one below it.
+
+    Raises:
+      LookupError: There is no such experiment.
+    """
+    return ExperimentHandle.find(xid_or_folder)
+
+
+def list_experiments() -> list[ExperimentHandle]:
+    """Return the experiments in the registry whose folders exist, oldest first."""
+    found = []
+    for xid in records.known_xids():
+        try:
+            handle = ExperimentHandle.find(xid)
+            _ = handle.record
+        except (LookupError, OSError, ValueError):
+            continue
+        found.append(handle)
+    return found
+
+
+#
+# Scalars that trainings and `kxm.report` wrote
+#
+
+_TAIL = 1 << 16
+
+
+def last_scalars(workdir: pathlib.Path) -> dict[str, tuple[int, float]]:
+    """Return step and value of the newest scalars of each collection."""
+    found: dict[str, tuple[int, float]] = {}
+    if "://" in str(workdir):
+        return found
+    for path in sorted(workdir.glob("*/scalars.jsonl")):
+        for line in _tail(path)[-1:]:
+            for name, value in line.get("values", {}).items():
+                if isinstance(value, int | float):
+                    found[f"{path.parent.name}/{name}"] = (line["step"], value)
+    for line in _tail(records.private(workdir) / "result.jsonl"):
+        for name, value in line.get("values", {}).items():
+            found[name] = (line["step"], value)
+    return found
+
+
+def metric_points(
+    folder: pathlib.Path, workdir: pathlib.Path, metric: str
+) -> list[tuple[int, float]]:
+    """Return steps and values of a metric, in the order they were written."""
+    collection, _, scalar = metric.partition("/")
+    reported = records.private(folder) / "result.jsonl"
+    points = [
+        (line["step"], line["values"][metric])
+        for line in _lines(reported)
+        if metric in line.get("values", {})
+    ]
+    if not points and scalar:
+        path = workdir / collection / "scalars.jsonl"
+        points = [
+            (line["step"], line["values"][scalar])
+            for line in _lines(path)
+            if scalar in line.get("values", {})
+        ]
+    return [(step, float(value)) for step, value in points]
+
+
+def reduced(points: Sequence[tuple[int, float]], reduce: str) -> tuple[int, float]:
+    """Return one of the points: the last, or that with the extreme value."""
+    if reduce == "last":
+        return points[-1]
+    if reduce not in ("min", "max"):
+        raise ValueError(f"reduce={reduce!r}: expected 'last', 'min' or 'max'.")
+    choose = min if reduce == "min" else max
+    return choose(points, key=lambda point: point[1])
+
+
+def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    try:
+        texts = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    return [line for text in texts if (line := _parsed(text)) is not None]
+
+
+def _tail(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Return the last lines of a file that may be long."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            texts = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line for text in texts if (line := _parsed(text)) is not None]
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except ValueError:  # cut, or just being written
+        return None
+    return line if isinstance(line, dict) and "step" in line else None
+
+
+def report(**values: float) -> None:
+    """Report numbers of a program that is no kauldron training, such as an objective.
+
+    Does nothing outside of a work unit.
+
+    Args:
+      **values: The numbers by name; `step` is the step they belong to.
+
+    Example:
+      >>> report(loss=0.3)
+    """
+    folder = os.environ.get("KXM_WU_DIR")
+    if not folder:
+        return
+    step = int(values.pop("step", 0))
+    path = records.private(folder) / "result.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = {name: float(value) for name, value in values.items()}
+    line = {"step": step, "time": time.time(), "values": plain}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")

@@ -1,0 +1,375 @@
+"""Makes and checks all work units of an experiment.
+
+Nothing is written and no id is needed, so that everything that can be wrong is found
+before anything is started.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import logging
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kauldron.errors import error_prefix
+from kauldron.konfig.overrides.overrides import ARGS_KEY
+from kauldron.kxm import command, folders, records
+from kauldron.kxm.config_provider import ConfigProvider, config_argument
+from kauldron.kxm.engines import executor_of
+from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
+from kauldron.kxm.folders import DirectoryBuilder
+from kauldron.kxm.jobs import Job, Platform
+from kauldron.kxm.kauldron_jobs import JobsProvider
+from kauldron.kxm.sweeps import SweepInfo, SweepItem
+from kauldron.kxm.sweeps.search import Search
+
+if TYPE_CHECKING:
+    from kauldron.kxm.experiment import Experiment
+
+_log = logging.getLogger("kauldron.kxm")
+
+
+def plan(
+    xp: Experiment, *, xid: int | str, created: float, first_wid: int = 1
+) -> list[WorkUnit]:
+    """Return all work units of an experiment; see `Experiment.work_units`."""
+    sweep = xp.linked_sweep
+    items = _effective_items(xp, sweep)
+    if len(items) > xp.max_work_units:
+        raise ValueError(
+            f"The sweep has {len(items)} work units, more than max_work_units="
+            f"{xp.max_work_units}. Raise it with --xp.max_work_units={len(items)} if "
+            "that is what you want."
+        )
+    planner = _Planner(
+        experiment_id=xid,
+        name=xp.full_name,
+        created=created,
+        num_work_units=len(items) + first_wid - 1,
+        xp=xp,
+        first_wid=first_wid,
+        search=adaptive_search(xp, sweep),
+    )
+    builder = xp.dir_builder.replace_ctx(xp=planner)
+    planner.builder.append(builder)
+    if planner.search is not None:
+        for probe in planner.search.probes():
+            planner.jobs_for(probe)
+    xp.orchestrator.launch_jobs(
+        resolved_jobs=xp.resolved_jobs,
+        sweep_info=_Effective(items=tuple(items)),
+        dir_builder=builder,
+    )
+    units = planner.units
+    if not units:
+        raise ValueError(f"{type(xp.orchestrator).__name__} made no work units.")
+    by_folder: dict[pathlib.Path, WorkUnit] = {}
+    for unit in units:
+        other = by_folder.setdefault(unit.folder, unit)
+        if other is not unit:
+            raise ValueError(
+                f"The work units {other.wid} and {unit.wid} would share the folder "
+                f"{unit.folder}. Use {{wid}} in subdir_format.wu_dirname."
+            )
+    return units
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Effective(SweepInfo):
+    """The items of a sweep that are left after the user's flags."""
+
+    items: tuple[SweepItem, ...]
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+
+def adaptive_search(xp: Experiment, sweep: SweepInfo) -> Search | None:
+    """Return the adaptive search of an experiment without what flags decide."""
+    search: Search | None = sweep.adaptive
+    if search is None:
+        return None
+    if importlib.util.find_spec("optuna") is None:
+        raise ImportError(
+            f"method={search.method!r} needs Optuna: pip install 'kauldron[optuna]'"
+        )
+    left = search.without(_decided(xp))
+    for key in search.space:
+        if key not in left.space:
+            _log.warning("%s is given as a flag: it is not searched.", key)
+    return left
+
+
+def _decided(xp: Experiment) -> set[str]:
+    """Return the flags of the config that the user has given."""
+    overrides = xp.cfg_provider.overrides if xp.cfg_provider is not None else {}
+    return {f"cfg.{path}" for path in overrides}
+
+
+def _effective_items(xp: Experiment, sweep: SweepInfo) -> list[SweepItem]:
+    """Return the items of a sweep without what the user's flags decide."""
+    items = list(sweep)
+    if not items:
+        raise ValueError("The sweep has no work units.")
+    decided = _decided(xp)
+    swept = {key for item in items for key in item.job_kwargs}
+    if not decided & swept:
+        return items
+    for key in sorted(decided & swept):
+        _log.warning("--%s is given as a flag: the sweep over it has no effect.", key)
+    left = []
+    for item in items:
+        kwargs = {k: v for k, v in item.job_kwargs.items() if k not in decided}
+        shown = {
+            k: v
+            for k, v in (item.xm_ui_kwargs or {}).items()
+            if k not in decided and f"cfg.{k}" not in decided
+        }
+        changed = dataclasses.replace(item, job_kwargs=kwargs, xm_ui_kwargs=shown)
+        if changed.job_kwargs not in [other.job_kwargs for other in left]:
+            left.append(changed)
+    return left
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Planner(folders.ExperimentInfo):
+    """What orchestrators know as `ctx.xp`: collects the work units."""
+
+    xp: Experiment
+    first_wid: int
+    search: Search | None
+    units: list[WorkUnit] = dataclasses.field(default_factory=list)
+    builder: list[DirectoryBuilder] = dataclasses.field(default_factory=list)
+    known: dict[int, Any] = dataclasses.field(default_factory=dict)  # providers
+
+    def jobs_for(self, item: SweepItem) -> Mapping[str, Job]:
+        """Return the jobs of a sweep item, which may change their parameters."""
+        with self._errors_of(item):
+            provider = self._provider_for(item, self.xp.resolved_jobs)
+            if provider is None or provider is self.xp.cfg_provider:
+                return self.xp.resolved_jobs
+            linked: JobsProvider = self.xp.jobs_provider.with_config(provider)
+            if not linked.depends_on(self._config_values(item, self.xp.resolved_jobs)):
+                return self.xp.resolved_jobs
+            return self.xp.merged_jobs(linked)
+
+    def add_work_unit(self, jobs: Mapping[str, Job], sweep_item: SweepItem) -> WorkUnit:
+        """Add a work unit with these jobs, changed by the item."""
+        wid = self.first_wid + len(self.units)
+        builder = self.builder[0].replace_ctx(
+            wu=folders.WorkUnitInfo(work_unit_id=wid), sweep_item=sweep_item
+        )
+        with self._errors_of(sweep_item):
+            unit = self._make(jobs, sweep_item, builder, wid)
+        self.units.append(unit)
+        return unit
+
+    def _errors_of(self, item: SweepItem) -> Any:
+        wid = self.first_wid + len(self.units)
+        origin = f" ({item.origin})" if item.origin else ""
+        is_only = not item.job_kwargs
+        return error_prefix("" if is_only else f"Work unit {wid}{origin}: ")
+
+    def _provider_for(
+        self, item: SweepItem, jobs: Mapping[str, Job]
+    ) -> ConfigProvider | None:
+        provider = self.xp.cfg_provider
+        values = self._config_values(item, jobs)
+        if provider is None or not values:
+            return provider
+        known = self.known.get(id(item))
+        if known is None or known[:2] != (item, values):
+            known = (item, values, provider.for_sweep(values))
+            self.known[id(item)] = known
+        return known[2]
+
+    def _config_values(
+        self, item: SweepItem, jobs: Mapping[str, Job]
+    ) -> dict[str, Any]:
+        """Return what an item changes in the config."""
+        names = {name for name in map(config_argument, jobs.values()) if name}
+        return {
+            key.removeprefix(f"{name}."): _without_numpy(value)
+            for name in names
+            for key, value in item.job_kwargs.items()
+            if key.startswith(f"{name}.")
+        }
+
+    def _make(
+        self,
+        jobs: Mapping[str, Job],
+        item: SweepItem,
+        builder: DirectoryBuilder,
+        wid: int,
+    ) -> WorkUnit:
+        provider = self._provider_for(item, jobs)
+        places = _Places.of(builder, self.experiment_id)
+        made = {}
+        for name, job in jobs.items():
+            with error_prefix(f"Job {name!r}: "):
+                made[name] = self._job(job, item, places, provider)
+        return WorkUnit(
+            wid=wid,
+            xid=self.experiment_id,
+            xp_dir=places.xp_dir,
+            folder=places.folder,
+            workdir=places.workdir,
+            sweep={k: command.plain(v) for k, v in item.job_kwargs.items()},
+            ui=dict(item.xm_ui_kwargs or {}),
+            jobs=made,
+            num_work_units=self.num_work_units,
+            search=self.search is not None,
+        )
+
+    def _job(
+        self,
+        job: Job,
+        item: SweepItem,
+        places: _Places,
+        provider: ConfigProvider | None,
+    ) -> WorkUnitJob:
+        xp_dir = places.xp_dir
+        executor = executor_of(job.executor)
+        _check_parameters(job)
+        files = _files(job, xp_dir)
+        fill = command.placeholder_filler(
+            wu_dir=places.workdir, xp_dir=places.xp_workdir, files=files
+        )
+        cwd = os.path.abspath(fill(job.cwd) if job.cwd else os.getcwd())
+        filled = job.replace(target=fill(job.target) if job.target else job.target)
+        argv = command.target_argv(filled, cwd=cwd)
+        complete, config_flag = _with_arguments(job, item, provider)
+        search_at = len(argv) + _number_of_first(complete, config_flag)
+        flags = command.flags(complete, fill, config_flag)
+        texts = {}
+        if command.is_too_long(flags):
+            path = str(records.private(places.folder) / f"{job.name}.flags")
+            texts[path] = "".join(f"{flag}\n" for flag in flags)
+            flags = [f"--flagfile={path}"]
+        argv += flags
+        if self.xp.snapshot:
+            in_copy = command.paths_in_copy(self.xp, xp_dir)
+            argv, cwd = [in_copy(argument) for argument in argv], in_copy(cwd)
+        jax = command.jax_environment(
+            job,
+            wu_dir=places.workdir,
+            xp_dir=str(xp_dir),
+            compilation_cache=self.xp.compilation_cache,
+            is_set=os.environ,
+        )
+        if self.xp.snapshot:
+            jax["PYTHONPATH"] = command.python_path(xp_dir)
+        own = {str(k): str(fill(v)) for k, v in job.env_vars.items()}
+        return WorkUnitJob(
+            name=job.name or "",
+            argv=tuple(argv),
+            env={**jax, **own},
+            cwd=cwd,
+            after=dict(job.after),
+            platform=job.platform,
+            requirements=job.requirements,
+            restart=executor.restart,
+            max_restarts=executor.max_restarts,
+            grace_s=executor.grace_s,
+            texts=texts,
+            search_at=search_at if self.search is not None else None,
+            files={copy: _source_file(job.files[name]) for name, copy in files.items()},
+        )
+
+
+def _without_numpy(value: Any) -> Any:
+    return value.tolist() if hasattr(type(value), "tolist") else value
+
+
+def _with_arguments(
+    job: Job,
+    item: SweepItem,
+    provider: ConfigProvider | None,
+) -> tuple[Job, str | None]:
+    """Return the job with its config and the values of the sweep as arguments."""
+    config_flag = config_argument(job)
+    if config_flag is not None:
+        if provider is None:
+            raise ValueError(
+                f"--{config_flag} is kxm.CFG_FLAG_VALUES, but there is no config. Give "
+                f"--cfg=path/to/config.py."
+            )
+        job = provider.maybe_add_cfg_flags(job)
+    new = {
+        key: value
+        for key, value in item.job_kwargs.items()
+        if config_flag is None or not key.startswith(f"{config_flag}.")
+    }
+    return job.replace(args={**job.args, **new}), config_flag
+
+
+def _number_of_first(job: Job, config_flag: str | None) -> int:
+    """Return how many arguments come before those of a sweep: the config and its own."""
+    if config_flag is None:
+        return len(job.args)
+    first = (config_flag, f"{config_flag}.{ARGS_KEY}")
+    return sum(1 for name in job.args if name == first[0] or name.startswith(first[1]))
+
+
+def _check_parameters(job: Job) -> None:
+    """Refuse parameters that cannot work, or contradict each other."""
+    if job.requirements.other:
+        names = ", ".join(job.requirements.other)
+        _log.warning("Job %r: the requirements %s have no effect.", job.name, names)
+    if job.debug.catch_post_mortem:
+        raise ValueError(
+            "debug.catch_post_mortem needs a terminal, which launched jobs do not have. "
+            "Use `kauldron train --catch_post_mortem`."
+        )
+    gpus = job.requirements.gpus
+    if job.platform is None or gpus is None:
+        return
+    platform = Platform.parse(job.platform)
+    asked = platform.count if platform.kind == "gpu" else 0
+    if asked != gpus:
+        raise ValueError(
+            f"platform={job.platform!r} and requirements.gpus={gpus} contradict each "
+            "other."
+        )
+
+
+def _files(job: Job, xp_dir: pathlib.Path) -> dict[str, str]:
+    """Return from the name of each file of a job to where its copy will be."""
+    for name, source in job.files.items():
+        if os.sep in name or name in ("", ".", ".."):
+            raise ValueError(f"files: {name!r} is not the name of a file.")
+        if not pathlib.Path(_source_file(source)).is_file():
+            raise FileNotFoundError(f"files[{name!r}]: there is no file {source}.")
+    folder = records.private(xp_dir) / "files" / (job.name or "")
+    return {name: str(folder / name) for name in job.files}
+
+
+def _source_file(source: str) -> str:
+    if source.startswith("//"):
+        return os.path.join(command.git_top(".") or ".", source.removeprefix("//"))
+    return os.path.abspath(os.path.expanduser(source))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Places:
+    """The folders of a work unit and its experiment.
+
+    What jobs write to may be remote; the records have to be on this file system.
+    """
+
+    workdir: str
+    xp_workdir: str
+    folder: pathlib.Path
+    xp_dir: pathlib.Path
+
+    @classmethod
+    def of(cls, builder: DirectoryBuilder, xid: int | str) -> _Places:
+        xp, unit = builder.xp_dir, builder.wu_dir
+        local_xp, local = pathlib.Path(xp), pathlib.Path(unit)
+        if "://" in xp:
+            local_xp = records.home() / "xp" / str(xid)
+            local = local_xp / unit.removeprefix(xp).lstrip("/")
+        return cls(workdir=unit, xp_workdir=xp, folder=local, xp_dir=local_xp)

@@ -1,0 +1,1 @@
+"""Experiments to start from: `--xp=kd_base`, which is the default, and `--xp=single`."""
