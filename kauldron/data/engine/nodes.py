@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -130,6 +130,10 @@ class StreamNode(abc.ABC):
     def fetch(self, positions: Positions) -> Chunk:
         """Return the records at these positions. May be called by many threads."""
 
+    def fetch_by_stage(self, positions: Positions) -> Iterator[tuple[str, Chunk]]:
+        """As `fetch`, but yield the name and the result of each stage on the way."""
+        yield "source", self.fetch(positions)
+
     @abc.abstractmethod
     def locate(self, position: int) -> str:
         """Return which record of which source stands at a position, in words."""
@@ -159,6 +163,9 @@ class ReorderNode(StreamNode):
 
     def fetch(self, positions: Positions) -> Chunk:
         return self.parent.fetch(self.parent_positions(positions))
+
+    def fetch_by_stage(self, positions: Positions) -> Iterator[tuple[str, Chunk]]:
+        return self.parent.fetch_by_stage(self.parent_positions(positions))
 
     def locate(self, position: int) -> str:
         parent_positions = self.parent_positions(range(position, position + 1))
@@ -413,16 +420,30 @@ class TransformNode(StreamNode):
 
     def fetch(self, positions: Positions) -> Chunk:
         chunk = self.parent.fetch(positions)
+        for _, result in self._run(chunk, positions):
+            chunk = result
+        return chunk
+
+    def fetch_by_stage(self, positions: Positions) -> Iterator[tuple[str, Chunk]]:
+        chunk = Chunk(0)
+        for name, chunk in self.parent.fetch_by_stage(positions):
+            yield name, chunk
+        yield from self._run(chunk, positions)
+
+    def _run(self, chunk: Chunk, positions: Positions) -> Iterator[tuple[str, Chunk]]:
+        """Yield the records after each step, with its name."""
         is_encoded = self._starts_encoded
         for number, step in enumerate(self._steps):
             if not chunk.size:
-                break
+                return
             if is_encoded and not step.takes_encoded:
                 chunk, is_encoded = self._decode(chunk, positions), False
             if number >= self._stack_before and not is_encoded:
                 chunk = _try_to_stack(chunk)
             chunk = self._apply(step, chunk, positions)
-        return self._decode(chunk, positions) if is_encoded else chunk
+            if is_encoded and number == len(self._steps) - 1:
+                chunk = self._decode(chunk, positions)
+            yield step.name, chunk
 
     def _decode(self, chunk: Chunk, positions: Positions) -> Chunk:
         records = chunk.as_records()
@@ -507,6 +528,7 @@ class _Step:
     def __init__(self, entry: Entry, leaf_seeds: tuple[tuple[int, int], ...]):
         self.entry = entry
         self.is_ours = entry.is_ours
+        self.name = f"{entry.label} {type(entry.transform).__name__}"
         takes_encoded = getattr(entry.transform, "takes_encoded_images", False)
         self.takes_encoded = self.is_ours and takes_encoded
         self._method: Callable[..., Any] = getattr(entry.transform, entry.kind.value)
