@@ -174,17 +174,23 @@ class SharedReader:
     def __init__(self, fd: int, *, num_slots: int, num_held: int):
         self._fd = fd
         self._num_held = num_held
-        # Last in, first out: touches as little memory as possible.
+        self._num_awaited = 0
+        # Last in, first out: touches as little memory as possible. Any thread may add,
+        # at any time; nothing else is changed from outside.
         self._free = list(range(num_slots))
-        self._held: dict[int, weakref.ref] = {}
+        self._watched: list[weakref.ref | None] = [None] * num_slots
         self._memory: mmap.mmap | None = None
 
     def take_slot(self) -> int:
         """Return a slot that nobody uses, for the next message."""
+        self._num_awaited += 1
         return self._free.pop()
 
     def load(self, slot: int, message: bytes) -> Any:
         """Return the value that was put into a slot, without a copy if possible."""
+        in_use = len(self._watched) - len(self._free)
+        has_room = in_use - self._num_awaited < self._num_held
+        self._num_awaited -= 1
         header, start, places, size = pickle.loads(message)
         if not size:
             self._free.append(slot)
@@ -192,28 +198,20 @@ class SharedReader:
         if self._memory is None or len(self._memory) < start + size:
             self._memory = mmap.mmap(self._fd, os.fstat(self._fd).st_size)
         content = np.frombuffer(self._memory, np.uint8, size, start)
-        if len(self._held) >= self._num_held:
-            content = content.copy()
-            self._free.append(slot)
-        else:
+        if has_room:
             # Everything that is made from the arrays keeps `content`, an array that
             # jax has not copied yet included.
-            self._held[slot] = weakref.ref(
-                content, _releaser(slot, self._held, self._free)
-            )
+            self._watched[slot] = weakref.ref(content, _releaser(slot, self._free))
+        else:
+            content = content.copy()
+            self._free.append(slot)
         whole = memoryview(content)  # pyright: ignore[reportArgumentType]
         buffers = [whole[offset : offset + length] for offset, length in places]
         return pickle.loads(header, buffers=buffers)
 
 
-def _releaser(
-    slot: int, held: dict[int, weakref.ref], free: list[int]
-) -> Callable[[Any], None]:
-    def release(_: Any) -> None:
-        held.pop(slot, None)
-        free.append(slot)
-
-    return release
+def _releaser(slot: int, free: list[int]) -> Callable[[Any], None]:
+    return lambda _: free.append(slot)
 
 
 # ----------------------------------------------------------------------------

@@ -4,9 +4,11 @@ import dataclasses
 import gc
 import os
 import pathlib
+import queue
 import re
 import signal
 import sys
+import threading
 
 import cloudpickle
 import jax
@@ -161,6 +163,26 @@ def test_a_part_of_a_batch_keeps_its_memory():
     with iter(make_ds(num_workers=1)) as iterator:
         corners = [batch["image"][1, :2, :2].reshape(-1)[::2] for batch in iterator]
     assert [corner[0] for corner in corners] == list(range(1, 32, 2))
+
+
+def test_batches_may_be_let_go_in_another_thread():
+    expected = [batch["image"] for batch in make_ds(prefetch_batches=0)] * 8
+    waiting = queue.SimpleQueue()
+    wrong = []
+
+    def consume():
+        for image in expected:
+            wrong.append(not np.array_equal(waiting.get(), image))
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    with iter(make_ds(num_workers=1, num_epochs=8)) as iterator:
+        for batch in iterator:
+            waiting.put(batch.pop("image"))
+            del batch
+    thread.join()
+    assert len(wrong) == 128
+    assert not any(wrong)
 
 
 def test_nothing_is_left_of_an_iterator_that_was_dropped():
