@@ -59,8 +59,9 @@ class EncodedImage:
         self._content = content
         self._mode = mode
         self._name = name
-        self._image = self._try(self._open)
-        width, height = self._image.size
+        self._opened = self._try(self._read_header)
+        self._is_jpeg = self._opened.format == "JPEG"
+        width, height = self._opened.size
         self.shape = (height, width, pillow("").getmodebands(mode))
 
     def __getitem__(self, index: tuple[Any, ...]) -> np.ndarray:
@@ -89,7 +90,7 @@ class EncodedImage:
         scale = self._draft_scale(box, size)
         if scale == 1:
             return _resize(self._cropped(rows, columns), size)
-        image = self._open()  # another one: this one stays as large as it is
+        image = self._open()
         height, width, _ = self.shape
         image.draft(None, (width // scale, height // scale))
         x_scale, y_scale = (-(-e // s) for e, s in zip((width, height), image.size))
@@ -101,16 +102,25 @@ class EncodedImage:
         """Return by how much the file may be decoded smaller than it is."""
         left, top, right, bottom = box
         spare = min((bottom - top) // size[0], (right - left) // size[1]) // 2
-        if self._image.format != "JPEG":
+        if not self._is_jpeg:
             return 1
         return next((scale for scale in _JPEG_SCALES if scale <= spare), 1)
 
     def _cropped(self, rows: slice, columns: slice) -> Any:
         box = _box(rows, columns, self.shape)
-        is_whole = box == (0, 0, *self._image.size)
-        return _in_mode(self._image if is_whole else self._image.crop(box), self._mode)
+        image = self._open()
+        is_whole = box == (0, 0, *image.size)
+        return _in_mode(image if is_whole else image.crop(box), self._mode)
 
     def _open(self) -> Any:
+        """Return an image that is not decoded yet.
+
+        It is not kept: the pixels of all images of a batch would need much memory.
+        """
+        image, self._opened = self._opened, None
+        return image or self._read_header()
+
+    def _read_header(self) -> Any:
         return pillow("kd.data.py.ImageFolder").open(io.BytesIO(self._content))
 
     def _try(self, read: Callable[[], Any]) -> Any:
