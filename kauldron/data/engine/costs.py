@@ -20,6 +20,7 @@ from kauldron.data.engine.batches import BatchJob
 from kauldron.data.engine.nodes import Chunk
 
 _RECORDS_AT_ONCE = 32
+_MAX_SPANS = 256
 _SECONDS = 0.25
 
 
@@ -93,11 +94,15 @@ def measure(job: BatchJob, *, seconds: float = _SECONDS) -> Costs:
     Raises:
       ValueError: There are no records.
     """
-    spans = [span for span in itertools.islice(_spans(job), 256) if span]
-    if not spans:
+    ones = list(itertools.islice(_spans(job, 1), 2))
+    if not ones:
         raise ValueError("There are no records to measure.")
-    for _ in _stages(job, spans[0][:2]):  # what is imported and opened on first use
-        pass
+    list(_stages(job, ones[0]))  # what is imported and opened on first use
+    start = time.perf_counter()
+    list(_stages(job, ones[-1]))
+    at_once = seconds / 4 / (time.perf_counter() - start)  # slow ones one by one
+    at_once = max(1, min(int(at_once), _RECORDS_AT_ONCE))
+    spans = list(itertools.islice(_spans(job, at_once), _MAX_SPANS))
     sums: dict[str, Cost] = {}
     num_records, span, batch = 0, spans[0], None
     deadline = time.perf_counter() + seconds
@@ -117,13 +122,13 @@ def measure(job: BatchJob, *, seconds: float = _SECONDS) -> Costs:
     return Costs(stages, num_records, job.plan.local_batch_size, speedup)
 
 
-def _spans(job: BatchJob) -> Iterator[range]:
-    """Yield stream positions, as many as are built at once."""
+def _spans(job: BatchJob, at_once: int) -> Iterator[range]:
+    """Yield stream positions, so many at once."""
     units = itertools.count() if job.plan.num_units is None else job.plan.num_units
     for unit in range(units) if isinstance(units, int) else units:
         positions = job.plan.positions(unit)
-        for start in range(0, len(positions), _RECORDS_AT_ONCE):
-            yield positions[start : start + _RECORDS_AT_ONCE]
+        for start in range(0, len(positions), at_once):
+            yield positions[start : start + at_once]
 
 
 def _stages(job: BatchJob, span: range) -> Iterator[tuple[str, Any]]:
