@@ -63,33 +63,36 @@ def open_shared_file() -> int:
 # ----------------------------------------------------------------------------
 
 
-def share(value: Any, dumps: Callable[..., bytes]) -> int:
-    """Return the descriptor of a file that holds a value, for `load_shared`.
+class SharedValue:
+    """A value in a file, for any number of readers with `load_shared`.
 
     Args:
-      value: What to share.
+      value: What to share. It is pickled at once, and its arrays are written later.
       dumps: `pickle.dumps`, or that of a library that pickles more.
+
+    Attributes:
+      fd: The file. Whoever makes the object closes it.
     """
-    header, views = _dump(value, dumps, _SMALL_IN_PIPELINES)
-    places, end = _places(views)
-    index = pickle.dumps((header, places))
-    first = _aligned(_HEADER.size + len(index))
-    fd = open_shared_file()
-    try:
-        os.ftruncate(fd, first + end)
-        with open(fd, "wb", buffering=0, closefd=False) as file:
-            _write_all(file, _HEADER.pack(len(index)) + index)
-            for (offset, _), view in zip(places, views):
+
+    def __init__(self, value: Any, dumps: Callable[..., bytes]):
+        header, self._views = _dump(value, dumps, _SMALL_IN_PIPELINES)
+        self._places, self._size = _places(self._views)
+        self._index = pickle.dumps((header, self._places))
+        self.fd = open_shared_file()
+
+    def write(self) -> None:
+        """Fill the file; readers must wait for it."""
+        first = _aligned(_HEADER.size + len(self._index))
+        os.ftruncate(self.fd, first + self._size)
+        with open(self.fd, "wb", buffering=0, closefd=False) as file:
+            _write_all(file, _HEADER.pack(len(self._index)) + self._index)
+            for (offset, _), view in zip(self._places, self._views):
                 file.seek(first + offset)
                 _write_all(file, view)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
 
 
 def load_shared(fd: int) -> Any:
-    """Return the value of `share`; its large arrays stay where they are.
+    """Return the value of a `SharedValue`; its large arrays stay where they are.
 
     All readers share their memory. What one of them writes to, it gets a copy of.
     """

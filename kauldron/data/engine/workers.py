@@ -82,14 +82,16 @@ class WorkerExecutor(Executor):
             "num_workers": num_workers,
             "num_slots": ahead + _NUM_HELD,
         }
-        recipe_fd = _shared(recipe)
+        shared = _shared(recipe)
         self._workers: list[_Worker] = []
         self._end = weakref.finalize(self, _close_all, self._workers)
         try:
             for number in range(num_workers):
-                self._workers.append(_Worker(number, recipe_fd, ahead + _NUM_HELD))
+                self._workers.append(_Worker(number, shared.fd, setup["num_slots"]))
+            _write(shared)  # while they import what they need
+            for number, worker in enumerate(self._workers):
                 mine = {"worker": number, "profile": profile and not number}
-                self._workers[-1].send({**setup, **mine})
+                worker.send({**setup, **mine})
             for _ in range(num_workers * ahead):
                 self._request()
             for worker in self._workers:
@@ -98,7 +100,7 @@ class WorkerExecutor(Executor):
             self.close()
             raise
         finally:
-            os.close(recipe_fd)
+            os.close(shared.fd)
 
     def get(self) -> Piece:
         unit = self._next - self._outstanding
@@ -245,15 +247,20 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _shared(recipe: JobRecipe) -> int:
+def _shared(recipe: JobRecipe) -> shared_memory.SharedValue:
     import cloudpickle  # classes and functions of scripts and notebooks by value
 
     try:
-        return shared_memory.share(recipe, cloudpickle.dumps)
-    except OSError as error:
-        raise CannotStartError(f"no memory to share the pipeline: {error}") from error
+        return shared_memory.SharedValue(recipe, cloudpickle.dumps)
     except Exception as error:
         raise _not_picklable("the pipeline", error) from error
+
+
+def _write(shared: shared_memory.SharedValue) -> None:
+    try:
+        shared.write()
+    except OSError as error:
+        raise CannotStartError(f"no memory to share the pipeline: {error}") from error
 
 
 def _pickled(value: Any, what: str) -> bytes:
