@@ -164,6 +164,10 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         summary="Print statistics of the first batches of a data set",
         implementation="data:Show",
     ),
+    ("data", "profile"): Command(
+        summary="Print what a record costs at each stage, and who should build batches",
+        implementation="data:Profile",
+    ),
     ("run", "train"): Command(
         summary="The same as train",
         implementation="train:Train",

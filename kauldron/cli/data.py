@@ -1,4 +1,4 @@
-"""`kauldron data ...`: look at what a data set yields."""
+"""`kauldron data ...`: look at what a data set yields, and at what it costs."""
 
 from __future__ import annotations
 
@@ -85,6 +85,52 @@ class Show:
         if args.html:
             _write_page(batches, args.html)
         return OK
+
+
+class Profile:
+    """Print what a record of a data set costs, stage by stage."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        add_dataset_arguments(parser)
+        parser.add_argument(
+            "--seconds",
+            type=float,
+            default=2.0,
+            help="for how long to measure (default: 2)",
+        )
+        parser.add_argument("--json", action="store_true", help="print a JSON object")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        cfg = load_config(args.cfg, import_nothing=False)
+        with bad_input(args.cfg):
+            dataset = resolve_dataset(cfg, args.ds_path)
+            if not hasattr(dataset, "profile"):
+                raise TypeError(
+                    f"cfg.{args.ds_path} is a {type(dataset).__name__}, of which the"
+                    " stages are not known; kd.data.py pipelines can be profiled."
+                )
+            costs = dataset.profile(seconds=args.seconds)
+        if args.json:
+            print_json(dataclasses.asdict(costs) | {"builders": str(costs.builders)})
+            return OK
+        total = costs.building.total
+        rows = [
+            (name, *_cost_cells(cost), f"{cost.total / total:.0%}")
+            for name, cost in costs.stages.items()
+        ]
+        header = ("stage", "ms per record", "computing", "waiting", "of building")
+        print_table(rows, header=header)
+        print(f"One builder: {1 / total:.0f} records/s. Two threads: ", end="")
+        print(f"{costs.thread_speedup:.2f} times as fast.")
+        print(f"num_workers='auto' means {costs.builders}.")
+        return OK
+
+
+def _cost_cells(cost: Any) -> list[str]:
+    seconds = (cost.total, cost.computing, cost.waiting)
+    return [f"{value * 1e3:.4f}" for value in seconds]
 
 
 def _rows(batch: Any) -> list[tuple[str, ...]]:

@@ -20,6 +20,7 @@ from kauldron.data.engine.batches import (
     SparsePlan,
     current_share,
 )
+from kauldron.data.engine.costs import Costs, measure
 from kauldron.data.engine.entries import Entry, Kind
 from kauldron.data.engine.executors import Executor
 from kauldron.data.engine.iterator import BatchIterator
@@ -106,6 +107,20 @@ class StreamPipeline(Pipeline):
         for batch in self._iterate(job, in_background=False):
             return batch
         raise ValueError(f"{self._name} has no batch.")
+
+    def profile(self, *, seconds: float = 2.0) -> Costs:
+        """Measure what a record costs: source, transforms, batching, transport.
+
+        `kauldron data profile --cfg=...` prints it as a table.
+
+        Args:
+          seconds: For how long to measure, about; as long again with threads.
+
+        Returns:
+          The cost of a record at each stage, in `stages`, and in `builders` who should
+          build batches that cost so much.
+        """
+        return measure(self._make_job(current_share()), seconds=seconds)
 
     @functools.cached_property
     def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]

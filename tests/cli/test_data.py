@@ -50,3 +50,15 @@ def test_wrong_path_of_a_data_set(kauldron, path, words):
     assert (code, out) == (2, "")
     for word in words:
         assert word in err
+
+
+def test_costs_of_a_data_set(kauldron):
+    command = ("data", "profile", "--cfg=toy.py", "--seconds=0.05")
+    code, out, _ = kauldron(*command)
+    assert code == 0
+    stages = [line.split("\t")[0] for line in out.splitlines() if "\t" in line]
+    assert stages[0] == "source"
+    assert stages[-3:] == ["batching", "transport: worker", "transport: parent"]
+    assert "num_workers='auto' means" in out
+    _, out, _ = kauldron(*command, "--json")
+    assert json.loads(out)["stages"]["source"]["computing"] > 0

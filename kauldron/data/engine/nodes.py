@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,6 +19,7 @@ from kauldron.data.engine import keys, trees
 from kauldron.data.engine.entries import Entry, Kind
 from kauldron.data.engine.shuffles import EpochOrder
 from kauldron.data.transforms.forms import batch_form
+from kauldron.data.transforms.pictures import decoded_record
 
 # ----------------------------------------------------------------------------
 # Records on their way to a batch
@@ -129,6 +130,10 @@ class StreamNode(abc.ABC):
     def fetch(self, positions: Positions) -> Chunk:
         """Return the records at these positions. May be called by many threads."""
 
+    def fetch_by_stage(self, positions: Positions) -> Iterator[tuple[str, Chunk]]:
+        """As `fetch`, but yield the name and the result of each stage on the way."""
+        yield "source", self.fetch(positions)
+
     @abc.abstractmethod
     def locate(self, position: int) -> str:
         """Return which record of which source stands at a position, in words."""
@@ -158,6 +163,9 @@ class ReorderNode(StreamNode):
 
     def fetch(self, positions: Positions) -> Chunk:
         return self.parent.fetch(self.parent_positions(positions))
+
+    def fetch_by_stage(self, positions: Positions) -> Iterator[tuple[str, Chunk]]:
+        return self.parent.fetch_by_stage(self.parent_positions(positions))
 
     def locate(self, position: int) -> str:
         parent_positions = self.parent_positions(range(position, position + 1))
@@ -235,6 +243,7 @@ class SourceNode(StreamNode):
         self._skipped = skipped
         self._as_records = as_records
         self._is_fresh = getattr(source, "gives_fresh_records", False)
+        self._read_encoded: Callable[[int], Any] | None = None
         self._read = self._read_each
         if is_columnar(source):
             self._read = self._read_columns
@@ -262,6 +271,14 @@ class SourceNode(StreamNode):
         if self._selection == range(len(self.source)):
             return self.source.columns  # pyright: ignore[reportAttributeAccessIssue]
         return self.fetch(range(self.length)).columns
+
+    def leave_encoded(self) -> bool:
+        """Give images that are not decoded yet, if the source has such; say if so."""
+        read = getattr(self.source, "encoded_record", None)
+        if read is None or self._read != self._read_each:
+            return False
+        self._read_encoded = read
+        return True
 
     def locate(self, position: int) -> str:
         index = self._selection[position % self.length]
@@ -295,7 +312,10 @@ class SourceNode(StreamNode):
 
     def _read_each(self, indices: np.ndarray) -> Chunk:
         source = self.source
-        records = [source[index] for index in indices.tolist()]
+        if self._read_encoded is not None:
+            records = [self._read_encoded(index) for index in indices.tolist()]
+        else:
+            records = [source[index] for index in indices.tolist()]
         return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
 
     def _read_one_by_one(self, indices: np.ndarray, error: Exception) -> Chunk:
@@ -383,6 +403,11 @@ class TransformNode(StreamNode):
                 self._steps.append(_Step(entry, leaf_seeds))
         self.leaf_seeds = leaf_seeds
         self._stack_before = len(self._steps)
+        self._starts_encoded = (
+            bool(self._steps)
+            and self._steps[0].takes_encoded
+            and _leave_encoded(parent)
+        )
 
     def stack_early(self) -> None:
         """Turn records into columns as soon as nothing needs them one by one.
@@ -395,13 +420,35 @@ class TransformNode(StreamNode):
 
     def fetch(self, positions: Positions) -> Chunk:
         chunk = self.parent.fetch(positions)
+        for _, result in self._run(chunk, positions):
+            chunk = result
+        return chunk
+
+    def fetch_by_stage(self, positions: Positions) -> Iterator[tuple[str, Chunk]]:
+        chunk = Chunk(0)
+        for name, chunk in self.parent.fetch_by_stage(positions):
+            yield name, chunk
+        yield from self._run(chunk, positions)
+
+    def _run(self, chunk: Chunk, positions: Positions) -> Iterator[tuple[str, Chunk]]:
+        """Yield the records after each step, with its name."""
+        is_encoded = self._starts_encoded
         for number, step in enumerate(self._steps):
             if not chunk.size:
-                break
-            if number == self._stack_before:
+                return
+            if is_encoded and not step.takes_encoded:
+                chunk, is_encoded = self._decode(chunk, positions), False
+            if number >= self._stack_before and not is_encoded:
                 chunk = _try_to_stack(chunk)
             chunk = self._apply(step, chunk, positions)
-        return chunk
+            if is_encoded and number == len(self._steps) - 1:
+                chunk = self._decode(chunk, positions)
+            yield step.name, chunk
+
+    def _decode(self, chunk: Chunk, positions: Positions) -> Chunk:
+        records = chunk.as_records()
+        results, _ = self._apply_to_records(_Decoding(), chunk, records, positions)
+        return chunk.with_records(results, is_fresh=chunk.is_fresh)
 
     def locate(self, position: int) -> str:
         return self.parent.locate(position)
@@ -437,7 +484,11 @@ class TransformNode(StreamNode):
         return _try_to_stack(chunk.with_records(results, is_fresh=True))
 
     def _apply_to_records(
-        self, step: _Step, chunk: Chunk, records: list[Any], positions: Positions
+        self,
+        step: _Step | _Decoding,
+        chunk: Chunk,
+        records: list[Any],
+        positions: Positions,
     ) -> tuple[list[Any], bool]:
         """Return a result per record (`None`: dropped), and whether some failed."""
         apply = step.record_function(_rows_of(chunk, positions))
@@ -457,7 +508,12 @@ class TransformNode(StreamNode):
         return results, has_failed
 
     def _where(
-        self, step: _Step, chunk: Chunk, positions: Positions, row: int, record: Any
+        self,
+        step: _Step | _Decoding,
+        chunk: Chunk,
+        positions: Positions,
+        row: int,
+        record: Any,
     ) -> str:
         position = int(_rows_of(chunk, positions)[row])
         return (
@@ -472,6 +528,9 @@ class _Step:
     def __init__(self, entry: Entry, leaf_seeds: tuple[tuple[int, int], ...]):
         self.entry = entry
         self.is_ours = entry.is_ours
+        self.name = f"{entry.label} {type(entry.transform).__name__}"
+        takes_encoded = getattr(entry.transform, "takes_encoded_images", False)
+        self.takes_encoded = self.is_ours and takes_encoded
         self._method: Callable[..., Any] = getattr(entry.transform, entry.kind.value)
         has_batch_form = entry.kind in (Kind.MAP, Kind.RANDOM_MAP, Kind.FILTER)
         self._batch_method = batch_form(entry.transform) if has_batch_form else None
@@ -504,6 +563,22 @@ class _Step:
         if self.entry.kind is Kind.FILTER:
             return lambda row, record: record if method(record) else None
         return lambda row, record: method(record)
+
+
+class _Decoding:
+    """The step before the first transform that needs pixels."""
+
+    entry = "the decoder of images"
+
+    def record_function(self, rows: np.ndarray) -> Callable[[int, Any], Any]:
+        del rows
+        return lambda row, record: decoded_record(record)
+
+
+def _leave_encoded(node: StreamNode) -> bool:
+    while isinstance(node, ReorderNode):
+        node = node.parent
+    return isinstance(node, SourceNode) and node.leave_encoded()
 
 
 def _rows_of(chunk: Chunk, positions: Positions) -> np.ndarray:

@@ -23,7 +23,7 @@ from kauldron.data.engine import shared_memory
 _SECONDS_TO_END = 5.0
 
 
-def main(parent_pid: int, shared_fd: int) -> None:
+def main(parent_pid: int, recipe_fd: int, shared_fd: int) -> None:
     """Serve until the parent closes the pipe, or is gone."""
     requests_in, replies_out = _private_pipes()
     threading.Thread(target=_watch, args=(parent_pid,), daemon=True).start()
@@ -37,7 +37,7 @@ def main(parent_pid: int, shared_fd: int) -> None:
         return
     setup = pickle.loads(first)
     try:
-        job = pickle.loads(setup["recipe"]).job()
+        job = shared_memory.load_shared(recipe_fd).job()
     except Exception as error:
         shared_memory.write_frame(
             replies_out, pickle.dumps(("cannot start", _shown(error)))
@@ -50,7 +50,7 @@ def main(parent_pid: int, shared_fd: int) -> None:
         shared_memory.write_frame(replies_out, dump_error(error))
         return
     shared_memory.write_frame(replies_out, pickle.dumps(("ready", None)))
-    slots = shared_memory.SharedSlots(shared_fd)
+    slots = shared_memory.SharedSlots(shared_fd, setup["num_slots"])
     if setup["profile"]:
         profile = cProfile.Profile()
         profile.runcall(_serve, job, requests, replies_out, slots)

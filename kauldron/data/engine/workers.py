@@ -21,7 +21,7 @@ _BOOT = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from kauldron.data.engine import worker_main
-worker_main.main(int(sys.argv[2]), int(sys.argv[3]))
+worker_main.main(*map(int, sys.argv[2:]))
 """
 
 # Workers must not take memory of the accelerator that the parent computes on.
@@ -30,6 +30,19 @@ _ENVIRONMENT = {
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "CUDA_VISIBLE_DEVICES": "-1",
 }
+
+# Workers share the cores already; threads of theirs would only be in each other's way.
+_ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+# How many batches of one worker the consumer may hold without having them copied.
+_NUM_HELD = 4
 
 
 class CannotStartError(Exception):
@@ -63,29 +76,31 @@ class WorkerExecutor(Executor):
         describe: Callable[[int], str],
     ):
         super().__init__(stop)
-        self._ahead = ahead
         self._describe = describe
         setup = {
-            "recipe": _pickled(recipe, "the pipeline"),
             "init_fn": init_fn and _pickled(init_fn, "worker_init_fn"),
             "num_workers": num_workers,
+            "num_slots": ahead + _NUM_HELD,
         }
+        shared = _shared(recipe)
         self._workers: list[_Worker] = []
         self._end = weakref.finalize(self, _close_all, self._workers)
         try:
             for number in range(num_workers):
-                self._workers.append(_Worker(number))
+                self._workers.append(_Worker(number, shared.fd, setup["num_slots"]))
+            _write(shared)  # while they import what they need
             for number, worker in enumerate(self._workers):
-                worker.send(
-                    {**setup, "worker": number, "profile": profile and not number}
-                )
+                mine = {"worker": number, "profile": profile and not number}
+                worker.send({**setup, **mine})
+            for _ in range(num_workers * ahead):
+                self._request()
             for worker in self._workers:
                 worker.wait_until_ready()
         except BaseException:
             self.close()
             raise
-        for _ in range(num_workers * ahead):
-            self._request()
+        finally:
+            os.close(shared.fd)
 
     def get(self) -> Piece:
         unit = self._next - self._outstanding
@@ -112,31 +127,32 @@ class WorkerExecutor(Executor):
 
     def _request(self) -> None:
         if self._has(self._next):
-            self._worker_of(self._next).request(self._next, self._ahead)
+            self._worker_of(self._next).request(self._next)
             self._next += 1
 
 
 class _Worker:
     """One process, its pipes, and its shared memory."""
 
-    def __init__(self, number: int):
+    def __init__(self, number: int, recipe_fd: int, num_slots: int):
         self.number = number
-        self.pending: collections.deque[int] = collections.deque()
-        self._slot = 0
+        self.pending: collections.deque[tuple[int, int]] = collections.deque()
         if os.name != "posix":
             raise CannotStartError("data workers need a POSIX system")
         self._shared_fd = shared_memory.open_shared_file()
-        self._shared = shared_memory.SharedReader(self._shared_fd)
+        self._shared = shared_memory.SharedReader(
+            self._shared_fd, num_slots=num_slots, num_held=_NUM_HELD
+        )
         path = json.dumps([os.fspath(entry) for entry in sys.path])
-        numbers = [str(os.getpid()), str(self._shared_fd)]
-        command = [sys.executable, "-c", _BOOT, path, *numbers]
+        descriptors = (recipe_fd, self._shared_fd)
+        numbers = map(str, (os.getpid(), *descriptors))
         try:
             self._process = subprocess.Popen(
-                command,
+                [sys.executable, "-c", _BOOT, path, *numbers],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                pass_fds=[self._shared_fd],
-                env={**os.environ, **_ENVIRONMENT},
+                pass_fds=descriptors,
+                env=_environment(),
             )
         except OSError as error:
             os.close(self._shared_fd)
@@ -148,11 +164,11 @@ class _Worker:
         with contextlib.suppress(BrokenPipeError):
             shared_memory.write_frame(stdin, pickle.dumps(message))
 
-    def request(self, unit: int, num_slots: int) -> None:
+    def request(self, unit: int) -> None:
         """Ask for a unit."""
-        self.pending.append(unit)
-        self.send((unit, self._slot))
-        self._slot = (self._slot + 1) % num_slots
+        slot = self._shared.take_slot()
+        self.pending.append((unit, slot))
+        self.send((unit, slot))
 
     def wait_until_ready(self) -> None:
         """Wait until the worker has loaded the pipeline."""
@@ -178,11 +194,11 @@ class _Worker:
                 " negative code is the number of a signal; -9 often means that memory"
                 " ran out."
             )
-        self.pending.popleft()
+        _, slot = self.pending.popleft()
         kind, content = reply
         if kind == "error":
             self._raise(content)
-        value, survivors, skipped = self._shared.load(content)
+        value, survivors, skipped = self._shared.load(slot, content)
         return Piece(value, survivors, skipped)
 
     def _read(self) -> tuple[str, Any] | None:
@@ -223,12 +239,40 @@ def _close_all(workers: list[_Worker]) -> None:
     workers.clear()
 
 
-def _pickled(value: Any, what: str) -> bytes:
+def _environment() -> dict[str, str]:
+    environment = {**os.environ, **_ENVIRONMENT}
+    if "OMP_NUM_THREADS" not in os.environ:  # all of these libraries go by it
+        for name in _ONE_THREAD:
+            environment.setdefault(name, "1")
+    return environment
+
+
+def _shared(recipe: JobRecipe) -> shared_memory.SharedValue:
     import cloudpickle  # classes and functions of scripts and notebooks by value
+
+    try:
+        return shared_memory.SharedValue(recipe, cloudpickle.dumps)
+    except Exception as error:
+        raise _not_picklable("the pipeline", error) from error
+
+
+def _write(shared: shared_memory.SharedValue) -> None:
+    try:
+        shared.write()
+    except OSError as error:
+        raise CannotStartError(f"no memory to share the pipeline: {error}") from error
+
+
+def _pickled(value: Any, what: str) -> bytes:
+    import cloudpickle
 
     try:
         return cloudpickle.dumps(value)
     except Exception as error:
-        raise CannotStartError(
-            f"{what} cannot be pickled: {type(error).__name__}: {error}"
-        ) from error
+        raise _not_picklable(what, error) from error
+
+
+def _not_picklable(what: str, error: Exception) -> CannotStartError:
+    return CannotStartError(
+        f"{what} cannot be pickled: {type(error).__name__}: {error}"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gzip
-import importlib
 import json
 import math
 import os
@@ -18,6 +17,7 @@ import numpy as np
 
 from kauldron.data.in_memory import ColumnSource
 from kauldron.data.py.sources import ColumnPipeline, DataSourceBase, PathLike, paths_of
+from kauldron.data.transforms import pictures
 from kauldron.errors import ReadableKeyError
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -272,7 +272,7 @@ class ImageFolder(DataSourceBase):
     """Images `root/<class>/<file>`, classes and files in sorted order.
 
     A record is `{"image": uint8[h, w, c], "label": int, "path": str}`. Images are
-    decoded by Pillow.
+    decoded by Pillow; where the first transform is a crop, as part of it.
 
     Attributes:
       root: The folder of class folders.
@@ -296,7 +296,7 @@ class ImageFolder(DataSourceBase):
 
     @functools.cached_property
     def data_source(self) -> ImageFiles:  # pyright: ignore
-        return ImageFiles(self._list_files(), _image_reader(self.mode))
+        return ImageFiles(self._list_files(), self.mode)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -338,53 +338,35 @@ class ImageFolder(DataSourceBase):
 
 
 class ImageFiles:
-    """Random access to decoded images.
+    """Random access to images.
 
     Args:
       files: Path and label of each image.
-      read: From path to `uint8[h, w, c]`.
+      mode: Of Pillow, what images are converted to.
     """
 
     gives_fresh_records = True
 
-    def __init__(
-        self, files: Sequence[tuple[str, int]], read: Callable[[str], np.ndarray]
-    ):
+    def __init__(self, files: Sequence[tuple[str, int]], mode: str):
+        # One decoder, whatever else is installed: others round their grey values and
+        # JPEGs differently. Imported here, before any background thread reads.
+        pictures.pillow("kd.data.py.ImageFolder")
         self._files = files
-        self._read = read
+        self._mode = mode
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
+        return pictures.decoded_record(self.encoded_record(index))
+
+    def encoded_record(self, index: int) -> dict[str, Any]:
+        """Return a record whose image is not decoded yet."""
         path, label = self._files[index]
-        try:
-            image = self._read(path)
-        except Exception as error:
-            raise ValueError(
-                f"{path} cannot be decoded as an image: {error}"
-            ) from error
+        with open(path, "rb") as file:
+            content = file.read()
+        image = pictures.EncodedImage(content, mode=self._mode, name=path)
         return {"image": image, "label": label, "path": path}
-
-
-def _image_reader(mode: str) -> Callable[[str], np.ndarray]:
-    # One decoder, whatever else is installed: others round their grey values and JPEGs
-    # differently. Imported here, before any background thread reads.
-    try:
-        importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise ImportError(
-            'kd.data.py.ImageFolder needs Pillow: pip install "kauldron[images]"'
-        ) from error
-    return functools.partial(_read_image, mode=mode)
-
-
-def _read_image(path: str, *, mode: str) -> np.ndarray:
-    import PIL.Image
-
-    with PIL.Image.open(path) as image:
-        pixels = np.array(image.convert(mode), np.uint8)
-    return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

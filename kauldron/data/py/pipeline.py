@@ -7,10 +7,10 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from kauldron.data.dataset import IterableDataset
-from kauldron.data.engine import keys, streams, workers
+from kauldron.data.engine import costs, keys, streams, workers
 from kauldron.data.engine.batches import (
     BatchJob,
     BatchSize,
@@ -59,7 +59,8 @@ class PyGrainPipeline(StreamPipeline):
       batch_drop_remainder: What happens to the last records that fill no batch: `True`
         or "drop", `False` or "keep", "pad".
       num_workers: Worker processes that build batches. `None` or 0: none, which is the
-        fastest for arrays in memory. The batches are the same for any number.
+        fastest for arrays in memory. "auto": the first iterator measures, chooses how
+        many threads or processes, and logs what it chose. The batches are the same.
       read_options: Object with `num_threads` (such as `grain.ReadOptions`): how many
         background threads build batches.
       per_worker_buffer_size: Batches that each worker holds ready.
@@ -78,7 +79,7 @@ class PyGrainPipeline(StreamPipeline):
     transforms: Sequence[Any] | Mapping[str, Any] = ()
     num_epochs: int | None = None
     batch_drop_remainder: bool | str | DropRemainder = DropRemainder.DROP
-    num_workers: int | None = None
+    num_workers: int | Literal["auto"] | None = None
     read_options: Any = None
     per_worker_buffer_size: int = 1
     enable_profiling: bool = False
@@ -97,6 +98,11 @@ class PyGrainPipeline(StreamPipeline):
         object.__setattr__(self, "transforms", frozen_transforms(self.transforms))
         check_num_epochs(self)
         parse_entries(self.transforms)
+        if isinstance(self.num_workers, str) and self.num_workers != "auto":
+            raise ValueError(
+                f"{type(self).__name__}(num_workers={self.num_workers!r}): expected a"
+                " number, None or 'auto'."
+            )
         for name in ("num_workers", "prefetch_batches", "max_bad_records"):
             self._check_at_least(name, 0)
         self._check_at_least("per_worker_buffer_size", 1)
@@ -108,7 +114,7 @@ class PyGrainPipeline(StreamPipeline):
 
     def _check_at_least(self, name: str, least: int) -> None:
         value = getattr(self, name)
-        if value is not None and value < least:
+        if value not in (None, "auto") and value < least:
             raise ValueError(
                 f"{type(self).__name__}({name}={value}): expected {least} or more."
             )
@@ -241,14 +247,22 @@ class PyGrainPipeline(StreamPipeline):
     # ------------------------------------------------------------------------
 
     def _make_executor(self, job: BatchJob) -> Executor | None:
-        if self.num_workers and self._is_in_memory:
+        num_threads = getattr(self.read_options, "num_threads", 1)
+        num_workers = self.num_workers or 0
+        if num_workers and self._is_in_memory:
             _log_once(
                 f"{self._name}: arrays in memory need no worker processes; num_workers="
                 f"{self.num_workers} is ignored.",
             )
-        elif self.num_workers:
+        elif num_workers:
+            if num_workers == "auto":
+                builders = self._builders(job)
+                is_threads = builders.kind == "threads"
+                num_workers = 0 if is_threads else builders.count
+                num_threads = builders.count if is_threads else num_threads
             try:
-                return self._start_workers(job)
+                if num_workers:
+                    return self._start_workers(job, num_workers)
             except workers.CannotStartError as error:
                 warnings.warn(
                     f"{self._name}: no worker processes, background threads instead:"
@@ -256,7 +270,6 @@ class PyGrainPipeline(StreamPipeline):
                     stacklevel=2,
                 )
         stop = job.plan.num_units
-        num_threads = getattr(self.read_options, "num_threads", 1)
         if not self.prefetch_batches or not num_threads:
             return None
         if self._is_quick and self.read_options is None:
@@ -266,6 +279,27 @@ class PyGrainPipeline(StreamPipeline):
         ahead = max(self.prefetch_batches, num_threads)
         return ThreadExecutor(job.build, stop, ahead=ahead, num_threads=num_threads)
 
+    def _builders(self, job: BatchJob) -> costs.Builders:
+        """Return who builds batches with `num_workers="auto"`, measured once."""
+        if not self._chosen_builders:
+            self._chosen_builders.append(self._choose_builders(job))
+        return self._chosen_builders[0]
+
+    @functools.cached_property
+    def _chosen_builders(self) -> list[costs.Builders]:
+        return []
+
+    def _choose_builders(self, job: BatchJob) -> costs.Builders:
+        try:
+            measured = costs.measure(job)
+        except Exception as error:  # met again, at its place, by who builds the batch
+            return costs.Builders("threads", 1, f"it could not be measured: {error}")
+        builders = measured.builders
+        _log.info(
+            "%s: num_workers='auto' takes %s; %s.", self._name, builders, measured
+        )
+        return builders
+
     @property
     def _is_quick(self) -> bool:
         """Whether building a batch is likely cheaper than waking a thread for it."""
@@ -274,12 +308,12 @@ class PyGrainPipeline(StreamPipeline):
             for entry in self._all_entries()
         )
 
-    def _start_workers(self, job: BatchJob) -> Executor:
+    def _start_workers(self, job: BatchJob, num_workers: int) -> Executor:
         share = job.owner or job.plan.share
         return workers.WorkerExecutor(
             _Recipe(self, share, job.plan),
             job.plan.num_units,
-            num_workers=self.num_workers or 0,
+            num_workers=num_workers,
             ahead=self.per_worker_buffer_size + 1,
             init_fn=self.worker_init_fn,
             profile=self.enable_profiling,

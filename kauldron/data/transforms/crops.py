@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kauldron.data.transforms import pictures
 from kauldron.data.transforms.fields import (
     ElementWiseRandomTransform,
     ElementWiseTransform,
@@ -36,13 +37,14 @@ class CenterCrop(ElementWiseTransform):
     shape: Sequence[int | None]
 
     traceable = True
+    takes_encoded_images = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "shape", as_crop_shape(self.shape, self))
 
     def map_element(self, element: Any) -> Any:
-        array = as_array(element)
+        array = _as_image(element)
         if is_tf(array):
             return _center_crop_of_tensor(array, self.shape, self)
         return array[self._slices(array.shape)]
@@ -93,12 +95,14 @@ class RandomCrop(ElementWiseRandomTransform):
 
     shape: Sequence[int | None]
 
+    takes_encoded_images = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "shape", as_crop_shape(self.shape, self))
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        array = as_array(element)
+        array = _as_image(element)
         check_crop_fits(self.shape, array.shape, self)
         return array[self._draw(array.shape, rng)]
 
@@ -159,6 +163,11 @@ class InceptionCrop(ElementWiseRandomTransform):
     The box covers a random part of the area and has an aspect ratio between 3/4 and
     4/3, as in C. Szegedy et al., "Going deeper with convolutions". The dtype stays.
 
+    Pillow resizes `uint8` images where the method is `bilinear`, to within one level of
+    what `Resize` computes. The first transform of a `kd.data.py.ImageFolder` gets the
+    pixels straight from the file. A JPEG whose box is four times as large as the result,
+    or larger, is decoded at a fraction of its size then.
+
     Attributes:
       key: The field or fields to crop, all alike when they have the same size.
       resize_size: The `(h, w)` of the result; `None` leaves the box as it is.
@@ -176,6 +185,8 @@ class InceptionCrop(ElementWiseRandomTransform):
     resize_method: str = "bilinear"
     area_range: tuple[float, float] = (0.05, 1.0)
 
+    takes_encoded_images = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.resize_size is not None:
@@ -186,16 +197,19 @@ class InceptionCrop(ElementWiseRandomTransform):
         object.__setattr__(self, "area_range", as_area_range(self.area_range))
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        image = as_array(element)
+        image = _as_image(element)
         if len(image.shape) < 3:
             raise ValueError(
                 f"InceptionCrop expects (..., h, w, c), got shape {tuple(image.shape)}."
             )
         rows, columns = self._draw_box(image.shape[-3], image.shape[-2], rng)
+        size, method = self.resize_size, self.resize_method
+        if size is not None and pictures.can_resize(image, method):
+            return pictures.resized(image, rows, columns, size, user="InceptionCrop")
         box = image[..., rows, columns, :]
-        if self.resize_size is None:
+        if size is None:
             return box
-        resized = resize(box, self.resize_size, self.resize_method)
+        resized = resize(box, size, method)
         return round_and_cast(resized, np.dtype(image.dtype))
 
     def _draw_box(
@@ -256,7 +270,7 @@ class RandomFlipLeftRight(ElementWiseRandomTransform):
                 " kd.data.Rearrange(pattern='h w -> h w 1')."
             )
         keep = _draw_keep(image.shape[:-3], rng)
-        return np.where(keep[..., None, None, None], image, image[..., ::-1, :])
+        return image if keep.all() else _mirrored(np.asarray(image), ~keep)
 
     def random_map_element_batch(
         self, elements: np.ndarray, rngs: Sequence[np.random.Generator]
@@ -266,9 +280,30 @@ class RandomFlipLeftRight(ElementWiseRandomTransform):
             return self.random_map_element(images[0], rngs[0])
         lead = images.shape[1:-3]
         flip = ~np.stack([_draw_keep(lead, rngs[i]) for i in range(len(images))])
-        result = images.copy()
-        result[flip] = images[flip][..., ::-1, :]
-        return result
+        return _mirrored(np.asarray(images), flip)
+
+
+def _mirrored(images: np.ndarray, flip: np.ndarray) -> np.ndarray:
+    """Return a copy of `(*lead, h, w, c)`, reversed along w where `flip[*lead]`."""
+    result = np.empty_like(images, order="C", subok=False)
+    channels = range(images.shape[-1])
+    for index in np.ndindex(flip.shape):
+        if not flip[index]:
+            result[index] = images[index]
+        elif len(channels) > _MAX_CHANNELS_APART:
+            result[index] = images[index][:, ::-1]
+        else:  # numpy copies short rows of channels slowly
+            for c in channels:
+                result[index][..., c] = images[index][:, ::-1, c]
+    return result
+
+
+_MAX_CHANNELS_APART = 4
+
+
+def _as_image(element: Any) -> Any:
+    """As `as_array`; files are left as they are."""
+    return element if isinstance(element, pictures.EncodedImage) else as_array(element)
 
 
 def _draw_keep(lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

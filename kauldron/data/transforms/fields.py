@@ -431,6 +431,7 @@ class Elements(MapTransform):
     copy: Mapping[str, str] = ImmutableDict()
 
     traceable = True
+    takes_encoded_images = True
     # As plain pairs, which are quicker to go through than mappings.
     _renames_and_copies: ClassVar[tuple[tuple[tuple[str, str], ...], ...]]
 

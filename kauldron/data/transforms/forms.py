@@ -8,6 +8,7 @@ it is defined in the same class as the per-record method, or in a more derived o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from kauldron.data.transforms.fields import (
     ElementWiseRandomTransform,
     ElementWiseTransform,
 )
+from kauldron.data.transforms.pictures import pillow
 from kauldron.data.transforms.transform_types import (
     FilterTransform,
     MapTransform,
@@ -80,6 +82,9 @@ def warm_up(transform: Any) -> None:
     For the consumer's thread, before background threads start: imports in several
     threads at once can lock up.
     """
+    if getattr(transform, "takes_encoded_images", False):
+        with contextlib.suppress(ImportError):
+            pillow("")
     if isinstance(transform, ElementWiseTransform):
         Rearrange(key="x", pattern="a -> a 1").map({"x": np.zeros(1)})
 

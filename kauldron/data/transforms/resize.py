@@ -129,8 +129,8 @@ def resize(
     for axis in axes:
         old, new = array.shape[axis], size[axis + 3]
         if old != new:
-            weights = weight_matrix(old, new, method, antialias, compute)
-            resized = _weigh(resized, weights, axis)
+            weigh = _weigh_jax if is_jax(array) else _weigh
+            resized = weigh(resized, (old, new, method, antialias, compute), axis)
     return cast(resized, dtype)
 
 
@@ -144,17 +144,33 @@ def _resize_nearest(array: Any, size: tuple[int, int]) -> Any:
     return array
 
 
-def _weigh(array: Any, weights: np.ndarray, axis: int) -> Any:
-    """Multiply the axis (-3 or -2) of `(..., h, w, c)` by a matrix."""
-    if is_jax(array):
-        import jax.numpy as jnp
+def _weigh_jax(array: Any, kind: tuple[Any, ...], axis: int) -> Any:
+    """Multiply the axis (-3 or -2) of `(..., h, w, c)` by a weight matrix."""
+    import jax.numpy as jnp
 
-        axes = "nh,...hwc->...nwc" if axis == -3 else "nw,...hwc->...hnc"
-        return jnp.einsum(axes, weights, array, precision="highest")
+    axes = "nh,...hwc->...nwc" if axis == -3 else "nw,...hwc->...hnc"
+    return jnp.einsum(axes, weight_matrix(*kind), array, precision="highest")
+
+
+# Linear algebra libraries start threads for products larger than this. Beside other work
+# that only costs time; and the last bits could depend on how many threads there are.
+_MAX_PRODUCT = 1 << 18
+
+
+def _weigh(array: np.ndarray, kind: tuple[Any, ...], axis: int) -> np.ndarray:
+    """As `_weigh_jax`, in small products that leave out the zeros of the matrix."""
     if axis == -2:
-        return np.swapaxes(_weigh(np.swapaxes(array, -3, -2), weights, -3), -3, -2)
+        return np.swapaxes(_weigh(np.swapaxes(array, -3, -2), kind, -3), -3, -2)
+    *lead, _, width, channels = array.shape
     rows = np.ascontiguousarray(array).reshape(*array.shape[:-2], -1)
-    return np.matmul(weights, rows).reshape(*array.shape[:-3], -1, *array.shape[-2:])
+    result = np.empty((*lead, kind[1], rows.shape[-1]), rows.dtype)
+    for new, old, weights in weight_bands(*kind):
+        step = max(1, _MAX_PRODUCT // weights.size)
+        for start in range(0, rows.shape[-1], step):
+            columns = slice(start, start + step)
+            part = rows[..., old, columns]
+            np.matmul(weights, part, out=result[..., new, columns])
+    return result.reshape(*lead, -1, width, channels)
 
 
 def as_size(size: Any, argument: str) -> tuple[int, int]:
@@ -316,6 +332,26 @@ def weight_matrix(
     weights = weights.astype(dtype)
     weights.flags.writeable = False
     return weights
+
+
+_ROWS_OF_A_BAND = 16
+
+
+@functools.lru_cache(maxsize=512)
+def weight_bands(
+    size: int, new_size: int, method: str, antialias: bool, dtype: np.dtype
+) -> list[tuple[slice, slice, np.ndarray]]:
+    """Return the weight matrix in pieces: new rows, the old rows they need, weights."""
+    whole = weight_matrix(size, new_size, method, antialias, dtype)
+    bands = []
+    for start in range(0, new_size, _ROWS_OF_A_BAND):
+        rows = whole[start : start + _ROWS_OF_A_BAND]
+        used = np.flatnonzero(rows.any(axis=0))
+        old = slice(used[0], used[-1] + 1) if len(used) else slice(0, 1)
+        weights = np.ascontiguousarray(rows[:, old])
+        weights.flags.writeable = False
+        bands.append((slice(start, start + len(rows)), old, weights))
+    return bands
 
 
 def _kernel_values(

@@ -24,6 +24,8 @@ class MapTransform(ExplainedArguments, abc.ABC):
     Attributes:
       traceable: Set it to `True` beside a `map_batch` that `jax.jit` can trace. Data that
         lives on the device then stays there.
+      takes_encoded_images: Whether a transform of this library takes images that are not
+        decoded yet.
 
     Example:
       >>> class Double(MapTransform):
@@ -34,6 +36,7 @@ class MapTransform(ExplainedArguments, abc.ABC):
     """
 
     traceable: ClassVar[bool] = False
+    takes_encoded_images: ClassVar[bool] = False
 
     @abc.abstractmethod
     def map(self, element: Any) -> Any:
@@ -77,6 +80,8 @@ class RandomMapTransform(ExplainedArguments, abc.ABC):
       >>> round(float(noisy["x"]), 3)
       0.126
     """
+
+    takes_encoded_images: ClassVar[bool] = False
 
     @abc.abstractmethod
     def random_map(self, element: Any, rng: np.random.Generator) -> Any:
