@@ -80,19 +80,19 @@ _MOST_KEY_NUMBERS = 64
 
 
 def compute_in_parts(
-    fn: Callable[[], _Tree], shardings_of: Callable[[_Tree], Sequence[Sharding]]
-) -> _Tree:
-    """Return `fn()`, computed by as few and small programs as possible.
+    traced: jax.stages.Traced, shardings_of: Callable[[Any], Sequence[Sharding]]
+) -> Any:
+    """Return what a function gives, computed by as few and small programs as possible.
 
     Args:
-      fn: A function that `jax.jit` can trace.
+      traced: The function without arguments, as `jax.jit(fn).trace()`.
       shardings_of: From the result, as `jax.ShapeDtypeStruct`s, to a sharding for each
         of its leaves.
 
     Returns:
       The result, the same as that of `jax.jit(fn)()`.
     """
-    closed, specs = jax.make_jaxpr(fn, return_shape=True)()
+    closed, specs = traced.jaxpr, traced.out_info
     structure, shardings = jax.tree.structure(specs), shardings_of(specs)
     jaxpr, _ = partial_eval.dce_jaxpr(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True

@@ -113,13 +113,11 @@ class TrainStep(config_base.UpdateFromRootCfg):
 
     def _init_model(self, elem_spec: Any, *, model_method: str | None) -> TrainState:
         specs, structure = jax.tree.flatten(elem_spec)
-
-        def init() -> TrainState:
-            return self._init_variables(tuple(specs), structure, model_method)
-
+        arguments = (tuple(specs), structure, model_method)
         if is_tracing():
-            return init()
-        return compute_in_parts(init, self._state_shardings)
+            return self._init_variables(*arguments)
+        traced = self._init_variables.trace(*arguments)
+        return compute_in_parts(traced, self._state_shardings)
 
     @jit_method(inline=True, static_argnums=(0, 1, 2))
     def _init_variables(

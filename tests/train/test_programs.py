@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from kauldron import kd
+from kauldron.train import programs
 from kauldron.train.programs import compute_in_parts
+from tests.train.toy import make_trainer
 
 REPLICATED = kd.sharding.REPLICATED
 
 
 def _compute(fn):
     return compute_in_parts(
-        fn, lambda specs: [REPLICATED] * len(jax.tree.leaves(specs))
+        jax.jit(fn).trace(), lambda specs: [REPLICATED] * len(jax.tree.leaves(specs))
     )
 
 
@@ -145,3 +147,18 @@ def test_results_that_are_numbers_keys_or_the_same():
 
 def test_models_without_parameters():
     assert _compute(dict) == {}
+
+
+def test_initialisation_of_a_trainer_falls_into_parts(tmp_path, monkeypatch):
+    counts = []
+
+    def counted(*args, **kwargs):
+        groups = list(groups_of(*args, **kwargs))
+        counts.append(len(groups))
+        return groups
+
+    groups_of = programs._groups
+    monkeypatch.setattr(programs, "_groups", counted)
+    trainer = make_trainer(tmp_path)
+    trainer.init_state()
+    assert counts == [len(jax.tree.leaves(trainer.state_specs.params)) + 1]  # the step
