@@ -469,6 +469,13 @@ def test_simple_loader_loads_parameters_and_collections(workdir):
     assert_equal(state.opt_state, make_state(0).opt_state)
 
 
+def test_simple_loader_is_a_context_manager_that_may_be_closed_twice(workdir):
+    with kd.ckpts.SimpleCheckpointLoader(workdir=workdir) as loader:
+        state = loader.transform(make_state())
+    loader.close()
+    assert_equal(state.params, make_state(2).params)
+
+
 def test_simple_loader_loads_the_optimizer_state_on_request(nested, workdir):
     loader = kd.ckpts.SimpleCheckpointLoader(workdir=workdir, load_opt_state=True)
     state = make_state()

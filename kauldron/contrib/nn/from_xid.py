@@ -8,7 +8,8 @@ from typing import Any
 
 from etils import epath
 
-from kauldron import from_workdir, from_xid, konfig
+from kauldron import from_workdir, konfig
+from kauldron import from_xid  # pyright: ignore[reportAttributeAccessIssue]
 from kauldron.errors import ReadableKeyError, did_you_mean, error_prefix
 
 
