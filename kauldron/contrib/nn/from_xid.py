@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 from etils import epath
 
-from kauldron import from_workdir, konfig
-from kauldron import from_xid  # pyright: ignore[reportAttributeAccessIssue]
+from kauldron import ckpts, from_workdir, konfig
 from kauldron.errors import ReadableKeyError, did_you_mean, error_prefix
 
 
@@ -72,7 +70,7 @@ def get_model_from_xid(
             "installed code only."
         )
     try:
-        workdir = _find_workdir(xid, wid)
+        workdir = ckpts.workdir_from_xid(xid, wid)
     except LookupError as error:
         error.add_note(
             "With the folder of the run: `kd.contrib.nn.get_model_from_workdir(folder)`."
@@ -81,9 +79,3 @@ def get_model_from_xid(
     return get_model_from_workdir(
         workdir, model_path=model_path, config_update_fn=config_update_fn
     )
-
-
-def _find_workdir(xid: int | epath.PathLike, wid: int) -> epath.PathLike:
-    if isinstance(xid, str | os.PathLike):
-        return xid
-    return from_xid.get_workdir(xid, wid)
