@@ -51,5 +51,8 @@ from kauldron.contrib.metrics.segmentation import (
     SegmentationJaccard as SegmentationJaccard,
 )
 
+# Generated images.
+from kauldron.contrib.metrics.fid import FidWithStats as FidWithStats
+
 # A state for one's own metrics.
 from kauldron.contrib.metrics.mean_cov import MeanCov as MeanCov
