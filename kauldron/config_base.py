@@ -153,14 +153,14 @@ class UpdateFromRootCfg(ExplainedArguments):
         super().__init_subclass__(**kwargs)
         _names_to_recurse(cls)  # complain early
 
-    def update_from_root_cfg(self, root: Any) -> Self:
+    def update_from_root_cfg(self, root_cfg: Any) -> Self:
         """Return a copy whose references are replaced by the values found in the root.
 
         Sub-classes may override this for what references cannot express, calling
-        `super().update_from_root_cfg(root)`.
+        `super().update_from_root_cfg(root_cfg)`.
 
         Args:
-          root: The trainer.
+          root_cfg: The trainer.
 
         Returns:
           The copy; `self` if nothing changes.
@@ -176,8 +176,8 @@ class UpdateFromRootCfg(ExplainedArguments):
                 with error_prefix(
                     f"{type(self).__qualname__}.{name} = {reference!r}: "
                 ):
-                    new_value = find_in_root(reference, root)
-            new_value = _update(new_value, root, into_containers=name in recursed)
+                    new_value = find_in_root(reference, root_cfg)
+            new_value = _update(new_value, root_cfg, into_containers=name in recursed)
             if not _is_same(new_value, value):
                 changes[name] = new_value
         if not changes:

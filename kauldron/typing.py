@@ -323,7 +323,7 @@ class _TypeCheckModule(types.ModuleType):
 
 type_check = _TypeCheckModule(f"{__name__}.type_check")
 sys.modules[type_check.__name__] = type_check
-for _older in ("array_types", "shape_spec"):
+for _older in ("array_types", "shape", "shape_spec"):
     sys.modules[f"{__name__}.{_older}"] = sys.modules[__name__]
 
 #
@@ -331,6 +331,7 @@ for _older in ("array_types", "shape_spec"):
 #
 
 TypeCheckError = KTypeCheckError
+parse_shape_spec = parse
 ElementSpec = PyTree[ArraySpec]
 Axes = int | tuple[int, ...]
 AxisName = Hashable

@@ -39,7 +39,7 @@ older_modules(
         "immutabledict": "kauldron.immutabledict",
         "interms_property": "kauldron.nn.properties",
         "root_cfg_ref": "kauldron.config_base",
-        "sharding_utils": "kauldron.kd",
+        "sharding_utils": "kauldron.kd kauldron.sharding",
         "small_tools": "kauldron.utils kauldron.train.forward",
         "status": "kauldron.status",
         "status_utils": "kauldron.status",

@@ -94,3 +94,64 @@ def test_looking_through_the_modules_imports_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, "kauldron.older", None)
     older_modules("kauldron", {"older": "a_module_that_fails_to_import"})
     assert not hasattr(sys.modules["kauldron.older"], "__file__")
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        (
+            "utils.sharding_utils",
+            "sharding ShardingStrategy FSDPSharding ShardingTree",
+        ),
+        ("utils.train_property", "train_property set_train_property"),
+        ("utils.interms_property", "interms_property"),
+        ("utils.chrono_utils", "Chrono Pause"),
+        ("utils.status_utils", "status"),
+        ("typing.array_types", "Float UInt8"),
+        ("typing.shape_spec", "Shape Dim Memo ShapeError parse_shape_spec"),
+        ("typing.shape", "Shape"),
+        (
+            "data.iterators",
+            "Iterator NonCheckpointableIterator PyGrainIterator TFDataIterator",
+        ),
+        (
+            "train.metric_writer",
+            "WriterBase KDMetricWriter NoopWriter MetadataWriter NoopMetadataWriter "
+            "COLLECTION_NOT_SET",
+        ),
+        ("train.timer", "PerformanceTimer"),
+    ],
+)
+def test_names_that_users_take_from_older_paths_are_there(path, names):
+    module = importlib.import_module(f"kauldron.{path}")
+    for name in names.split():
+        assert hasattr(module, name), name
+
+
+def test_older_keyword_names_are_accepted():
+    loss = kd.losses.L2(preds="preds.y", targets="batch.y")
+    assert kontext.get_keypaths(keyed_obj=loss)["preds"] == "preds.y"
+    assert kontext.Path.from_str(str_path="a.b").parts == ("a", "b")
+    root = types.SimpleNamespace(seed=7)
+    streams = kd.train.RngStreams().update_from_root_cfg(root_cfg=root)
+    assert streams.seed == 7
+
+
+def test_status_names_no_experiment():
+    from kauldron.utils.status_utils import status
+
+    assert (status.on_xmanager, status.xid, status.wid) == (False, None, None)
+
+
+def test_writer_without_metadata_writes_values_only(tmp_path):
+    from kauldron.train import metric_writer
+
+    class Writer(metric_writer.NoopMetadataWriter, metric_writer.KDMetricWriter):
+        pass
+
+    writer = Writer(workdir=tmp_path, collection="train")
+    writer.write_config(konfig.ConfigDict({"a": 1}))
+    assert not list(tmp_path.iterdir())
+    writer.write_scalars(1, {"x": 2.0})
+    writer.flush()
+    assert metric_writer.read_scalars(tmp_path / "train")[0]["values"] == {"x": 2.0}

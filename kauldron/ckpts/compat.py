@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import importlib
+import os
+
+from etils import epath
 
 from kauldron.ckpts.loaders import PartialKauldronLoader as PartialLoader  # noqa: F401
 from kauldron.lazy_namespace import older_modules
 
 
-def workdir_from_xid(*args: Any, **kwargs: Any) -> NoReturn:
-    """Refuse: there are no experiment ids here."""
-    raise NotImplementedError("Experiment ids are not known: set `workdir=` instead.")
+def workdir_from_xid(xid: int | epath.PathLike | None, wid: int = 1) -> epath.Path:
+    """Return the folder of a run by the id of its experiment.
+
+    Args:
+      xid: The id, or the folder itself.
+      wid: Number of the work unit.
+    """
+    if xid is None:
+        raise ValueError(
+            "Which run? The id of its experiment is not set; configs have it at "
+            "`cfg.aux.xid`. The folder of the run does as well."
+        )
+    if isinstance(xid, str | os.PathLike):
+        return epath.Path(xid)
+    # Who knows ids stands above this package.
+    return importlib.import_module("kauldron.from_xid").get_workdir(xid, wid)
 
 
 older_modules(

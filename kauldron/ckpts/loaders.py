@@ -483,6 +483,15 @@ class SimpleCheckpointLoader(InitTransform):
     def check(self, state: Any = None) -> None:
         self._loader.check(state)
 
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
     @functools.cached_property
     def _loader(self) -> PartialKauldronLoader:
         names = dict(_SAME_NAMES)

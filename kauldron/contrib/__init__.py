@@ -12,5 +12,6 @@ with lazy_imports(__name__):
     from kauldron.contrib import evals as evals
     from kauldron.contrib import losses as losses
     from kauldron.contrib import metrics as metrics
+    from kauldron.contrib import nn as nn
     from kauldron.contrib import summaries as summaries
     from kauldron.contrib import train as train

@@ -1,6 +1,20 @@
 """Older module paths, which pickles, saved configs and other code may name."""
 
+from typing import Any, NoReturn
+
 from kauldron.lazy_namespace import older_modules
+
+
+class TfGrainIterator:
+    """Refuse: it was the iterator of a part of grain that there is no more."""
+
+    def __init__(self, *, source: Any, iter: Any) -> NoReturn:
+        del source, iter
+        raise ImportError(
+            "TfGrainIterator: grain has no `grain.tensorflow` any more. Iterate a "
+            "pipeline of `kd.data.tf` or `kd.data.py`: `iter(ds)` can be saved."
+        )
+
 
 older_modules(
     "kauldron.contrib",
@@ -13,6 +27,8 @@ older_modules(
         "data.extra_image_ops": "data.rand_augment",
         "data.frame_sampling": "data.clips",
         "data.image_predicates": "data.predicates",
+        "data.iterators": "kauldron.data.iters compat",
+        "data.iters": "kauldron.data.iters compat",
         "data.lazy_array_record": "data.sources",
         "data.padding": "data.images",
         "data.patch_normalization": "data.values",
@@ -25,6 +41,13 @@ older_modules(
         "data.stacks": "data.axes",
         "data.temporal_windows": "data.clips",
         "data.video_axes": "data.axes",
+        "knnx": "nn.knnx",
+        "modules": "nn",
+        "modules.from_xid": "nn.from_xid",
+        "modules.knnx": "nn.knnx",
+        "modules.knnx_examples": "nn.knnx_examples",
+        "modules.nnx_wrapper": "nn.nnx_wrapper",
+        "modules.readout": "nn.readout",
         "evals.stop_schedules": "evals.train_evaluator",
         "metrics.average_precision": "metrics.classification",
         "metrics.depth": "metrics.regression",

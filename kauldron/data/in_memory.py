@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -90,6 +91,22 @@ class InMemoryPipeline(StreamPipeline):
     def _source(self) -> ColumnSource:
         return ColumnSource(self.loader(), name=f"{self._name} examples")
 
+    def iter(self) -> Iterator[Any]:
+        """Yield the batches."""
+        yield from self
+
+    @property
+    def sampler(self) -> BatchSampler:
+        """The indices of the records of each batch of this process."""
+        return BatchSampler(
+            batch_size=self.batch_size or 1,
+            num_records=self.num_examples,
+            num_epochs=self.num_epochs,
+            seed=self.effective_seed,
+            shuffle=self.shuffle,
+            drop_remainder=self.drop_remainder is DropRemainder.DROP,
+        )
+
     def _all_entries(self) -> Iterator[Entry]:
         yield from parse_entries(self.transforms)
 
@@ -123,19 +140,76 @@ class InMemoryPipeline(StreamPipeline):
         return BatchJob(node, plan)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchSampler:
+    """Which records stand in each batch, before transforms.
+
+    Attributes:
+      batch_size: Records of a batch, over all processes.
+      num_records: Number of records.
+      num_epochs: How often to go through them; `None` for ever.
+      seed: Seed of the order.
+      shuffle: Whether each epoch has an order of its own.
+      drop_remainder: Whether to leave out an incomplete batch at the end of an epoch.
+
+    Example:
+      >>> sampler = BatchSampler(batch_size=2, num_records=5, num_epochs=2)
+      >>> [indices.tolist() for indices in sampler]
+      [[0, 1], [2, 3], [0, 1], [2, 3]]
+      >>> len(sampler)
+      4
+    """
+
+    batch_size: int
+    num_records: int
+    num_epochs: int | None = None
+    seed: int = 0
+    shuffle: bool = False
+    drop_remainder: bool = True
+
+    def __len__(self) -> int:
+        if self.num_epochs is None:
+            raise TypeError("The sampler goes on for ever: `num_epochs` is None.")
+        return self.num_epochs * len(self._starts)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        import jax
+
+        per_process = self.batch_size // jax.process_count()
+        first = per_process * jax.process_index()
+        epochs = (
+            itertools.count() if self.num_epochs is None else range(self.num_epochs)
+        )
+        for epoch in epochs:
+            order = np.arange(self.num_records)
+            if self.shuffle:
+                order = philox_order(self.seed, epoch, self.num_records)
+            for start in self._starts:
+                batch = order[start : start + self.batch_size]
+                yield batch[first : first + per_process]
+
+    @property
+    def _starts(self) -> range:
+        spare = self.num_records % self.batch_size if self.drop_remainder else 0
+        return range(0, self.num_records - spare, self.batch_size)
+
+
+def philox_order(seed: int, epoch: int, length: int) -> np.ndarray:
+    """Return the order of an epoch: numpy's Philox generator, jumped `epoch` times."""
+    order = np.arange(length)
+    bits = np.random.Philox(key=seed if seed >= 0 else seed % 2**32).jumped(epoch)
+    np.random.Generator(bits).shuffle(order)
+    return order
+
+
 class PhiloxShuffleNode(ReorderNode):
     """Epoch `e` in the order that numpy's Philox generator, jumped `e` times, gives."""
 
     def __init__(self, parent: StreamNode, seed: int):
         super().__init__(parent)
-        self._key = seed if seed >= 0 else seed % 2**32
-        self._order = functools.lru_cache(maxsize=2)(self._compute_order)
-
-    def _compute_order(self, epoch: int) -> np.ndarray:
-        order = np.arange(self.length)
-        bits = np.random.Philox(key=self._key).jumped(epoch)
-        np.random.Generator(bits).shuffle(order)
-        return order
+        self._order = functools.lru_cache(maxsize=2)(
+            lambda epoch: philox_order(seed, epoch, self.length)
+        )
 
     def parent_positions(self, positions: Positions) -> Positions:
         epochs, indices = np.divmod(as_array(positions), self.length)

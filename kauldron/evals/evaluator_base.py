@@ -57,9 +57,9 @@ class EvaluatorBase(config_base.BaseConfig, config_base.UpdateFromRootCfg, abc.A
             )
         return self.replace(name=name)
 
-    def update_from_root_cfg(self, root: Any) -> Self:
-        _check_job_group(self, getattr(root, "evals", {}))
-        return super().update_from_root_cfg(root)
+    def update_from_root_cfg(self, root_cfg: Any) -> Self:
+        _check_job_group(self, getattr(root_cfg, "evals", {}))
+        return super().update_from_root_cfg(root_cfg)
 
     @property
     def needs_opt_state(self) -> bool:

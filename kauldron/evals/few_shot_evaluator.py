@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from kauldron import ckpts, config_base, kontext
+from kauldron import ckpts, config_base, kontext, metrics
 from kauldron.batch_mask import BATCH_MASK
 from kauldron.errors import error_prefix
 from kauldron.evals.batches import every_record, on_devices, select_batches
 from kauldron.evals.evaluator_base import EvaluatorBase
 from kauldron.immutabledict import ImmutableDict
-from kauldron.train.auxiliaries import AuxiliariesOutput
+from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesOutput
 from kauldron.train.forward import forward
 from kauldron.train.problems import Problem, caught
 from kauldron.train.run import preemption
@@ -95,7 +97,7 @@ class FewShotEvaluator(EvaluatorBase):
         self._assert_root_cfg_resolved()
         state = self.init_transform.transform(state).replace(opt_state=None)
         parts = {
-            name: self._collect(name, state)
+            name: self._collect(getattr(self, name), name, state)
             for name in ("ds_train", "ds_val", "ds_test")
         }
         selected: dict[str, float] = {}
@@ -124,15 +126,46 @@ class FewShotEvaluator(EvaluatorBase):
             log_summaries=False,
         )
 
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the choice of examples."""
+        return np.atleast_1d(self.seed).tolist()
+
     #
     # Features
     #
 
-    def _collect(self, name: str, state: TrainState) -> dict[str, np.ndarray]:
+    def compute_features(
+        self, state: TrainState, ds: data.Pipeline, split: str
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return what the classifiers are fitted to, of a whole data set in its order.
+
+        Args:
+          state: The state of the model.
+          ds: The data set.
+          split: Its name, for messages.
+
+        Returns:
+          For each name of `repr_names` the features, `n d`, and the labels, `n`.
+        """
+        features = self._collect(ds, split, state)
+        labels = features.pop("")
+        return features, labels
+
+    @functools.cached_property
+    def aux(self) -> Auxiliaries:
+        """Metrics that collect each representation, and the labels."""
+        keys = {**self.repr_names, "labels": self.label_name}
+        collected = {name: _Collect(values=key) for name, key in keys.items()}
+        return Auxiliaries(losses={}, metrics=collected, summaries={})
+
+    def _collect(
+        self, ds: data.Pipeline, name: str, state: TrainState
+    ) -> dict[str, np.ndarray]:
         """Labels (under `""`) and features of a data set, on the host."""
-        ds = select_batches(every_record(getattr(self, name)), owner=self.name)
+        batched = select_batches(every_record(ds), owner=self.name)
         pieces: list[dict[str, Any]] = []
-        with on_devices(ds, self.base_cfg.sharding.batch) as batches:
+        with on_devices(batched, self.base_cfg.sharding.batch) as batches:
             for index, batch in enumerate(batches):
                 preemption.raise_if_stop_requested()
                 pieces.append(_to_host(self._features(index, state, batch)))
@@ -178,7 +211,7 @@ class FewShotEvaluator(EvaluatorBase):
         """Test accuracy of the best regularisation, and of each."""
         train, val, test = parts["ds_train"], parts["ds_val"], parts["ds_test"]
         accuracies = []
-        for seed in np.atleast_1d(self.seed).tolist():
+        for seed in self.seeds:
             chosen = _choose(train[""], shots, self.num_classes, seed)
             accuracies.append(
                 fit_and_score(
@@ -191,6 +224,23 @@ class FewShotEvaluator(EvaluatorBase):
             )
         val_mean, test_mean = np.mean(accuracies, axis=0)
         return float(test_mean[val_mean.argmax()]), test_mean.tolist()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class _Collect(metrics.Metric):
+    """All values, one after the other."""
+
+    values: kontext.Key = kontext.REQUIRED
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(metrics.AutoState["_Collect"]):
+        values: Any = metrics.concat_field()
+
+        def compute(self) -> np.ndarray:
+            return np.asarray(self.values)
+
+    def get_state(self, values: Any) -> _Collect.State:
+        return self.State(values=values)
 
 
 def _choose(labels: np.ndarray, shots: int, num_classes: int, seed: int) -> np.ndarray:

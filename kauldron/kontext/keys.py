@@ -58,7 +58,7 @@ def is_key_annotated(cls_or_obj: Any) -> bool:
     return hasattr(cls, "__kontext_keys__") or bool(get_annotated(cls, _KEY_TOKEN))
 
 
-def get_keypaths(obj: Any) -> dict[str, Any]:
+def get_keypaths(keyed_obj: Any) -> dict[str, Any]:
     """Return the keys of an object.
 
     They are its fields annotated as `Key` or `KeyTree`. A class can compute them
@@ -74,11 +74,11 @@ def get_keypaths(obj: Any) -> dict[str, Any]:
       For the name of each key its path, tree of paths, or None. A key field that has
       no value counts as `REQUIRED`.
     """
-    cls = type(obj)
+    cls = type(keyed_obj)
     if not hasattr(cls, "__kontext_keys__"):
         names = get_annotated(cls, _KEY_TOKEN)
-        return {name: getattr(obj, name, REQUIRED) for name in names}
-    keys = cls.__kontext_keys__(obj)
+        return {name: getattr(keyed_obj, name, REQUIRED) for name in names}
+    keys = cls.__kontext_keys__(keyed_obj)
     if not isinstance(keys, Mapping):
         raise TypeError(
             f"{cls.__qualname__}.__kontext_keys__() must return a dict from names to "

@@ -38,14 +38,14 @@ class PartsSequence(Sequence[Part]):
         return self
 
     @classmethod
-    def from_str(cls, text: str) -> Self:
+    def from_str(cls, str_path: str) -> Self:
         """Parse a path.
 
         Raises:
-          PathSyntaxError: `text` is not a path.
+          PathSyntaxError: `str_path` is not a path.
           ValueError: It has wildcards, and this class does not take them.
         """
-        parts = parse(text)
+        parts = parse(str_path)
         cls._check_wildcards(parts)
         return cls._from_valid(parts)
 

@@ -223,7 +223,7 @@ def _block(title: str, lines: dict[str, str]) -> str:
 #
 
 
-def shape(spec: str, *, nested_ok: bool = False) -> Sizes:
+def shape(spec_str: str, *, nested_ok: bool = False) -> Sizes:
     """Return the sizes that a spec describes, from the dims in scope.
 
     >>> import numpy as np
@@ -235,7 +235,7 @@ def shape(spec: str, *, nested_ok: bool = False) -> Sizes:
     (4, 5, 7, -1)
 
     Args:
-      spec: A shape spec of known dims.
+      spec_str: A shape spec of known dims.
       nested_ok: Whether the scope may belong to a function further up.
 
     Returns:
@@ -245,7 +245,7 @@ def shape(spec: str, *, nested_ok: bool = False) -> Sizes:
       ShapeError: If a dim is unknown, or several shapes are possible.
       NoActiveScopeError: If the caller has no scope.
     """
-    return evaluate_in(spec, require_scope(sys._getframe(1), nested_ok))
+    return evaluate_in(spec_str, require_scope(sys._getframe(1), nested_ok))
 
 
 def evaluate_in(spec: str, scope: ShapeScope, *, take_first: bool = False) -> Sizes:

@@ -63,7 +63,7 @@ def _flatten(
     if shardings is None or isinstance(shardings, Sharding):
         for below, value in jax.tree_util.tree_leaves_with_path(arrays):
             leaves.append(ShardedLeaf(path + below, value, shardings))
-    elif isinstance(shardings, Callable):
+    elif isinstance(shardings, Callable) and jax.tree_util.all_leaves([shardings]):
         _flatten(arrays, shardings(arrays), path, leaves)
     else:
         sharding_of = dict(_children(shardings, path, "sharding tree"))

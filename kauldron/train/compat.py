@@ -173,7 +173,7 @@ older_modules(
         "checkpoint_state": "state",
         "context": "state",
         "exporter": "setup",
-        "metric_writer": "kauldron.writers",
+        "metric_writer": "kauldron.writers kauldron.writers.compat",
         "model_with_aux": "compat",
         "preemption": "run.preemption",
         "profiler": "run.profiler",

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from etils import epath
 
 from kauldron import kd, konfig, kontext
 from tests.ckpts.states import (
@@ -469,6 +470,13 @@ def test_simple_loader_loads_parameters_and_collections(workdir):
     assert_equal(state.opt_state, make_state(0).opt_state)
 
 
+def test_simple_loader_is_a_context_manager_that_may_be_closed_twice(workdir):
+    with kd.ckpts.SimpleCheckpointLoader(workdir=workdir) as loader:
+        state = loader.transform(make_state())
+    loader.close()
+    assert_equal(state.params, make_state(2).params)
+
+
 def test_simple_loader_loads_the_optimizer_state_on_request(nested, workdir):
     loader = kd.ckpts.SimpleCheckpointLoader(workdir=workdir, load_opt_state=True)
     state = make_state()
@@ -487,6 +495,9 @@ def test_simple_loader_is_strict(workdir):
         loader.transform(state)
 
 
-def test_experiment_ids_are_told_to_be_folders():
-    with pytest.raises(NotImplementedError, match="set `workdir="):
-        kd.ckpts.workdir_from_xid(123)
+def test_folder_stands_for_the_id_of_its_experiment(tmp_path):
+    assert kd.ckpts.workdir_from_xid(tmp_path) == epath.Path(tmp_path)
+    with pytest.raises((LookupError, NotImplementedError), match="workdir"):
+        kd.ckpts.workdir_from_xid(123456789)
+    with pytest.raises(ValueError, match=r"cfg\.aux\.xid"):
+        kd.ckpts.workdir_from_xid(None)

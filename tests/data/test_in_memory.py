@@ -218,3 +218,24 @@ def test_random_transforms_go_on_where_they_stopped(consumed):
         next(iterator)
     again.set_state(iterator.get_state())
     assert xs(again) == expected[consumed:]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_sampler_names_the_records_of_each_batch(shuffle):
+    ds = kd.data.InMemoryPipeline(
+        loader=lambda: {"x": np.arange(5)},
+        num_epochs=2,
+        batch_size=2,
+        shuffle=shuffle,
+        seed=7,
+    )
+    batches = [batch["x"].tolist() for batch in ds.iter()]
+    assert [indices.tolist() for indices in ds.sampler] == batches
+    assert len(ds.sampler) == len(batches) == 4
+
+
+def test_endless_sampler_has_no_length():
+    ds = kd.data.InMemoryPipeline(loader=lambda: {"x": np.arange(5)}, batch_size=2)
+    assert next(iter(ds.sampler)).tolist() == [0, 1]
+    with pytest.raises(TypeError, match="num_epochs"):
+        len(ds.sampler)

@@ -209,3 +209,37 @@ def test_evaluator_and_its_data_go_when_nobody_needs_them(tmp_path):
     del evaluator
     gc.collect()
     assert [ref() for ref in alive] == [None, None]
+
+
+def test_features_labels_and_seeds_are_there_to_look_at(tmp_path):
+    evaluator, state = make(tmp_path, seed=(3, 4))
+    assert evaluator.seeds == [3, 4]
+    features, labels = evaluator.compute_features(state, evaluator.ds_val, "val")
+    records = list(evaluator.ds_val)
+    np.testing.assert_array_equal(
+        features["flat"], np.concatenate([batch["x"] for batch in records])
+    )
+    np.testing.assert_array_equal(
+        labels, np.concatenate([batch["label"] for batch in records])
+    )
+
+
+def test_auxiliaries_collect_each_representation_and_the_labels(tmp_path):
+    evaluator, _ = make(tmp_path)
+    batches = [{"flat": np.ones((2, 3)), "label": np.arange(2)} for _ in range(2)]
+    states = []
+    for batch in batches:
+        context = {"preds": batch, "batch": batch}
+        states.append(
+            {
+                name: metric.get_state_from_context(context)
+                for name, metric in evaluator.aux.metrics.items()
+            }
+        )
+    values = {name: states[0][name].merge(states[1][name]) for name in states[0]}
+    assert {
+        name: value.finalize().compute().shape for name, value in values.items()
+    } == {
+        "flat": (4, 3),
+        "labels": (4,),
+    }

@@ -34,6 +34,7 @@ def _train(name, workdir, *flags):
         "sharded.py",
         "custom_step.py",
         "configargs.py",
+        "nnx_digits.py",
         "configargs.py:width=8,optimizer=sgd",
         "tiny_vit_digits.py",
         "vit_b16.py:variant=mu/8,size=16,batch_size=4",
@@ -44,14 +45,43 @@ def test_example_trains_a_few_steps(name, tmp_path):
     _train_a_few_steps(name, tmp_path)
 
 
+def test_language_model_writes_samples_at_evaluation(tmp_path):
+    small = ("width=16", "num_layers=1", "num_heads=2")
+    _train_a_few_steps(
+        "char_lm.py",
+        tmp_path,
+        *(f"--cfg.model.{setting}" for setting in small),
+        "--cfg.evals.samples.run.n=3",
+    )
+    texts = _read_texts(tmp_path / "samples")
+    assert set(texts) == {f"summaries/texts/{number}" for number in range(4)}
+    assert all("|" in text for steps in texts.values() for text in steps)
+
+
+def _read_texts(folder):
+    """Texts of an event file by their names."""
+    from tensorboard.backend.event_processing import event_accumulator
+
+    events = event_accumulator.EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        name.removesuffix("/text_summary"): [
+            value.decode()
+            for event in events.Tensors(name)
+            for value in event.tensor_proto.string_val
+        ]
+        for name in events.Tags()["tensors"]
+    }
+
+
 def test_gan_example_logs_the_loss_of_each_player(tmp_path):
     last = _train_a_few_steps("gan_multi_optimizer.py", tmp_path)
     assert {"losses/discriminator", "losses/generator"} <= set(last)
 
 
-def _train_a_few_steps(name, workdir):
+def _train_a_few_steps(name, workdir, *flags):
     """Train, and return the last values."""
-    assert _train(name, workdir, *FEW_STEPS) == 0
+    assert _train(name, workdir, *FEW_STEPS, *flags) == 0
     assert json.loads((workdir / "train_complete.txt").read_text())["step"] == 3
     lines = writers.read_scalars(workdir / "train")
     losses = [line["values"].get("losses/total") for line in lines]
@@ -141,3 +171,10 @@ def test_autoencoder_comes_within_a_tenth_of_pca(tmp_path):
     pca = decomposition.PCA(16).fit(train)
     error = np.mean((pca.inverse_transform(pca.transform(test)) - test) ** 2)
     assert last["values"]["losses/recon"] <= 1.1 * error
+
+
+@pytest.mark.slow
+def test_nnx_classifier_reaches_97_percent(tmp_path):
+    assert _train("nnx_digits.py", tmp_path, "--cfg.checkpointer=None") == 0
+    [*_, last] = writers.read_scalars(tmp_path / "test")
+    assert last["values"]["metrics/accuracy"] >= 0.97

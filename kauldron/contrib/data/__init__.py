@@ -47,6 +47,7 @@ from kauldron.contrib.data.images import PadAxisToFixedSize as PadAxisToFixedSiz
 from kauldron.contrib.data.clips import FirstClip as FirstClip
 from kauldron.contrib.data.clips import MiddleClip as MiddleClip
 from kauldron.contrib.data.clips import MultiClip as MultiClip
+from kauldron.contrib.data.clips import SliceVideosIntoFrames as SliceVideosIntoFrames
 from kauldron.contrib.data.clips import RandomClip as RandomClip
 from kauldron.contrib.data.clips import (
     TemporalRandomWindow as TemporalRandomWindow,
@@ -93,6 +94,9 @@ from kauldron.contrib.data.predicates import FlipUpsideDown as FlipUpsideDown
 from kauldron.contrib.data.predicates import Resize as Resize
 from kauldron.contrib.data.predicates import ValueRange as ValueRange
 from kauldron.contrib.data.predicates import matching_keys as matching_keys
+
+# Iterators, as in `kd.data.iters`.
+from kauldron.contrib.data import iters as iters  # pyright: ignore
 
 # For one's own transforms.
 from kauldron.data.transforms import RandomMapTransform as RandomMapTransform

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -257,3 +257,43 @@ class TemporalRandomWalk(_Window):
         turns = np.where(rng.random(self.length) < self.thresh, -1, 1)
         places = (start + np.cumsum(np.cumprod(turns))) % len(ring)
         return frames[np.array(ring)[places]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SliceVideosIntoFrames:
+    """Makes one record of each frame of a video.
+
+    Attributes:
+      tensors_to_slice_names: Fields whose first axis is time.
+      context_tensors_names: Fields that every frame gets whole. All others are dropped.
+      max_fan_out: Most frames that a video may have. Pipelines number the frames by it,
+        so that a much too large number costs time.
+
+    Example:
+      >>> frames = SliceVideosIntoFrames(["video"], ["fps"])
+      >>> record = {"video": np.arange(2), "fps": 30, "name": "dog"}
+      >>> [{k: int(v) for k, v in frame.items()} for frame in frames.flat_map(record)]
+      [{'video': 0, 'fps': 30}, {'video': 1, 'fps': 30}]
+    """
+
+    tensors_to_slice_names: Sequence[str]
+    context_tensors_names: Sequence[str] = ()
+    max_fan_out: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("tensors_to_slice_names", "context_tensors_names"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.tensors_to_slice_names:
+            raise ValueError("SliceVideosIntoFrames: name at least one field to slice.")
+
+    def flat_map(self, element: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the records of the frames."""
+        lengths = {name: len(element[name]) for name in self.tensors_to_slice_names}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise ValueError(f"The fields to slice differ in length: {listed}.")
+        context = {name: element[name] for name in self.context_tensors_names}
+        return [
+            {**{name: element[name][frame] for name in lengths}, **context}
+            for frame in range(next(iter(lengths.values())))
+        ]

@@ -319,6 +319,6 @@ class _OtherRunWriter(writers.MultiWriter):
     def __post_init__(self) -> None:
         object.__setattr__(self, "writers", tuple(self.writers))
 
-    def update_from_root_cfg(self, root: Any) -> Self:
-        del root
+    def update_from_root_cfg(self, root_cfg: Any) -> Self:
+        del root_cfg
         return self

@@ -46,5 +46,13 @@ from kauldron.contrib.metrics.point_tracking import (
     Tap3DAverageJaccard as Tap3DAverageJaccard,
 )
 
+# Segmentation.
+from kauldron.contrib.metrics.segmentation import (
+    SegmentationJaccard as SegmentationJaccard,
+)
+
+# Generated images.
+from kauldron.contrib.metrics.fid import FidWithStats as FidWithStats
+
 # A state for one's own metrics.
 from kauldron.contrib.metrics.mean_cov import MeanCov as MeanCov

@@ -6,3 +6,4 @@ from kauldron.contrib.summaries.values import (
     ConfusionMatrix as ConfusionMatrix,
 )
 from kauldron.contrib.summaries.values import Print as Print
+from kauldron.contrib.summaries.values import ShowTokens as ShowTokens

@@ -1,9 +1,10 @@
-"""Values: which classes are confused, and the first numbers of an array in the log."""
+"""Values: confused classes, texts made of tokens, first numbers of an array in the log."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import flax.struct
@@ -13,7 +14,7 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
-from kauldron.metrics import EMPTY, AutoState, Metric, sum_field
+from kauldron.metrics import EMPTY, AutoState, Metric, sum_field, truncate_field
 from kauldron.metrics.averages import align_mask
 from kauldron.metrics.collected import to_host
 from kauldron.metrics.state import State as BaseState
@@ -158,3 +159,42 @@ class Print(Metric):
         return self.State(
             tree=jax.tree.map(lambda leaf: jnp.ravel(leaf)[: self.first_n], value)
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
+class ShowTokens(Metric):
+    """The first sequences of tokens, such as a model has generated, as texts.
+
+    Tokens are numbers, so that the step may be compiled; they become texts when the
+    summary is written.
+
+    Attributes:
+      tokens: Integers of shape `*b t`.
+      decode: From the tokens of one text, an array of shape `t`, to the text.
+      num_texts: How many to keep; `None` keeps all.
+
+    Example:
+      >>> show = ShowTokens(decode=lambda tokens: bytes(tokens.tolist()).decode())
+      >>> show(tokens=np.array([[104, 105], [33, 33]])).tolist()
+      ['hi', '!!']
+    """
+
+    tokens: kontext.Key = kontext.REQUIRED
+    decode: Callable[[np.ndarray], str]
+    num_texts: int | None = 5
+
+    @flax.struct.dataclass(kw_only=True)
+    class State(AutoState["ShowTokens"]):
+        """The kept tokens, `n t`."""
+
+        tokens: Any = truncate_field(num_field="parent.num_texts")
+
+        def compute(self) -> np.ndarray:
+            texts = np.empty(len(self.tokens), dtype=object)
+            texts[:] = [self.parent.decode(row) for row in np.asarray(self.tokens)]
+            return texts
+
+    @typechecked
+    def get_state(self, tokens: Int["*b t"]) -> ShowTokens.State:
+        flat = tokens.reshape(-1, tokens.shape[-1])
+        return self.State(tokens=flat[: self.num_texts])

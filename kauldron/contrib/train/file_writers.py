@@ -191,10 +191,10 @@ class GifVideoWriter(QueuedWriter):
         default_factory=dict, repr=False
     )
 
-    def update_from_root_cfg(self, root: Any) -> Self:
-        updated = super().update_from_root_cfg(root)
-        options = {"train": _options_of(root.train_summaries)}
-        for name, evaluator in root.evals.items():
+    def update_from_root_cfg(self, root_cfg: Any) -> Self:
+        updated = super().update_from_root_cfg(root_cfg)
+        options = {"train": _options_of(root_cfg.train_summaries)}
+        for name, evaluator in root_cfg.evals.items():
             summaries = getattr(evaluator, "summaries", None)
             if isinstance(summaries, Mapping):
                 options[name] = _options_of(summaries)

@@ -99,9 +99,9 @@ class MultiTrainStep(TrainStep):
     before it under `"subgrads.<loss>"`.
     """
 
-    def update_from_root_cfg(self, root: Any) -> Self:
+    def update_from_root_cfg(self, root_cfg: Any) -> Self:
         """Return a copy for this trainer, whose losses must include those with optimizers."""
-        updated = super().update_from_root_cfg(root)
+        updated = super().update_from_root_cfg(root_cfg)
         if updated.num_microbatches != 1:
             raise ValueError(
                 "MultiTrainStep computes whole batches: `cfg.num_microbatches` must be 1."

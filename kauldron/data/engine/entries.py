@@ -115,6 +115,8 @@ def _kind(transform: Any, label: str) -> Kind:
         cls = getattr(sys.modules.get(module), name, None)
         if cls is not None and isinstance(transform, cls):
             return kind
+    if hasattr(transform, "flat_map") and hasattr(transform, "max_fan_out"):
+        return Kind.FLAT_MAP
     if callable(transform):
         return Kind.CALL
     raise TypeError(

@@ -9,6 +9,9 @@ results of the per-record method gives; pipelines use it where it saves time.
 from __future__ import annotations
 
 import abc
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -79,9 +82,18 @@ class RandomMapTransform(ExplainedArguments, abc.ABC):
       >>> noisy = AddNoise()({"x": 0.0}, np.random.default_rng(0))
       >>> round(float(noisy["x"]), 3)
       0.126
+
+    Whoever calls `random_map` may also give a seed, an int or several, as `rng` or
+    `seed`: `transform.random_map(record, seed=0)`.
     """
 
     takes_encoded_images: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        method = vars(cls).get("random_map")
+        if method is not None and "rng" in inspect.signature(method).parameters:
+            cls.random_map = _with_seeds(method)
 
     @abc.abstractmethod
     def random_map(self, element: Any, rng: np.random.Generator) -> Any:
@@ -89,3 +101,18 @@ class RandomMapTransform(ExplainedArguments, abc.ABC):
 
     def __call__(self, element: Any, rng: np.random.Generator) -> Any:
         return self.random_map(element, rng)
+
+
+def _with_seeds(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a `random_map` take a seed in the place of a generator."""
+
+    @functools.wraps(method)
+    def random_map(
+        self: Any, element: Any, rng: Any = None, *, seed: Any = None, **kwargs: Any
+    ) -> Any:
+        rng = seed if rng is None else rng
+        if isinstance(rng, int | np.integer | Sequence):
+            rng = np.random.default_rng(rng)
+        return method(self, element, rng, **kwargs)
+
+    return random_map

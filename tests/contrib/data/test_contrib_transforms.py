@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from kauldron import kd
 from kauldron.contrib import data as C
 from kauldron.data import transforms as T
 from kauldron.data.engine import trees
@@ -372,3 +373,38 @@ def test_random_clip_uses_the_generator_of_the_record():
 def test_bad_input(error, make):
     with pytest.raises(error):
         make()
+
+
+def test_videos_become_records_of_frames():
+    frames = C.SliceVideosIntoFrames(["video"], ["fps"])
+    record = {"video": np.zeros((3, 8, 8, 3)), "fps": 30, "x": 1}
+    assert [
+        {name: np.shape(value) for name, value in frame.items()}
+        for frame in frames.flat_map(record)
+    ] == 3 * [{"video": (8, 8, 3), "fps": ()}]
+
+
+def test_frames_of_videos_are_the_records_of_a_pipeline():
+    ds = kd.data.py.Arrays(
+        {"video": np.arange(6).reshape(2, 3), "fps": np.array([30, 60])},
+        shuffle=False,
+        num_epochs=1,
+        batch_size=2,
+        transforms=[C.SliceVideosIntoFrames(["video"], ["fps"])],
+    )
+    batches = list(ds)
+    assert [batch["video"].tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
+    assert batches[1]["fps"].tolist() == [30, 60]
+
+
+def test_frames_need_videos_of_one_length():
+    with pytest.raises(ValueError, match="a: 2, b: 3"):
+        C.SliceVideosIntoFrames(["a", "b"]).flat_map({"a": [1, 2], "b": [1, 2, 3]})
+    with pytest.raises(ValueError, match="at least one"):
+        C.SliceVideosIntoFrames([], [])
+
+
+def test_iterators_are_those_of_the_library():
+    assert C.iters.Iterator is kd.data.iters.Iterator
+    with pytest.raises(ImportError, match="grain"):
+        C.iters.TfGrainIterator(source=None, iter=None)

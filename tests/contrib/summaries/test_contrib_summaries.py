@@ -175,3 +175,23 @@ def test_videos_become_bytes(channels):
     expected = ((videos[:2] + 1) / 2 * 255).round()
     np.testing.assert_allclose(shown, np.broadcast_to(expected, shown.shape), atol=1)
     assert metric.save_format == "GIF" and metric.frame_duration_ms == 100
+
+
+#
+# ShowTokens
+#
+
+
+def test_tokens_become_texts_after_a_compiled_step():
+    show = summaries.ShowTokens(
+        decode=lambda tokens: "".join(map(chr, tokens)), num_texts=3
+    )
+    words = np.array(
+        [[ord(char) for char in word] for word in ("ab", "cd", "ef", "gh")]
+    )
+    states = [
+        jax.jit(lambda tokens: show.get_state(tokens=tokens))(part)
+        for part in (words[:2], words[2:])
+    ]
+    merged = states[0].merge(states[1])
+    assert merged.compute().tolist() == ["ab", "cd", "ef"]

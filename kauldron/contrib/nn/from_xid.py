@@ -1,0 +1,81 @@
+"""Models of earlier runs, as parts of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from etils import epath
+
+from kauldron import ckpts, from_workdir, konfig
+from kauldron.errors import ReadableKeyError, did_you_mean, error_prefix
+
+
+def get_model_from_workdir(
+    workdir: epath.PathLike,
+    *,
+    model_path: str | None = "model",
+    config_update_fn: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Return the model that the config of an earlier run describes; without weights.
+
+    Args:
+      workdir: Folder of the run.
+      model_path: Where in the config, such as `"model.encoder"`; `None` for all of it.
+      config_update_fn: Applied to that part of the config before it is resolved.
+
+    Returns:
+      The model, made by the code of today.
+    """
+    if config_update_fn is None:
+        return from_workdir.get_resolved(workdir, model_path)
+    cfg: Any = from_workdir.get_cfg(workdir)
+    if model_path is not None:
+        part = konfig.get_by_path(cfg, model_path, default=None)
+        if part is None:
+            hint = did_you_mean(model_path, list(cfg)) or f" It has {', '.join(cfg)}."
+            raise ReadableKeyError(
+                f"{workdir}: the config has no {model_path!r}.{hint}"
+            )
+        cfg = part
+    with error_prefix(f"{workdir}: {model_path or 'config'}: "):
+        return konfig.resolve(config_update_fn(cfg))
+
+
+def get_model_from_xid(
+    xid: int | epath.PathLike,
+    wid: int = 1,
+    *,
+    adhoc_from: Any = None,
+    model_path: str | None = "model",
+    config_update_fn: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Return the model of an experiment, by the id of it; without weights.
+
+    In a config it is a node: nothing is read before the config is resolved.
+
+    Args:
+      xid: Id of the experiment, or the folder of a run.
+      wid: Number of the work unit.
+      adhoc_from: Not available.
+      model_path: Where in the config, such as `"model.encoder"`; `None` for all of it.
+      config_update_fn: Applied to that part of the config before it is resolved.
+
+    Returns:
+      The model, made by the code of today.
+    """
+    if adhoc_from is not None:
+        raise NotImplementedError(
+            f"get_model_from_xid(adhoc_from={adhoc_from!r}): models are made by the "
+            "installed code only."
+        )
+    try:
+        workdir = ckpts.workdir_from_xid(xid, wid)
+    except LookupError as error:
+        error.add_note(
+            "With the folder of the run: `kd.contrib.nn.get_model_from_workdir(folder)`."
+        )
+        raise
+    return get_model_from_workdir(
+        workdir, model_path=model_path, config_update_fn=config_update_fn
+    )
