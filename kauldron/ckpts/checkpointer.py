@@ -245,6 +245,10 @@ class Checkpointer(BaseCheckpointer):
             raise ValueError(message)
         self._saves.warn_once(message, about="metric")
 
+    @property
+    def is_saving(self) -> bool:
+        return self._saves.is_saving
+
     def wait_until_finished(self) -> None:
         self._saves.finish()
 

@@ -136,6 +136,11 @@ class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
         """Step of the newest complete checkpoint."""
         return max(self.all_steps, default=None)
 
+    @property
+    def is_saving(self) -> bool:
+        """Whether a save is under way."""
+        return False
+
     def custom_metadata(self, step: int) -> dict[str, Any]:
         """Return what was given to `save` as `custom_metadata`."""
         del step

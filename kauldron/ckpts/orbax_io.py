@@ -178,6 +178,11 @@ class PendingSave:
         except BaseException as error:
             self._error = error
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the checkpoint is still being written."""
+        return self._thread.is_alive()
+
     def wait(self) -> None:
         """Wait until the checkpoint is there; raises what went wrong."""
         self._thread.join()

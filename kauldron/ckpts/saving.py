@@ -98,6 +98,11 @@ class SaveSession:
         self.forget_listing()
         return self._checkpointer.enable_async or self.finish()
 
+    @property
+    def is_saving(self) -> bool:
+        """Whether files are being written."""
+        return self._pending is not None and self._pending[1].is_running
+
     def finish(self) -> bool:
         """Wait for the save under way; raises (or logs) what went wrong in it.
 

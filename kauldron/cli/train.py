@@ -110,13 +110,19 @@ def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
     """Report in one line what ends a run and is not a mistake in any code.
 
     Raises:
-      SystemExit: The data was too short, a loss was not finite, or another job runs.
+      SystemExit: The data was too short, a loss was not finite, the checkpoints are
+        gone, or another job runs.
     """
     from kauldron.files import InUseError
-    from kauldron.train.run.lifecycle import DataEndedError
+    from kauldron.train.run.lifecycle import CheckpointsGoneError, DataEndedError
 
     try:
         yield
-    except (DataEndedError, FloatingPointError, InUseError) as error:
+    except (
+        CheckpointsGoneError,
+        DataEndedError,
+        FloatingPointError,
+        InUseError,
+    ) as error:
         tell(error, show_traceback=show_traceback)
         raise SystemExit(FAILED) from error

@@ -69,10 +69,12 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
         pause_names=[pause.value for pause in chrono_lib.Pause],
     )
     if status.is_lead_host:
+        workdir_files.set_aside_unreadable(trainer.workdir)
         workdir_files.show_config_changes(trainer)
     ds_iter = as_iterator(trainer.train_ds)
     begin = _restore(trainer, chrono, ds_iter)
     if begin is None:
+        _keep_the_log_of_what_is_gone(trainer)
         state = trainer.init_state()
         begin = Start(state, int(state.step), chrono, ds_iter)
     problems.report(problems.find_with_state(trainer, begin.state))
@@ -165,6 +167,46 @@ def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start
     )
 
 
+class CheckpointsGoneError(FileNotFoundError):
+    """The run was saved before, but its checkpoints are no longer there."""
+
+
+def _keep_the_log_of_what_is_gone(trainer: Trainer) -> None:
+    """Refuse to start over what was saved before, or move its log aside."""
+    saved = workdir_files.saved_step(trainer.workdir)
+    if not any_process(_is_gone(trainer, saved)):
+        return
+    target = workdir_files.earlier_folder(trainer.workdir)
+    where = getattr(trainer.checkpointer, "folder", "`cfg.checkpointer`, which is None")
+    message = (
+        f"The run in {trainer.workdir} had come to step {saved}, but there is no "
+        f"checkpoint in {where}."
+    )
+    if not trainer.setup.start_over:
+        raise CheckpointsGoneError(
+            f"{message} Is a disk not mounted, or was the folder moved? To start over, "
+            f"pass `--cfg.setup.start_over=True`: the log is then moved to {target}."
+        )
+    if status.is_lead_host:
+        workdir_files.move_log(trainer, target)
+        status.log_warning(f"{message} It starts over; its log is now in {target}.")
+
+
+def _is_gone(trainer: Trainer, saved: int | None) -> bool:
+    if saved is None:
+        return False
+    # Without a checkpointer, only a run that once had one has lost something.
+    noted = workdir_files.read_run_info(trainer.workdir)["saved_step"]
+    return is_real(trainer.checkpointer) or noted is not None
+
+
+def any_process(flag: bool) -> bool:
+    """Return whether it holds in this process, or in another one of the run."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+
+
 def _describe_run(trainer: Trainer, begin: Start) -> None:
     """Write what is written once, at the first step of the run."""
     if status.is_lead_host:
@@ -185,7 +227,7 @@ def _write_files(trainer: Trainer, begin: Start) -> bool:
     """Write what describes the run; return whether its config is a new one."""
     is_changed = workdir_files.write_config(trainer, step=begin.step)
     workdir_files.write_element_spec(trainer, _global_spec(trainer))
-    workdir_files.write_run_info(trainer, step=begin.step)
+    workdir_files.write_run_info(trainer, step=begin.step, is_resumed=begin.is_resumed)
     if not begin.is_complete:
         workdir_files.remove_train_complete(trainer.workdir)
     return is_changed

@@ -18,7 +18,7 @@ from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.problems import describe_wrong_labels
 from kauldron.train.run import chrono as chrono_lib
-from kauldron.train.run import lifecycle, preemption
+from kauldron.train.run import lifecycle, preemption, workdir_files
 from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
 from kauldron.train.run.feed import Feeder
 from kauldron.train.run.progress import Progress
@@ -86,6 +86,8 @@ class _Run:
         self.chrono = begin.chrono
         self.aux: AuxiliariesState | None = None
         self.is_over = False
+        self.is_save_to_be_noted = False
+        self.has_noted_save = begin.is_resumed
         self.log = DeferredLog(trainer)
         self.in_flight: collections.deque[tuple[jax.Array, int]] = collections.deque()
         self.progress: Progress
@@ -141,6 +143,7 @@ class _Run:
 
     def _continue_at_step(self) -> bool:
         """Evaluate and save what is due; return whether another update follows."""
+        self._note_first_save()
         if self.stop_request.is_set(self.step):
             self._save_and_leave(evals_pending=not self._is_just_resumed())
         evaluated: dict[str, Any] = {}
@@ -215,6 +218,19 @@ class _Run:
                 },
             )
 
+        self.is_save_to_be_noted = not self.has_noted_save
+
+    def _note_first_save(self) -> None:
+        """Note that there is a checkpoint once it is there: see `saved_step`."""
+        checkpointer = self.trainer.checkpointer
+        if not self.is_save_to_be_noted or checkpointer.is_saving:
+            return
+        self.is_save_to_be_noted = False
+        step = checkpointer.latest_step
+        if status.is_lead_host and step is not None:
+            self.has_noted_save = True
+            workdir_files.note_saved(self.trainer.workdir, step)
+
     def _leave_if_asked(self) -> None:
         """Save and leave, also while the loop waits for data."""
         if self.stop_request.exit_code is not None:
@@ -227,6 +243,7 @@ class _Run:
         if lifecycle.is_real(checkpointer) and checkpointer.latest_step != self.step:
             self._save(evals_pending=evals_pending)
             checkpointer.wait_until_finished()
+        self._note_first_save()
         status.log(f"Stopped at step {self.step}, as asked; a new start continues.")
         self.stop_request.leave(self.step)
 
