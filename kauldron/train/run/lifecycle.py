@@ -377,7 +377,7 @@ def _offload_optimizer(
 
 def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> None:
     trainer.checkpointer.wait_until_finished()
-    trainer.writer.flush()
+    flush_writers(trainer)
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("train_complete")
     if not status.is_lead_host:
@@ -395,6 +395,13 @@ def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> 
 
 
 _LONGEST_WAIT_AFTER_ERROR_SECS = 60.0
+
+
+def flush_writers(trainer: Trainer) -> None:
+    """Bring to disk what is about to count as done, whoever wrote it."""
+    trainer.writer.flush()
+    for evaluator in trainer.evals.values():
+        evaluator.writer.flush()
 
 
 def close_at_the_end(stack: contextlib.ExitStack, trainer: Trainer) -> None:

@@ -203,7 +203,7 @@ class _Run:
         checkpointer = self.trainer.checkpointer
         with self.chrono.pause(chrono_lib.Pause.CHECKPOINT):
             self._check_step_count()
-            self.trainer.writer.flush()
+            lifecycle.flush_writers(self.trainer)
             checkpointer.save(
                 CheckpointState(
                     self.state, self.chrono, self.begin.position_item(self.feeder)
