@@ -231,6 +231,12 @@ class Checkpointer(BaseCheckpointer):
             self._check_metric(values)
         return is_started
 
+    def add_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
+        self._check_may_write()
+        values = retention.metrics_to_json(metrics)
+        self._saves.add_metrics(self.find_step(step), values)
+        self._check_metric(values)
+
     @property
     def tracks_metrics(self) -> bool:
         """Whether metrics are stored with the checkpoints."""

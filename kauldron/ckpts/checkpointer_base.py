@@ -83,6 +83,14 @@ class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
           Whether a save was started: not if the step exists already.
         """
 
+    def add_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
+        """Add values to rank by to a checkpoint that was saved before they were known.
+
+        Args:
+          metrics: The values.
+          step: Number of the checkpoint.
+        """
+
     @property
     @abc.abstractmethod
     def all_steps(self) -> list[int]:

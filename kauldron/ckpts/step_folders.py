@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etils import epath
+
+from kauldron.files import write_atomically
 
 CHECKPOINT_FOLDER_NAME = "checkpoints"
 METRICS_ITEM_NAME = "metrics"
@@ -18,6 +21,8 @@ _DELETING_MARK = ".deleting"
 _UNREADABLE_MARK = ".unreadable"
 _SNAPSHOT = re.compile(r"_SNAPSHOTS-([0-9]+)")
 _SNAPSHOT_LIFETIME_SECONDS = 3 * 3600
+_MOST_ATTEMPTS = 10
+_SECONDS_BETWEEN_ATTEMPTS = 0.05
 
 # Any other error is one: a folder that cannot be read must not look like an empty one.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
@@ -98,10 +103,18 @@ def put_aside(root: epath.Path, step: int) -> epath.Path:
 
 
 def remove_temporary(root: epath.Path, step: int) -> None:
-    """Remove what a failed save left."""
-    for path in _children(root):
+    """Remove what a failed save left, also while its last writes are still ending."""
+    for path in list(_children(root)):
         if path.name.startswith(f"ckpt_{step}{_TEMPORARY_MARK}"):
-            path.rmtree(missing_ok=True)
+            _remove_in_use(path)
+
+
+def _remove_in_use(path: epath.Path) -> None:
+    for _ in range(_MOST_ATTEMPTS):
+        with contextlib.suppress(OSError):
+            return path.rmtree(missing_ok=True)
+        time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+    path.rmtree(missing_ok=True)
 
 
 def remove_leftovers(root: epath.Path) -> None:
@@ -141,21 +154,30 @@ _PIECE_BYTES = 1 << 24
 
 def write_checksums(folder: epath.Path) -> None:
     """Note the checksum of every file of a checkpoint, beside them."""
-    noted = {name: _crc(path) for name, path in _files(folder)}
-    temporary = folder / f".{_FILENAME}.tmp"
-    temporary.write_text(json.dumps({"crc32c": noted}))
-    temporary.rename(folder / _FILENAME)
+    _note_checksums(folder, {name: _crc(path) for name, path in _files(folder)})
+
+
+def _note_checksums(folder: epath.Path, noted: dict[str, int]) -> None:
+    write_atomically(folder / _FILENAME, json.dumps({"crc32c": noted}))
+
+
+def add_metrics(folder: epath.Path, values: Mapping[str, Any]) -> None:
+    """Add values to the metrics of a checkpoint; it is whole at every moment."""
+    name = f"{METRICS_ITEM_NAME}/{METRICS_ITEM_NAME}"
+    merged = {**(read_metrics(folder) or {}), **values}
+    noted = _read_checksums(folder)
+    if noted is not None:  # neither the old metrics nor the new must seem damaged
+        _note_checksums(folder, {key: noted[key] for key in noted if key != name})
+    write_atomically(folder / name, json.dumps(merged))
+    if noted is not None:
+        _note_checksums(folder, {**noted, name: _crc(folder / name)})
 
 
 def check_checksums(folder: epath.Path) -> None:
     """Raise `OSError` if a file is not what it was; no matter if none was noted."""
-    path = folder / _FILENAME
-    if not path.exists():
+    noted = _read_checksums(folder)
+    if noted is None:
         return
-    try:
-        noted = json.loads(path.read_text())["crc32c"]
-    except (ValueError, KeyError) as error:
-        raise OSError(f"{path} is damaged: {error!r}.") from error
     found = {name: _crc(path) for name, path in _files(folder)}
     changed = [name for name in noted if found.get(name) != noted[name]]
     if changed:
@@ -163,6 +185,16 @@ def check_checksums(folder: epath.Path) -> None:
             f"{folder} is damaged: these files changed after they were written: "
             f"{', '.join(changed)}."
         )
+
+
+def _read_checksums(folder: epath.Path) -> dict[str, int] | None:
+    path = folder / _FILENAME
+    if not path.exists():
+        return None
+    try:
+        return dict(json.loads(path.read_bytes())["crc32c"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise OSError(f"{path} is damaged: {error!r}.") from error
 
 
 def _files(folder: epath.Path, name: str = "") -> Iterator[tuple[str, epath.Path]]:

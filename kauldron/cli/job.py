@@ -127,7 +127,7 @@ def _count(text: str | None) -> int:
 #
 
 
-def print_closing_table(trainer: Trainer) -> None:
+def print_closing_table(trainer: Trainer, *, is_complete: bool = True) -> None:
     """Print the newest losses and metrics of each collection, and the workdir."""
     from kauldron import status, writers
 
@@ -143,7 +143,8 @@ def print_closing_table(trainer: Trainer) -> None:
                 rows.append((collection, str(lines[-1]["step"]), name, _number(value)))
     if rows:
         print_table(rows, header=("collection", "step", "value", ""))
-    print(f"Everything is in {trainer.workdir}")
+    if is_complete:
+        print(f"Everything is in {trainer.workdir}")
 
 
 def _number(value: float | str) -> str:

@@ -37,8 +37,9 @@ class Train(SubCommand):
 
     def __call__(self) -> int:
         self.trainer.train()
-        print_closing_table(self.trainer)
-        return OK
+        is_complete = _is_complete(self.trainer)
+        print_closing_table(self.trainer, is_complete=is_complete)
+        return OK if is_complete else FAILED
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +73,14 @@ class Train(SubCommand):
             vars(command)["trainer"] = trainer
             with _without_traceback(show_traceback=args.traceback):
                 return command()
+
+
+def _is_complete(trainer: Trainer) -> bool:
+    """Return whether what was trained is on disk; it is not if saves have failed."""
+    from kauldron import status
+    from kauldron.train.run.workdir_files import read_train_complete
+
+    return not status.is_lead_host or read_train_complete(trainer.workdir) is not None
 
 
 def _use_another_workdir(cfg: konfig.ConfigDict) -> None:

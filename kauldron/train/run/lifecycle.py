@@ -384,7 +384,11 @@ def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> 
         return
     checkpointer = trainer.checkpointer
     if is_real(checkpointer) and checkpointer.latest_step != step:
-        status.log_warning(f"Step {step} could not be saved: the run is not complete.")
+        newest = checkpointer.latest_step
+        status.log_error(
+            f"Step {step} could not be saved: the run is not complete, and its newest "
+            f"checkpoint is {'none' if newest is None else f'of step {newest}'}."
+        )
         return
     workdir_files.write_train_complete(trainer, step=step, final_evals=list(final))
 

@@ -150,9 +150,18 @@ class _Run:
         if not self._is_just_resumed() or self.begin.evals_pending:
             evaluated = self._evaluate()
         is_last = self.step == self.last_step
-        if not self._is_just_resumed() and self._should_save(is_last):
+        if self._is_just_resumed():
+            self._add_metrics(evaluated)
+        elif self._should_save(is_last):
             self._save(evaluated)
         return not is_last
+
+    def _add_metrics(self, evaluated: dict[str, Any]) -> None:
+        """Add what the earlier start was not given time for to its checkpoint."""
+        checkpointer = self.trainer.checkpointer
+        if evaluated and getattr(checkpointer, "tracks_metrics", False):
+            metrics = lifecycle.best_metrics(evaluated, self.log, self.step)
+            checkpointer.add_metrics(metrics, step=self.step)
 
     def _should_save(self, is_last: bool) -> bool:
         checkpointer = self.trainer.checkpointer
@@ -163,6 +172,11 @@ class _Run:
             and lifecycle.is_real(checkpointer)
             and self.step not in checkpointer.all_steps
         )
+
+    def _is_planned(self) -> bool:
+        """Return whether a run that nobody interrupts saves this step as well."""
+        is_last = self.step == self.last_step
+        return is_last or self.trainer.checkpointer.is_due(self.step)
 
     def _is_just_resumed(self) -> bool:
         return self.begin.is_resumed and self.step == self.begin.step
@@ -215,6 +229,7 @@ class _Run:
                 custom_metadata={
                     "evals_pending": evals_pending,
                     "interrupted": evaluated is None,
+                    "unplanned": evaluated is None and not self._is_planned(),
                 },
             )
 

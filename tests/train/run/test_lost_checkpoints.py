@@ -11,7 +11,7 @@ import pytest
 
 from kauldron import kd, writers
 from tests.faults import harness
-from tests.train.toy import make_ds, make_trainer
+from tests.train.toy import CONFIG, make_ds, make_trainer
 
 
 def _make(workdir, **changes):
@@ -116,29 +116,6 @@ def test_killed_run_without_its_checkpoints_is_refused(tmp_path):
     status, output = harness.run(tmp_path)
     assert status == 1 and "start_over" in output
     assert harness.logged_points(tmp_path) == log and log["train"]
-
-
-CONFIG = """
-from kauldron import konfig
-
-with konfig.imports():
-    import optax
-
-    from kauldron import kd
-    from tests.train import toy
-
-
-def get_config():
-    cfg = kd.train.Trainer()
-    cfg.train_ds = kd.data.py.Arrays(toy.make_arrays, shuffle=True, batch_size=16)
-    cfg.model = toy.Linear(x="batch.x")
-    cfg.train_losses = {"l2": kd.losses.L2(preds="preds.y", targets="batch.y")}
-    cfg.optimizer = optax.adam(1e-2)
-    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=4)
-    cfg.num_train_steps = 4
-    cfg.profiler = None
-    return cfg
-"""
 
 
 @pytest.mark.slow
