@@ -264,6 +264,11 @@ class Checkpointer(BaseCheckpointer):
         self.wait_until_finished()
         self._saves.delete(self.find_step(step))
 
+    def clean_up(self, *, delete_old: bool = True) -> None:
+        if self.create:
+            self.wait_until_finished()
+            self._saves.clean_up(delete_old=delete_old)
+
     def _check_may_write(self) -> None:
         if not self.create:
             raise ValueError("This checkpointer is a reader: it has `create=False`.")

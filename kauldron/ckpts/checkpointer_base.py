@@ -154,6 +154,13 @@ class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
         del step
         return {}
 
+    def clean_up(self, *, delete_old: bool = True) -> None:
+        """Remove what a killed process left behind; called when training starts.
+
+        Args:
+          delete_old: Whether to remove checkpoints that are not to be kept.
+        """
+
     def reload(self) -> None:
         """Forget what is known of the folder."""
 

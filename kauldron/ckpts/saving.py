@@ -133,6 +133,14 @@ class SaveSession:
         self._delete_old(root)
         self.forget_listing()
 
+    def clean_up(self, *, delete_old: bool) -> None:
+        """Finish what a killed process was about to remove."""
+        root = self._checkpointer.folder
+        if self._is_lead() and root.exists():
+            _try(step_folders.remove_leftovers, root)
+            if delete_old:
+                self._delete_old(root)
+
     def delete(self, step: int) -> None:
         """Remove a checkpoint."""
         if self._is_lead():
@@ -196,9 +204,9 @@ class SaveSession:
             raise FileNotFoundError(errno.ENOENT, f"{root} was removed")
         if not self._has_made_folder:
             root.mkdir(parents=True, exist_ok=True, mode=self._checkpointer.file_mode)
-            step_folders.remove_leftovers(root)
+            _try(step_folders.remove_leftovers, root)
             self._has_made_folder = True
-        if step_folders.step_folder(root, step).exists():
+        if step_folders.is_taken(step_folders.step_folder(root, step)):
             aside = step_folders.put_aside(root, step)
             status.log_warning(f"What cannot be read of step {step} is now {aside}.")
 

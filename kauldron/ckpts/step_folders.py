@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -94,7 +95,7 @@ def _children(root: epath.Path) -> Iterator[epath.Path]:
 
 def delete(root: epath.Path, step: int) -> None:
     """Remove a checkpoint so that no reader sees a part of it."""
-    _rename(root, step, _DELETING_MARK).rmtree(missing_ok=True)
+    _remove(_rename(root, step, _DELETING_MARK))
 
 
 def put_aside(root: epath.Path, step: int) -> epath.Path:
@@ -112,9 +113,9 @@ def remove_temporary(root: epath.Path, step: int) -> None:
 def _remove_in_use(path: epath.Path) -> None:
     for _ in range(_MOST_ATTEMPTS):
         with contextlib.suppress(OSError):
-            return path.rmtree(missing_ok=True)
+            return _remove(path)
         time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-    path.rmtree(missing_ok=True)
+    _remove(path)
 
 
 def remove_leftovers(root: epath.Path) -> None:
@@ -123,7 +124,7 @@ def remove_leftovers(root: epath.Path) -> None:
         is_ours = path.name.startswith("ckpt_")
         is_temporary = _TEMPORARY_MARK in path.name
         if is_ours and (is_temporary or path.name.endswith(_DELETING_MARK)):
-            path.rmtree(missing_ok=True)
+            _remove(path)
 
 
 def remove_old_snapshots(root: epath.Path) -> None:
@@ -138,9 +139,22 @@ def remove_old_snapshots(root: epath.Path) -> None:
 def _rename(root: epath.Path, step: int, mark: str) -> epath.Path:
     folder = step_folder(root, step)
     target = root / f"{folder.name}{mark}"
-    if target.exists():
-        target.rmtree(missing_ok=True)
+    if is_taken(target):
+        _remove(target)
     return folder.rename(target)
+
+
+def is_taken(path: epath.Path) -> bool:
+    """Return whether there is anything under this name, be it a link to nowhere."""
+    return os.path.islink(path) or path.exists()
+
+
+def _remove(path: epath.Path) -> None:
+    """Remove a folder; of a link to one, the link alone."""
+    if os.path.islink(path):
+        os.unlink(path)
+    else:
+        path.rmtree(missing_ok=True)
 
 
 #
