@@ -56,8 +56,9 @@ class Checkpointer(BaseCheckpointer):
       create: Whether this one may write; `False` for a reader.
       file_mode: Permissions of the folders.
       enable_async: Whether files are written in the background.
-      checksum: Whether to note a checksum of every file. Checkpoints that have them are
-        checked before they are restored, which reads them twice.
+      checksum: Whether to note a checksum of every file, and not only of small ones
+        and the size of the others. All that is noted is checked before a checkpoint is
+        restored; with this, it is read twice.
       on_save_error: Whether a save that fails (a full disk) stops training, or is
         logged and left to the next save.
     """

@@ -221,8 +221,9 @@ class SaveSession:
         if not self._is_lead():
             return
         root = self._checkpointer.folder
-        if self._checkpointer.checksum:
-            step_folders.write_checksums(step_folders.step_folder(root, step))
+        step_folders.write_checksums(
+            step_folders.step_folder(root, step), of_all=self._checkpointer.checksum
+        )
         self._delete_old(root)
 
     def _delete_old(self, root: epath.Path) -> None:

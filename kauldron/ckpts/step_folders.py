@@ -158,33 +158,28 @@ def _remove(path: epath.Path) -> None:
 
 
 #
-# Checksums of the files of a checkpoint
+# What the files of a checkpoint were when they were written
 #
 
 
-_FILENAME = "checksums.json"
-_PIECE_BYTES = 1 << 24
+CHECKSUMS_FILENAME = "checksums.json"
+# Up to this size the checksum of a file costs nothing beside its writing.
+_SMALL_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
-def write_checksums(folder: epath.Path) -> None:
-    """Note the checksum of every file of a checkpoint, beside them."""
-    _note_checksums(folder, {name: _crc(path) for name, path in _files(folder)})
+def write_checksums(folder: epath.Path, *, of_all: bool) -> None:
+    """Note the sizes of all files of a checkpoint, and checksums, beside them.
 
-
-def _note_checksums(folder: epath.Path, noted: dict[str, int]) -> None:
-    write_atomically(folder / _FILENAME, json.dumps({"crc32c": noted}))
-
-
-def add_metrics(folder: epath.Path, values: Mapping[str, Any]) -> None:
-    """Add values to the metrics of a checkpoint; it is whole at every moment."""
-    name = f"{METRICS_ITEM_NAME}/{METRICS_ITEM_NAME}"
-    merged = {**(read_metrics(folder) or {}), **values}
-    noted = _read_checksums(folder)
-    if noted is not None:  # neither the old metrics nor the new must seem damaged
-        _note_checksums(folder, {key: noted[key] for key in noted if key != name})
-    write_atomically(folder / name, json.dumps(merged))
-    if noted is not None:
-        _note_checksums(folder, {**noted, name: _crc(folder / name)})
+    Args:
+      folder: Folder of the checkpoint.
+      of_all: Whether to note checksums of large files too.
+    """
+    files = dict(_files(folder))
+    sizes = {name: path.stat().length for name, path in files.items()}
+    to_read = [name for name in files if of_all or sizes[name] <= _SMALL_BYTES]
+    crcs = {name: _crc(files[name]) for name in to_read}
+    _note_checksums(folder, {"sizes": sizes, "crc32c": crcs})
 
 
 def check_checksums(folder: epath.Path) -> None:
@@ -192,8 +187,15 @@ def check_checksums(folder: epath.Path) -> None:
     noted = _read_checksums(folder)
     if noted is None:
         return
-    found = {name: _crc(path) for name, path in _files(folder)}
-    changed = [name for name in noted if found.get(name) != noted[name]]
+    files = dict(_files(folder))
+    sizes, crcs = noted["sizes"], noted["crc32c"]
+    changed = [
+        name
+        for name in {**sizes, **crcs}
+        if name not in files
+        or (name in sizes and files[name].stat().length != sizes[name])
+        or (name in crcs and _crc(files[name]) != crcs[name])
+    ]
     if changed:
         raise OSError(
             f"{folder} is damaged: these files changed after they were written: "
@@ -201,13 +203,39 @@ def check_checksums(folder: epath.Path) -> None:
         )
 
 
-def _read_checksums(folder: epath.Path) -> dict[str, int] | None:
-    path = folder / _FILENAME
+def add_metrics(folder: epath.Path, values: Mapping[str, Any]) -> None:
+    """Add values to the metrics of a checkpoint; it is whole at every moment."""
+    name = f"{METRICS_ITEM_NAME}/{METRICS_ITEM_NAME}"
+    content = json.dumps({**(read_metrics(folder) or {}), **values})
+    noted = _read_checksums(folder)
+    if noted is None:
+        write_atomically(folder / name, content)
+        return
+    # In between, neither the old metrics nor the new must seem damaged.
+    others = {
+        kind: {file: value for file, value in values.items() if file != name}
+        for kind, values in noted.items()
+    }
+    _note_checksums(folder, others)
+    write_atomically(folder / name, content)
+    others["crc32c"][name] = _crc(folder / name)
+    _note_checksums(folder, others)
+
+
+def _note_checksums(folder: epath.Path, noted: dict[str, dict[str, int]]) -> None:
+    temporary = folder / f".{CHECKSUMS_FILENAME}.tmp"
+    temporary.write_text(json.dumps(noted))
+    temporary.replace(folder / CHECKSUMS_FILENAME)
+
+
+def _read_checksums(folder: epath.Path) -> dict[str, dict[str, int]] | None:
+    path = folder / CHECKSUMS_FILENAME
     if not path.exists():
         return None
     try:
-        return dict(json.loads(path.read_bytes())["crc32c"])
-    except (ValueError, KeyError, TypeError) as error:
+        noted = json.loads(path.read_bytes())
+        return {kind: dict(noted.get(kind, {})) for kind in ("sizes", "crc32c")}
+    except (ValueError, AttributeError, TypeError) as error:
         raise OSError(f"{path} is damaged: {error!r}.") from error
 
 
@@ -216,7 +244,7 @@ def _files(folder: epath.Path, name: str = "") -> Iterator[tuple[str, epath.Path
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             yield from _files(path, f"{name}{path.name}/")
-        elif _FILENAME not in path.name:
+        elif CHECKSUMS_FILENAME not in path.name:
             yield f"{name}{path.name}", path
 
 
