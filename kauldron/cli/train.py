@@ -15,6 +15,7 @@ from kauldron.cli.check import Problems
 from kauldron.cli.commands import FAILED, OK
 from kauldron.cli.job import (
     add_job_arguments,
+    ending_with_the_others,
     post_mortem,
     print_closing_table,
     start_job,
@@ -71,7 +72,10 @@ class Train(SubCommand):
             _check_workdir(trainer)
             command = cls(cfg, origin)
             vars(command)["trainer"] = trainer
-            with _without_traceback(show_traceback=args.traceback):
+            with (
+                _without_traceback(show_traceback=args.traceback),
+                ending_with_the_others(),
+            ):
                 return command()
 
 

@@ -401,6 +401,22 @@ def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> 
 
 
 _LONGEST_WAIT_AFTER_ERROR_SECS = 60.0
+# A save that needs a process that is gone never ends.
+_LONGEST_WAIT_FOR_THE_DEAD_SECS = 3.0
+_SIGNS_OF_A_LOST_PROCESS = (
+    "Gloo",
+    "NCCL",
+    "by peer",
+    "Socket closed",
+    "heartbeat",
+    "coordination service",
+)
+
+
+def is_process_lost(error: BaseException) -> bool:
+    """Return whether an error says that another process of the run is gone."""
+    is_alone = jax.process_count() == 1
+    return not is_alone and any(s in str(error) for s in _SIGNS_OF_A_LOST_PROCESS)
 
 
 def flush_writers(trainer: Trainer) -> None:
@@ -426,14 +442,19 @@ def _closer(what: str, close: Callable[[], None]) -> Callable[..., None]:
         if error is None:
             close()
             return
-        problem = _close_in_time(close)
+        limit = (
+            _LONGEST_WAIT_FOR_THE_DEAD_SECS
+            if is_process_lost(error)
+            else _LONGEST_WAIT_AFTER_ERROR_SECS
+        )
+        problem = _close_in_time(close, limit)
         if problem:
             error.add_note(f"Closing {what} failed as well: {problem}")
 
     return exit_
 
 
-def _close_in_time(close: Callable[[], None]) -> str | None:
+def _close_in_time(close: Callable[[], None], limit: float) -> str | None:
     """Close, with a limit on the time; return what went wrong."""
     errors: list[Exception] = []
 
@@ -446,7 +467,7 @@ def _close_in_time(close: Callable[[], None]) -> str | None:
     # A daemon: what hangs must not keep the process alive either.
     thread = threading.Thread(target=run, name="kauldron-close", daemon=True)
     thread.start()
-    thread.join(_LONGEST_WAIT_AFTER_ERROR_SECS)
+    thread.join(limit)
     if thread.is_alive():
-        return f"it takes more than {_LONGEST_WAIT_AFTER_ERROR_SECS:.0f} s"
+        return f"it takes more than {limit:.0f} s"
     return repr(errors[0]) if errors else None
