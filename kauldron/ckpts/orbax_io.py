@@ -279,8 +279,8 @@ def _let_failures_be_told_once() -> None:
 
 
 def _is_not_a_traceback_of_a_save(record: logging.LogRecord) -> bool:
-    folder = os.path.dirname(ocp.__file__)
-    return not (record.exc_info and record.pathname.startswith(folder))
+    is_of_orbax = f"{os.sep}orbax{os.sep}" in record.pathname
+    return not (record.exc_info and is_of_orbax)
 
 
 def _print_unless_late(show: Callable[[Any], Any], unraisable: Any) -> None:
