@@ -392,6 +392,8 @@ def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> 
             f"checkpoint is {'none' if newest is None else f'of step {newest}'}."
         )
         return
+    if is_real(checkpointer):
+        workdir_files.note_saved(trainer.workdir, step)
     workdir_files.write_train_complete(trainer, step=step, final_evals=list(final))
 
 
