@@ -6,6 +6,8 @@ Run with `python benchmarks/ckpt.py [--tiny]`; prints one JSON line per figure:
   blocking save with orbax. The goal is a ratio of at most 0.1.
 - `step_after`: what the next step takes longer because of it. On a CPU that step needs
   new memory, and shares the cores with the writing of files.
+- `checksum`, `checksum_of_all`: time to note sizes and the checksums of small files, or of
+  all files, against a whole save. The goal is a ratio of at most 0.02.
 - `restore`: time to restore them, against plain orbax.
 - `first_save`: time that the first save of a process blocks, for arrays of 40 shapes with
   a copy on each of eight virtual devices, against an asynchronous save with orbax, which
@@ -15,6 +17,7 @@ Run with `python benchmarks/ckpt.py [--tiny]`; prints one JSON line per figure:
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -33,6 +36,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from kauldron import kd
+from kauldron.ckpts.step_folders import write_checksums
 
 _NUM_ARRAYS = 20
 _EIGHT_DEVICES = {
@@ -64,16 +68,26 @@ def measure(folder: pathlib.Path, num_params: int, repeats: int) -> None:
     checkpointer = kd.ckpts.Checkpointer(
         workdir=folder / "ours", save_interval_steps=1, max_to_keep=1
     )
-    saves, extras, blocking = [], [], []
+    saves, extras, blocking, whole = [], [], [], []
+    checksums: dict[bool, list[float]] = {False: [], True: []}
     for i in range(repeats + 1):  # the first one warms up
         plain_time, state = timed(lambda state=state: step(state))
+        begin = time.perf_counter()
         saves.append(timed(lambda i=i, s=state: checkpointer.save(s, step=i))[0])
         step_time, state = timed(lambda state=state: step(state))
         extras.append(max(step_time - plain_time, 0.0))
         checkpointer.wait_until_finished()
+        whole.append(time.perf_counter() - begin)
+        for of_all, times in checksums.items():
+            note = functools.partial(
+                write_checksums, checkpointer.folder / f"ckpt_{i}", of_all=of_all
+            )
+            times.append(timed(note)[0])
         blocking.append(timed(lambda s=state: save_with_orbax(folder / "orbax", s))[0])
     show("standstill", saves[1:], blocking[1:], goal=0.1)
     show("step_after", extras[1:], blocking[1:])
+    show("checksum", checksums[False][1:], whole[1:], goal=0.02)
+    show("checksum_of_all", checksums[True][1:], whole[1:], goal=0.02)
     specs = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
     )

@@ -56,8 +56,9 @@ class Checkpointer(BaseCheckpointer):
       create: Whether this one may write; `False` for a reader.
       file_mode: Permissions of the folders.
       enable_async: Whether files are written in the background.
-      checksum: Whether to note a checksum of every file. Checkpoints that have them are
-        checked before they are restored, which reads them twice.
+      checksum: Whether to note a checksum of every file, and not only of small ones
+        and the size of the others. All that is noted is checked before a checkpoint is
+        restored; with this, it is read twice.
       on_save_error: Whether a save that fails (a full disk) stops training, or is
         logged and left to the next save.
     """
@@ -231,6 +232,12 @@ class Checkpointer(BaseCheckpointer):
             self._check_metric(values)
         return is_started
 
+    def add_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
+        self._check_may_write()
+        values = retention.metrics_to_json(metrics)
+        self._saves.add_metrics(self.find_step(step), values)
+        self._check_metric(values)
+
     @property
     def tracks_metrics(self) -> bool:
         """Whether metrics are stored with the checkpoints."""
@@ -245,6 +252,10 @@ class Checkpointer(BaseCheckpointer):
             raise ValueError(message)
         self._saves.warn_once(message, about="metric")
 
+    @property
+    def is_saving(self) -> bool:
+        return self._saves.is_saving
+
     def wait_until_finished(self) -> None:
         self._saves.finish()
 
@@ -253,6 +264,11 @@ class Checkpointer(BaseCheckpointer):
         self._check_may_write()
         self.wait_until_finished()
         self._saves.delete(self.find_step(step))
+
+    def clean_up(self, *, delete_old: bool = True) -> None:
+        if self.create:
+            self.wait_until_finished()
+            self._saves.clean_up(delete_old=delete_old)
 
     def _check_may_write(self) -> None:
         if not self.create:

@@ -83,6 +83,14 @@ class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
           Whether a save was started: not if the step exists already.
         """
 
+    def add_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
+        """Add values to rank by to a checkpoint that was saved before they were known.
+
+        Args:
+          metrics: The values.
+          step: Number of the checkpoint.
+        """
+
     @property
     @abc.abstractmethod
     def all_steps(self) -> list[int]:
@@ -136,10 +144,22 @@ class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
         """Step of the newest complete checkpoint."""
         return max(self.all_steps, default=None)
 
+    @property
+    def is_saving(self) -> bool:
+        """Whether a save is under way."""
+        return False
+
     def custom_metadata(self, step: int) -> dict[str, Any]:
         """Return what was given to `save` as `custom_metadata`."""
         del step
         return {}
+
+    def clean_up(self, *, delete_old: bool = True) -> None:
+        """Remove what a killed process left behind; called when training starts.
+
+        Args:
+          delete_old: Whether to remove checkpoints that are not to be kept.
+        """
 
     def reload(self) -> None:
         """Forget what is known of the folder."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -178,6 +182,11 @@ class PendingSave:
         except BaseException as error:
             self._error = error
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the checkpoint is still being written."""
+        return self._thread.is_alive()
+
     def wait(self) -> None:
         """Wait until the checkpoint is there; raises what went wrong."""
         self._thread.join()
@@ -214,6 +223,7 @@ def start_save(
         name = step_folders.METRICS_ITEM_NAME
         handlers[name] = ocp.JsonCheckpointHandler(filename=name)
         args[name] = ocp.args.JsonSave(dict(metrics))
+    _let_failures_be_told_once()
     saver = _make_saver(checkpointer, handlers)
     try:
         with jax.transfer_guard("allow"):
@@ -254,6 +264,30 @@ def _make_saver(
         multiprocessing_options=processes,
         file_options=files,
     )
+
+
+#
+# A save that fails is told by whoever waits for it, in one message
+#
+
+
+@functools.cache
+def _let_failures_be_told_once() -> None:
+    """Hide the tracebacks that each thread of a failed save prints by itself."""
+    logging.getLogger("absl").addFilter(_is_not_a_traceback_of_a_save)
+    sys.unraisablehook = functools.partial(_print_unless_late, sys.unraisablehook)
+
+
+def _is_not_a_traceback_of_a_save(record: logging.LogRecord) -> bool:
+    is_of_orbax = f"{os.sep}orbax{os.sep}" in record.pathname
+    return not (record.exc_info and is_of_orbax)
+
+
+def _print_unless_late(show: Callable[[Any], Any], unraisable: Any) -> None:
+    """Hide what writes say that end after the first of them made the save fail."""
+    is_late = str(unraisable.exc_value) == "Event loop is closed"
+    if not is_late or threading.current_thread() is threading.main_thread():
+        show(unraisable)
 
 
 #

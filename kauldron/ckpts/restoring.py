@@ -144,7 +144,9 @@ def _restore_post(part: Any, value: Any, folder: epath.Path) -> Any:
     """Make the part from what was read."""
     if folder.name == items.DEFAULT_ITEM_NAME:
         return part.__kd_ocp_restore_post__(value)
-    with error_prefix(f"{folder.name} (delete {folder} to go on without it): "):
+    noted = step_folders.CHECKSUMS_FILENAME
+    advice = f"delete {folder} and {folder.parent / noted} to go on without it"
+    with error_prefix(f"{folder.name} ({advice}): "):
         return part.__kd_ocp_restore_post__(value)
 
 

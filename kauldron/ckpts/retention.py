@@ -32,11 +32,14 @@ class StepInfo:
       step: Its step.
       time: When it was committed.
       metrics: What it can be ranked by, if anything.
+      is_extra: Whether it is there only because a run was interrupted. It goes as soon
+        as there is a newer one, and takes the place of no other.
     """
 
     step: int
     time: datetime.datetime = _LONG_AGO
     metrics: Mapping[str, Any] | None = None
+    is_extra: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,9 +87,10 @@ def steps_to_delete(policies: Sequence[Any], infos: Sequence[StepInfo]) -> list[
 
     context = ocp.checkpoint_managers.PreservationContext()
     kept = {infos[-1].step} if infos else set()
+    planned = [info for info in infos if not info.is_extra]
     for policy in policies:
-        flags = policy.should_preserve(list(infos), context=context)
-        kept |= {info.step for info, keep in zip(infos, flags) if keep}
+        flags = policy.should_preserve(planned, context=context)
+        kept |= {info.step for info, keep in zip(planned, flags) if keep}
     return [info.step for info in infos if info.step not in kept]
 
 
@@ -129,11 +133,14 @@ def needs_metadata(checkpointer: Checkpointer) -> bool:
 def read_info(root: epath.Path, step: int) -> StepInfo:
     """Return what a checkpoint says of itself."""
     folder = step_folders.step_folder(root, step)
-    nanoseconds = step_folders.read_metadata(folder).get("commit_timestamp_nsecs")
+    metadata = step_folders.read_metadata(folder)
+    seconds = (metadata.get("commit_timestamp_nsecs") or 0) / 1e9
+    custom = metadata.get("custom_metadata") or {}
     return StepInfo(
         step,
-        datetime.datetime.fromtimestamp((nanoseconds or 0) / 1e9, tz=datetime.UTC),
+        datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC),
         step_folders.read_metrics(folder),
+        bool(custom.get("unplanned")),
     )
 
 

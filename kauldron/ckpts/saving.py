@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import errno
+import functools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -98,6 +99,11 @@ class SaveSession:
         self.forget_listing()
         return self._checkpointer.enable_async or self.finish()
 
+    @property
+    def is_saving(self) -> bool:
+        """Whether files are being written."""
+        return self._pending is not None and self._pending[1].is_running
+
     def finish(self) -> bool:
         """Wait for the save under way; raises (or logs) what went wrong in it.
 
@@ -115,6 +121,25 @@ class SaveSession:
             return False
         self._pending = None
         return True
+
+    def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        """Add metrics to a checkpoint, and delete what is then no longer kept."""
+        self.finish()
+        root = self._checkpointer.folder
+        if not self._is_lead():
+            return
+        step_folders.add_metrics(step_folders.step_folder(root, step), values)
+        self._infos[step] = retention.read_info(root, step)
+        self._delete_old(root)
+        self.forget_listing()
+
+    def clean_up(self, *, delete_old: bool) -> None:
+        """Finish what a killed process was about to remove."""
+        root = self._checkpointer.folder
+        if self._is_lead() and root.exists():
+            _try(step_folders.remove_leftovers, root)
+            if delete_old:
+                self._delete_old(root)
 
     def delete(self, step: int) -> None:
         """Remove a checkpoint."""
@@ -146,6 +171,12 @@ class SaveSession:
     ) -> PendingSave:
         from kauldron.ckpts import orbax_io
 
+        info = functools.partial(
+            retention.StepInfo,
+            step,
+            metrics=metrics,
+            is_extra=bool(custom_metadata.get("unplanned")),
+        )
         attempt = 0
         while True:
             attempt += 1
@@ -158,7 +189,7 @@ class SaveSession:
                     parts,
                     metrics=metrics,
                     custom_metadata=custom_metadata,
-                    after_commit=lambda: self._after_commit(step, metrics),
+                    after_commit=lambda: self._after_commit(step, info),
                 )
             except (OSError, jax.errors.JaxRuntimeError) as error:
                 if attempt == _MOST_ATTEMPTS or not _may_pass(error):
@@ -173,9 +204,9 @@ class SaveSession:
             raise FileNotFoundError(errno.ENOENT, f"{root} was removed")
         if not self._has_made_folder:
             root.mkdir(parents=True, exist_ok=True, mode=self._checkpointer.file_mode)
-            step_folders.remove_leftovers(root)
+            _try(step_folders.remove_leftovers, root)
             self._has_made_folder = True
-        if step_folders.step_folder(root, step).exists():
+        if step_folders.is_taken(step_folders.step_folder(root, step)):
             aside = step_folders.put_aside(root, step)
             status.log_warning(f"What cannot be read of step {step} is now {aside}.")
 
@@ -183,16 +214,21 @@ class SaveSession:
     # In the background, once a checkpoint is there
     #
 
-    def _after_commit(self, step: int, metrics: Mapping[str, Any] | None) -> None:
-        now = datetime.datetime.now(tz=datetime.UTC)
-        self._infos[step] = retention.StepInfo(step, now, metrics)
+    def _after_commit(
+        self, step: int, make_info: Callable[..., retention.StepInfo]
+    ) -> None:
+        self._infos[step] = make_info(time=datetime.datetime.now(tz=datetime.UTC))
         if not self._is_lead():
             return
         root = self._checkpointer.folder
-        if self._checkpointer.checksum:
-            step_folders.write_checksums(step_folders.step_folder(root, step))
-        for old_step in self._steps_to_delete(root):
-            _try(step_folders.delete, root, old_step)
+        step_folders.write_checksums(
+            step_folders.step_folder(root, step), of_all=self._checkpointer.checksum
+        )
+        self._delete_old(root)
+
+    def _delete_old(self, root: epath.Path) -> None:
+        for step in self._steps_to_delete(root):
+            _try(step_folders.delete, root, step)
 
     def _steps_to_delete(self, root: epath.Path) -> list[int]:
         reads = retention.needs_metadata(self._checkpointer)
@@ -202,7 +238,9 @@ class SaveSession:
             if step not in self.unreadable
         ]
         for step in steps:
-            if reads and step not in self._infos:
+            # What is due by the plan is not an extra one: no need to look.
+            is_told = not reads and self._checkpointer.is_planned(step)
+            if step not in self._infos and not is_told:
                 self._infos[step] = retention.read_info(root, step)
         return retention.steps_to_delete(
             retention.policies_of(self._checkpointer),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etils import epath
+
+from kauldron.files import write_atomically
 
 CHECKPOINT_FOLDER_NAME = "checkpoints"
 METRICS_ITEM_NAME = "metrics"
@@ -18,6 +22,8 @@ _DELETING_MARK = ".deleting"
 _UNREADABLE_MARK = ".unreadable"
 _SNAPSHOT = re.compile(r"_SNAPSHOTS-([0-9]+)")
 _SNAPSHOT_LIFETIME_SECONDS = 3 * 3600
+_MOST_ATTEMPTS = 10
+_SECONDS_BETWEEN_ATTEMPTS = 0.05
 
 # Any other error is one: a folder that cannot be read must not look like an empty one.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
@@ -89,7 +95,7 @@ def _children(root: epath.Path) -> Iterator[epath.Path]:
 
 def delete(root: epath.Path, step: int) -> None:
     """Remove a checkpoint so that no reader sees a part of it."""
-    _rename(root, step, _DELETING_MARK).rmtree(missing_ok=True)
+    _remove(_rename(root, step, _DELETING_MARK))
 
 
 def put_aside(root: epath.Path, step: int) -> epath.Path:
@@ -98,10 +104,18 @@ def put_aside(root: epath.Path, step: int) -> epath.Path:
 
 
 def remove_temporary(root: epath.Path, step: int) -> None:
-    """Remove what a failed save left."""
-    for path in _children(root):
+    """Remove what a failed save left, also while its last writes are still ending."""
+    for path in list(_children(root)):
         if path.name.startswith(f"ckpt_{step}{_TEMPORARY_MARK}"):
-            path.rmtree(missing_ok=True)
+            _remove_in_use(path)
+
+
+def _remove_in_use(path: epath.Path) -> None:
+    for _ in range(_MOST_ATTEMPTS):
+        with contextlib.suppress(OSError):
+            return _remove(path)
+        time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+    _remove(path)
 
 
 def remove_leftovers(root: epath.Path) -> None:
@@ -110,7 +124,7 @@ def remove_leftovers(root: epath.Path) -> None:
         is_ours = path.name.startswith("ckpt_")
         is_temporary = _TEMPORARY_MARK in path.name
         if is_ours and (is_temporary or path.name.endswith(_DELETING_MARK)):
-            path.rmtree(missing_ok=True)
+            _remove(path)
 
 
 def remove_old_snapshots(root: epath.Path) -> None:
@@ -125,39 +139,63 @@ def remove_old_snapshots(root: epath.Path) -> None:
 def _rename(root: epath.Path, step: int, mark: str) -> epath.Path:
     folder = step_folder(root, step)
     target = root / f"{folder.name}{mark}"
-    if target.exists():
-        target.rmtree(missing_ok=True)
+    if is_taken(target):
+        _remove(target)
     return folder.rename(target)
 
 
+def is_taken(path: epath.Path) -> bool:
+    """Return whether there is anything under this name, be it a link to nowhere."""
+    return os.path.islink(path) or path.exists()
+
+
+def _remove(path: epath.Path) -> None:
+    """Remove a folder; of a link to one, the link alone."""
+    if os.path.islink(path):
+        os.unlink(path)
+    else:
+        path.rmtree(missing_ok=True)
+
+
 #
-# Checksums of the files of a checkpoint
+# What the files of a checkpoint were when they were written
 #
 
 
-_FILENAME = "checksums.json"
-_PIECE_BYTES = 1 << 24
+CHECKSUMS_FILENAME = "checksums.json"
+# Up to this size the checksum of a file costs nothing beside its writing.
+_SMALL_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
-def write_checksums(folder: epath.Path) -> None:
-    """Note the checksum of every file of a checkpoint, beside them."""
-    noted = {name: _crc(path) for name, path in _files(folder)}
-    temporary = folder / f".{_FILENAME}.tmp"
-    temporary.write_text(json.dumps({"crc32c": noted}))
-    temporary.rename(folder / _FILENAME)
+def write_checksums(folder: epath.Path, *, of_all: bool) -> None:
+    """Note the sizes of all files of a checkpoint, and checksums, beside them.
+
+    Args:
+      folder: Folder of the checkpoint.
+      of_all: Whether to note checksums of large files too.
+    """
+    files = dict(_files(folder))
+    sizes = {name: path.stat().length for name, path in files.items()}
+    to_read = [name for name in files if of_all or sizes[name] <= _SMALL_BYTES]
+    crcs = {name: _crc(files[name]) for name in to_read}
+    _note_checksums(folder, {"sizes": sizes, "crc32c": crcs})
 
 
 def check_checksums(folder: epath.Path) -> None:
     """Raise `OSError` if a file is not what it was; no matter if none was noted."""
-    path = folder / _FILENAME
-    if not path.exists():
+    noted = _read_checksums(folder)
+    if noted is None:
         return
-    try:
-        noted = json.loads(path.read_text())["crc32c"]
-    except (ValueError, KeyError) as error:
-        raise OSError(f"{path} is damaged: {error!r}.") from error
-    found = {name: _crc(path) for name, path in _files(folder)}
-    changed = [name for name in noted if found.get(name) != noted[name]]
+    files = dict(_files(folder))
+    sizes, crcs = noted["sizes"], noted["crc32c"]
+    changed = [
+        name
+        for name in {**sizes, **crcs}
+        if name not in files
+        or (name in sizes and files[name].stat().length != sizes[name])
+        or (name in crcs and _crc(files[name]) != crcs[name])
+    ]
     if changed:
         raise OSError(
             f"{folder} is damaged: these files changed after they were written: "
@@ -165,12 +203,48 @@ def check_checksums(folder: epath.Path) -> None:
         )
 
 
+def add_metrics(folder: epath.Path, values: Mapping[str, Any]) -> None:
+    """Add values to the metrics of a checkpoint; it is whole at every moment."""
+    name = f"{METRICS_ITEM_NAME}/{METRICS_ITEM_NAME}"
+    content = json.dumps({**(read_metrics(folder) or {}), **values})
+    noted = _read_checksums(folder)
+    if noted is None:
+        write_atomically(folder / name, content)
+        return
+    # In between, neither the old metrics nor the new must seem damaged.
+    others = {
+        kind: {file: value for file, value in values.items() if file != name}
+        for kind, values in noted.items()
+    }
+    _note_checksums(folder, others)
+    write_atomically(folder / name, content)
+    others["crc32c"][name] = _crc(folder / name)
+    _note_checksums(folder, others)
+
+
+def _note_checksums(folder: epath.Path, noted: dict[str, dict[str, int]]) -> None:
+    temporary = folder / f".{CHECKSUMS_FILENAME}.tmp"
+    temporary.write_text(json.dumps(noted))
+    temporary.replace(folder / CHECKSUMS_FILENAME)
+
+
+def _read_checksums(folder: epath.Path) -> dict[str, dict[str, int]] | None:
+    path = folder / CHECKSUMS_FILENAME
+    if not path.exists():
+        return None
+    try:
+        noted = json.loads(path.read_bytes())
+        return {kind: dict(noted.get(kind, {})) for kind in ("sizes", "crc32c")}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise OSError(f"{path} is damaged: {error!r}.") from error
+
+
 def _files(folder: epath.Path, name: str = "") -> Iterator[tuple[str, epath.Path]]:
     """Names relative to the folder, and paths."""
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             yield from _files(path, f"{name}{path.name}/")
-        elif _FILENAME not in path.name:
+        elif CHECKSUMS_FILENAME not in path.name:
             yield f"{name}{path.name}", path
 
 

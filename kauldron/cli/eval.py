@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from kauldron import konfig, kontext
 from kauldron.cli.commands import FAILED, OK
-from kauldron.cli.job import add_job_arguments, print_closing_table, start_job
+from kauldron.cli.job import (
+    add_job_arguments,
+    ending_with_the_others,
+    print_closing_table,
+    start_job,
+)
 from kauldron.cli.loading import bad_input, build_trainer, load_config
 from kauldron.cli.terminal import UsageError, tell
 from kauldron.errors import message_with_notes
@@ -99,7 +104,7 @@ def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> 
         names = names or _default_names(trainer)
         evaluators = trainer_fields.select_evaluators(trainer, names)
         standalone.check(trainer, evaluators)
-    with _checkpoints_that_cannot_be_had():
+    with _checkpoints_that_cannot_be_had(), ending_with_the_others():
         trainer.continuous_eval(names)
     print_closing_table(trainer)
 

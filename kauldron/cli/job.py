@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from kauldron.cli.commands import FAILED
 from kauldron.cli.terminal import print_table
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _PROCESS_COUNTS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "JAX_NUM_PROC
 
 
 # After this time the other processes notice that one has died, and end.
-_HEARTBEAT_SECONDS = 40
+_HEARTBEAT_SECONDS = 20
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +91,31 @@ def start_distributed(*, force: bool = False) -> None:
         )
 
 
+@contextlib.contextmanager
+def ending_with_the_others() -> Iterator[None]:
+    """Say in one line that another process of the job has died, and end at once.
+
+    Leaving as usual would wait for the dead one, until jax ends the process with a
+    stack of its own.
+    """
+    try:
+        yield
+    except Exception as error:
+        from kauldron.train.run.lifecycle import is_process_lost
+
+        if not is_process_lost(error):
+            raise
+        cause = str(error).splitlines()[0]
+        print(
+            "error: Another process of this job has ended, and so does this one. A new "
+            f"start of the job continues from the last checkpoint. ({cause})",
+            file=sys.stderr,
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(FAILED)
+
+
 def distributed_options(
     environment: Mapping[str, str], *, force: bool = False
 ) -> dict[str, Any] | None:
@@ -127,7 +153,7 @@ def _count(text: str | None) -> int:
 #
 
 
-def print_closing_table(trainer: Trainer) -> None:
+def print_closing_table(trainer: Trainer, *, is_complete: bool = True) -> None:
     """Print the newest losses and metrics of each collection, and the workdir."""
     from kauldron import status, writers
 
@@ -143,7 +169,8 @@ def print_closing_table(trainer: Trainer) -> None:
                 rows.append((collection, str(lines[-1]["step"]), name, _number(value)))
     if rows:
         print_table(rows, header=("collection", "step", "value", ""))
-    print(f"Everything is in {trainer.workdir}")
+    if is_complete:
+        print(f"Everything is in {trainer.workdir}")
 
 
 def _number(value: float | str) -> str:

@@ -15,6 +15,7 @@ from kauldron.cli.check import Problems
 from kauldron.cli.commands import FAILED, OK
 from kauldron.cli.job import (
     add_job_arguments,
+    ending_with_the_others,
     post_mortem,
     print_closing_table,
     start_job,
@@ -37,8 +38,9 @@ class Train(SubCommand):
 
     def __call__(self) -> int:
         self.trainer.train()
-        print_closing_table(self.trainer)
-        return OK
+        is_complete = _is_complete(self.trainer)
+        print_closing_table(self.trainer, is_complete=is_complete)
+        return OK if is_complete else FAILED
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +72,19 @@ class Train(SubCommand):
             _check_workdir(trainer)
             command = cls(cfg, origin)
             vars(command)["trainer"] = trainer
-            with _without_traceback(show_traceback=args.traceback):
+            with (
+                _without_traceback(show_traceback=args.traceback),
+                ending_with_the_others(),
+            ):
                 return command()
+
+
+def _is_complete(trainer: Trainer) -> bool:
+    """Return whether what was trained is on disk; it is not if saves have failed."""
+    from kauldron import status
+    from kauldron.train.run.workdir_files import read_train_complete
+
+    return not status.is_lead_host or read_train_complete(trainer.workdir) is not None
 
 
 def _use_another_workdir(cfg: konfig.ConfigDict) -> None:
@@ -110,13 +123,19 @@ def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
     """Report in one line what ends a run and is not a mistake in any code.
 
     Raises:
-      SystemExit: The data was too short, a loss was not finite, or another job runs.
+      SystemExit: The data was too short, a loss was not finite, the checkpoints are
+        gone, or another job runs.
     """
     from kauldron.files import InUseError
-    from kauldron.train.run.lifecycle import DataEndedError
+    from kauldron.train.run.lifecycle import CheckpointsGoneError, DataEndedError
 
     try:
         yield
-    except (DataEndedError, FloatingPointError, InUseError) as error:
+    except (
+        CheckpointsGoneError,
+        DataEndedError,
+        FloatingPointError,
+        InUseError,
+    ) as error:
         tell(error, show_traceback=show_traceback)
         raise SystemExit(FAILED) from error

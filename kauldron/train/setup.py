@@ -52,6 +52,8 @@ class Setup:
       eval_only: Whether the trainer evaluates an earlier run.
       preemptable_eval: Whether a standalone evaluation keeps its checkpoint safe from
         the trainer's clean-up.
+      start_over: Whether a run whose checkpoints are gone may begin again; its log is
+        then moved aside. A run that has a checkpoint goes on from it all the same.
       compilation_cache_dir: Where compiled programs are kept for the next start;
         `None` turns this off.
       add_flatboard: Accepted for older configs; has no effect.
@@ -63,6 +65,7 @@ class Setup:
     tqdm_info: TqdmInfo = TqdmInfo()
     eval_only: bool = False
     preemptable_eval: bool = False
+    start_over: bool = False
     compilation_cache_dir: str | None = dataclasses.field(
         default_factory=_default_cache_dir
     )

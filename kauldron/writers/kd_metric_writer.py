@@ -226,8 +226,10 @@ class ScalarsFile:
         self.close()  # what is written later must not go to the file that is replaced
         if not self._path.exists():
             return
-        lines = [line for line in self._whole_lines() if _step_of(line) < step]
-        write_atomically(self._path, "".join(f"{line}\n" for line in lines))
+        lines = [(_parse(line), line) for line in _whole_lines(self._path)]
+        kept = [line for entry, line in lines if entry and entry["step"] < step]
+        self._set_aside([line for entry, line in lines if entry is None])
+        write_atomically(self._path, b"".join(line + b"\n" for line in kept))
 
     def flush(self) -> None:
         if self._file is not None:
@@ -250,22 +252,36 @@ class ScalarsFile:
             file.seek(-1, io.SEEK_END)
             return file.read(1) != b"\n"
 
-    def _whole_lines(self) -> list[str]:
-        text = self._path.read_text()
-        lines = text.split("\n")[:-1]  # after the last line break: nothing, or a part
-        return [line for line in lines if line.strip()]
+    def _set_aside(self, lines: list[bytes]) -> None:
+        """Keep what cannot be read in another file."""
+        if not lines:
+            return
+        aside = self._path.parent / f"{SCALARS_FILENAME}.unreadable"
+        with aside.open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+        status.log_warning(
+            f"{len(lines)} lines of {self._path} cannot be read and are now in {aside}."
+        )
 
 
-def _step_of(line: str) -> float:
-    """Lines that a crash of the machine left unreadable are as good as superseded."""
+def _whole_lines(path: epath.Path) -> list[bytes]:
+    lines = path.read_bytes().split(b"\n")
+    del lines[-1]  # after the last line break: nothing, or a part of a line
+    return [line for line in lines if line.strip()]
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return what a line says; `None` if it cannot be read."""
     try:
-        return json.loads(line)["step"]
+        entry = json.loads(line)
+        is_right = isinstance(entry["step"], int) and isinstance(entry["values"], dict)
     except (ValueError, KeyError, TypeError):
-        return math.inf
+        return None
+    return entry if is_right else None
 
 
 def read_scalars(folder: epath.PathLike) -> list[dict[str, Any]]:
-    """Return the lines of `scalars.jsonl` of a collection, without an unfinished one.
+    """Return the lines of `scalars.jsonl` of a collection, but for unreadable ones.
 
     Args:
       folder: Such as `<workdir>/train`.
@@ -276,7 +292,11 @@ def read_scalars(folder: epath.PathLike) -> list[dict[str, Any]]:
     path = epath.Path(folder) / SCALARS_FILENAME
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().split("\n")[:-1] if line]
+    entries = [_parse(line) for line in _whole_lines(path)]
+    if None in entries:
+        count = entries.count(None)
+        status.log_warning(f"{count} lines of {path} cannot be read and are left out.")
+    return [entry for entry in entries if entry is not None]
 
 
 def _jsonable(value: float) -> float | str:

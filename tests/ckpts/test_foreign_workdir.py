@@ -125,10 +125,12 @@ def test_position_beyond_the_data_names_the_way_out(tmp_path):
     trainer.train()
     (path,) = (tmp_path / "checkpoints/ckpt_4/ds_iter").glob("process_*.json")
     path.write_text(json.dumps({"next_index": -3}))
+    (tmp_path / "checkpoints/ckpt_4/checksums.json").unlink()
     item = CheckpointState(
         trainer.state_specs, Chrono(name="train"), iter(trainer.train_ds)
     )
-    with pytest.raises(IndexError, match=r"ds_iter \(delete .*ckpt_4/ds_iter to go on"):
+    advice = r"ds_iter \(delete .*ckpt_4/ds_iter and .*checksums.json to go on"
+    with pytest.raises(IndexError, match=advice):
         trainer.checkpointer.restore(item, step=4)
     shutil.rmtree(path.parent)
     restored = trainer.checkpointer.restore(item, step=4)

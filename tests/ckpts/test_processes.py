@@ -11,6 +11,7 @@ import textwrap
 import jax
 import numpy as np
 import pytest
+from orbax.checkpoint import v1
 
 from kauldron import kd
 from tests.ckpts.states import (
@@ -249,8 +250,10 @@ WORKER = """
 """
 
 
-@pytest.mark.slow
-def test_two_processes_save_restore_and_agree_on_what_is_damaged(tmp_path):
+@pytest.fixture(scope="module")
+def of_two_processes(tmp_path_factory):
+    """The workdir of the two processes, and what became of them."""
+    workdir = tmp_path_factory.mktemp("two")
     with socket.socket() as sock:
         sock.bind(("localhost", 0))
         port = sock.getsockname()[1]
@@ -259,7 +262,7 @@ def test_two_processes_save_restore_and_agree_on_what_is_damaged(tmp_path):
     script = textwrap.dedent(WORKER)
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", script, str(rank), str(port), str(tmp_path)],
+            [sys.executable, "-c", script, str(rank), str(port), str(workdir)],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -272,6 +275,27 @@ def test_two_processes_save_restore_and_agree_on_what_is_damaged(tmp_path):
     finally:
         for worker in workers:
             worker.kill()
-    for worker, (out, err) in zip(workers, outputs):
-        assert worker.returncode == 0, err
+    return workdir, [(worker.returncode, *out) for worker, out in zip(workers, outputs)]
+
+
+@pytest.mark.slow
+def test_two_processes_save_restore_and_agree_on_what_is_damaged(of_two_processes):
+    for status, out, err in of_two_processes[1]:
+        assert status == 0, err
         assert "done" in out
+
+
+@pytest.mark.slow
+def test_checkpoint_of_two_processes_is_read_with_plain_orbax_on_one_device(
+    of_two_processes,
+):
+    folder = of_two_processes[0] / "checkpoints" / "ckpt_3"
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    stored = v1.metadata(folder, checkpointable_name="default").metadata
+    specs = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), stored
+    )
+    loaded = v1.load(folder, specs, checkpointable_name="default")
+    expected = np.arange(4096, dtype=np.float32).reshape(512, 8) + 3
+    np.testing.assert_array_equal(loaded["params"]["w"], expected)
+    assert loaded["params"]["w"].sharding == here

@@ -2,8 +2,11 @@
 
 import contextlib
 import logging
+import pathlib
 import resource
 import shutil
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +20,7 @@ from tests.ckpts.states import (
     save_steps,
     without_permission,
 )
+from tests.train.toy import CONFIG
 
 # Writers that failed leave tasks behind, which say so when they are collected.
 pytestmark = pytest.mark.filterwarnings(
@@ -212,3 +216,39 @@ def test_failing_policy_is_told_and_deletes_nothing(tmp_path):
     with pytest.raises(KeyError, match="accuracy"):
         checkpointer.wait_until_finished()
     assert checkpointer.all_steps == [1]
+
+
+WITH_A_FULL_DISK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
+from kauldron.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_command_whose_saves_all_fail_says_so_in_a_few_lines(tmp_path):
+    (tmp_path / "config.py").write_text(CONFIG)
+    arguments = {
+        "--cfg": f"{tmp_path}/config.py:4000",
+        "--cfg.workdir": tmp_path / "run",
+        "--cfg.num_train_steps": 40,
+        "--cfg.checkpointer.on_save_error": "warn",
+        "--cfg.checkpointer.never_save_step_zero": True,
+    }
+    process = subprocess.run(
+        [
+            *(sys.executable, "-c", WITH_A_FULL_DISK, "train"),
+            *(f"{name}={value}" for name, value in arguments.items()),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 1, process.stderr
+    assert "Everything is in" not in process.stdout
+    lines = process.stderr.splitlines()
+    assert sum("ckpt_" in line and "failed" in line for line in lines) == 10
+    assert "Traceback" not in process.stderr and len(lines) < 25, process.stderr
+    assert "Step 40 could not be saved: the run is not complete" in lines[-1]

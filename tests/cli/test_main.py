@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 
@@ -215,3 +216,42 @@ def test_help_of_run_lists_the_patches(kauldron):
     _, out, _ = kauldron("run", "--help")
     assert "--patch.skip_checkpointer=True" in out
     assert "--patch.batch_size=devices" in out
+
+
+#
+# Ctrl-C while modules are imported and the config is loaded
+#
+
+
+SWALLOWING = """
+import time
+print("loading", flush=True)
+try:
+    time.sleep(60)
+except BaseException as error:
+    {reaction}
+print("goes on", flush=True)
+def get_config():
+    return {{}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reaction", ["pass", "raise ImportError('broken') from error"])
+@pytest.mark.parametrize("command", ["train", "check"])
+def test_ctrl_c_while_a_config_is_loaded_ends_the_command(tmp_path, command, reaction):
+    """Whatever the modules that are being imported make of it."""
+    file = tmp_path / "config.py"
+    file.write_text(SWALLOWING.format(reaction=reaction))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kauldron.main", command, f"--cfg={file}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT  # 130 in a shell
+    assert "goes on" not in stdout and stderr == ""

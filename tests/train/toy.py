@@ -53,3 +53,28 @@ def make_trainer(workdir, **changes):
         "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=4),
     }
     return kd.train.Trainer(**(kwargs | changes))
+
+
+# A config file of such an experiment, for the command.
+CONFIG = """
+from kauldron import konfig
+
+with konfig.imports():
+    import optax
+
+    from kauldron import kd
+    from tests.train import toy
+
+
+def get_config(size=2):
+    size = int(size)
+    cfg = kd.train.Trainer()
+    cfg.train_ds = kd.data.py.Arrays(toy.make_arrays(size), shuffle=True, batch_size=16)
+    cfg.model = toy.Linear(x="batch.x", size=size)
+    cfg.train_losses = {"l2": kd.losses.L2(preds="preds.y", targets="batch.y")}
+    cfg.optimizer = optax.adam(1e-2)
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=4)
+    cfg.num_train_steps = 4
+    cfg.profiler = None
+    return cfg
+"""

@@ -107,6 +107,7 @@ class TrainEvaluator(EvaluatorBase):
         values = {}
         for name, evaluator in self._inner_evaluators_at(step).items():
             values[name] = _metric_values(evaluator.evaluate(readout_state, step))
+            evaluator.writer.flush()
         return AuxiliariesOutput(metric_values=values)
 
     @functools.cached_property

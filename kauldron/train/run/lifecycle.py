@@ -69,10 +69,12 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
         pause_names=[pause.value for pause in chrono_lib.Pause],
     )
     if status.is_lead_host:
+        workdir_files.set_aside_unreadable(trainer.workdir)
         workdir_files.show_config_changes(trainer)
     ds_iter = as_iterator(trainer.train_ds)
     begin = _restore(trainer, chrono, ds_iter)
     if begin is None:
+        _keep_the_log_of_what_is_gone(trainer)
         state = trainer.init_state()
         begin = Start(state, int(state.step), chrono, ds_iter)
     problems.report(problems.find_with_state(trainer, begin.state))
@@ -82,6 +84,8 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     if begin.is_resumed or workdir_files.read_starts(trainer.workdir):
         _resume_writers(trainer, begin)
     is_changed = status.is_lead_host and _write_files(trainer, begin)
+    # What another config keeps is a reason to delete only once there is something new.
+    trainer.checkpointer.clean_up(delete_old=not is_changed)
     if begin.step == workdir_files.first_step(trainer.workdir, default=begin.step):
         _describe_run(trainer, begin)
     elif is_changed:
@@ -165,6 +169,46 @@ def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start
     )
 
 
+class CheckpointsGoneError(FileNotFoundError):
+    """The run was saved before, but its checkpoints are no longer there."""
+
+
+def _keep_the_log_of_what_is_gone(trainer: Trainer) -> None:
+    """Refuse to start over what was saved before, or move its log aside."""
+    saved = workdir_files.saved_step(trainer.workdir)
+    if not any_process(_is_gone(trainer, saved)):
+        return
+    target = workdir_files.earlier_folder(trainer.workdir)
+    where = getattr(trainer.checkpointer, "folder", "`cfg.checkpointer`, which is None")
+    message = (
+        f"The run in {trainer.workdir} had come to step {saved}, but there is no "
+        f"checkpoint in {where}."
+    )
+    if not trainer.setup.start_over:
+        raise CheckpointsGoneError(
+            f"{message} Is a disk not mounted, or was the folder moved? To start over, "
+            f"pass `--cfg.setup.start_over=True`: the log is then moved to {target}."
+        )
+    if status.is_lead_host:
+        workdir_files.move_log(trainer, target)
+        status.log_warning(f"{message} It starts over; its log is now in {target}.")
+
+
+def _is_gone(trainer: Trainer, saved: int | None) -> bool:
+    if saved is None:
+        return False
+    # Without a checkpointer, only a run that once had one has lost something.
+    noted = workdir_files.read_run_info(trainer.workdir)["saved_step"]
+    return is_real(trainer.checkpointer) or noted is not None
+
+
+def any_process(flag: bool) -> bool:
+    """Return whether it holds in this process, or in another one of the run."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+
+
 def _describe_run(trainer: Trainer, begin: Start) -> None:
     """Write what is written once, at the first step of the run."""
     if status.is_lead_host:
@@ -185,7 +229,7 @@ def _write_files(trainer: Trainer, begin: Start) -> bool:
     """Write what describes the run; return whether its config is a new one."""
     is_changed = workdir_files.write_config(trainer, step=begin.step)
     workdir_files.write_element_spec(trainer, _global_spec(trainer))
-    workdir_files.write_run_info(trainer, step=begin.step)
+    workdir_files.write_run_info(trainer, step=begin.step, is_resumed=begin.is_resumed)
     if not begin.is_complete:
         workdir_files.remove_train_complete(trainer.workdir)
     return is_changed
@@ -335,15 +379,21 @@ def _offload_optimizer(
 
 def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> None:
     trainer.checkpointer.wait_until_finished()
-    trainer.writer.flush()
+    flush_writers(trainer)
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("train_complete")
     if not status.is_lead_host:
         return
     checkpointer = trainer.checkpointer
     if is_real(checkpointer) and checkpointer.latest_step != step:
-        status.log_warning(f"Step {step} could not be saved: the run is not complete.")
+        newest = checkpointer.latest_step
+        status.log_error(
+            f"Step {step} could not be saved: the run is not complete, and its newest "
+            f"checkpoint is {'none' if newest is None else f'of step {newest}'}."
+        )
         return
+    if is_real(checkpointer):
+        workdir_files.note_saved(trainer.workdir, step)
     workdir_files.write_train_complete(trainer, step=step, final_evals=list(final))
 
 
@@ -353,6 +403,29 @@ def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> 
 
 
 _LONGEST_WAIT_AFTER_ERROR_SECS = 60.0
+# A save that needs a process that is gone never ends.
+_LONGEST_WAIT_FOR_THE_DEAD_SECS = 3.0
+_SIGNS_OF_A_LOST_PROCESS = (
+    "Gloo",
+    "NCCL",
+    "by peer",
+    "Socket closed",
+    "heartbeat",
+    "coordination service",
+)
+
+
+def is_process_lost(error: BaseException) -> bool:
+    """Return whether an error says that another process of the run is gone."""
+    is_alone = jax.process_count() == 1
+    return not is_alone and any(s in str(error) for s in _SIGNS_OF_A_LOST_PROCESS)
+
+
+def flush_writers(trainer: Trainer) -> None:
+    """Bring to disk what is about to count as done, whoever wrote it."""
+    trainer.writer.flush()
+    for evaluator in trainer.evals.values():
+        evaluator.writer.flush()
 
 
 def close_at_the_end(stack: contextlib.ExitStack, trainer: Trainer) -> None:
@@ -371,14 +444,19 @@ def _closer(what: str, close: Callable[[], None]) -> Callable[..., None]:
         if error is None:
             close()
             return
-        problem = _close_in_time(close)
+        limit = (
+            _LONGEST_WAIT_FOR_THE_DEAD_SECS
+            if is_process_lost(error)
+            else _LONGEST_WAIT_AFTER_ERROR_SECS
+        )
+        problem = _close_in_time(close, limit)
         if problem:
             error.add_note(f"Closing {what} failed as well: {problem}")
 
     return exit_
 
 
-def _close_in_time(close: Callable[[], None]) -> str | None:
+def _close_in_time(close: Callable[[], None], limit: float) -> str | None:
     """Close, with a limit on the time; return what went wrong."""
     errors: list[Exception] = []
 
@@ -391,7 +469,7 @@ def _close_in_time(close: Callable[[], None]) -> str | None:
     # A daemon: what hangs must not keep the process alive either.
     thread = threading.Thread(target=run, name="kauldron-close", daemon=True)
     thread.start()
-    thread.join(_LONGEST_WAIT_AFTER_ERROR_SECS)
+    thread.join(limit)
     if thread.is_alive():
-        return f"it takes more than {_LONGEST_WAIT_AFTER_ERROR_SECS:.0f} s"
+        return f"it takes more than {limit:.0f} s"
     return repr(errors[0]) if errors else None

@@ -18,7 +18,7 @@ from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.problems import describe_wrong_labels
 from kauldron.train.run import chrono as chrono_lib
-from kauldron.train.run import lifecycle, preemption
+from kauldron.train.run import lifecycle, preemption, workdir_files
 from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
 from kauldron.train.run.feed import Feeder
 from kauldron.train.run.progress import Progress
@@ -86,6 +86,8 @@ class _Run:
         self.chrono = begin.chrono
         self.aux: AuxiliariesState | None = None
         self.is_over = False
+        self.is_save_to_be_noted = False
+        self.has_noted_save = begin.is_resumed
         self.log = DeferredLog(trainer)
         self.in_flight: collections.deque[tuple[jax.Array, int]] = collections.deque()
         self.progress: Progress
@@ -141,15 +143,25 @@ class _Run:
 
     def _continue_at_step(self) -> bool:
         """Evaluate and save what is due; return whether another update follows."""
+        self._note_first_save()
         if self.stop_request.is_set(self.step):
             self._save_and_leave(evals_pending=not self._is_just_resumed())
         evaluated: dict[str, Any] = {}
         if not self._is_just_resumed() or self.begin.evals_pending:
             evaluated = self._evaluate()
         is_last = self.step == self.last_step
-        if not self._is_just_resumed() and self._should_save(is_last):
+        if self._is_just_resumed():
+            self._add_metrics(evaluated)
+        elif self._should_save(is_last):
             self._save(evaluated)
         return not is_last
+
+    def _add_metrics(self, evaluated: dict[str, Any]) -> None:
+        """Add what the earlier start was not given time for to its checkpoint."""
+        checkpointer = self.trainer.checkpointer
+        if evaluated and getattr(checkpointer, "tracks_metrics", False):
+            metrics = lifecycle.best_metrics(evaluated, self.log, self.step)
+            checkpointer.add_metrics(metrics, step=self.step)
 
     def _should_save(self, is_last: bool) -> bool:
         checkpointer = self.trainer.checkpointer
@@ -160,6 +172,11 @@ class _Run:
             and lifecycle.is_real(checkpointer)
             and self.step not in checkpointer.all_steps
         )
+
+    def _is_planned(self) -> bool:
+        """Return whether a run that nobody interrupts saves this step as well."""
+        is_last = self.step == self.last_step
+        return is_last or self.trainer.checkpointer.is_due(self.step)
 
     def _is_just_resumed(self) -> bool:
         return self.begin.is_resumed and self.step == self.begin.step
@@ -200,7 +217,7 @@ class _Run:
         checkpointer = self.trainer.checkpointer
         with self.chrono.pause(chrono_lib.Pause.CHECKPOINT):
             self._check_step_count()
-            self.trainer.writer.flush()
+            lifecycle.flush_writers(self.trainer)
             checkpointer.save(
                 CheckpointState(
                     self.state, self.chrono, self.begin.position_item(self.feeder)
@@ -212,8 +229,22 @@ class _Run:
                 custom_metadata={
                     "evals_pending": evals_pending,
                     "interrupted": evaluated is None,
+                    "unplanned": evaluated is None and not self._is_planned(),
                 },
             )
+
+        self.is_save_to_be_noted = not self.has_noted_save
+
+    def _note_first_save(self) -> None:
+        """Note that there is a checkpoint once it is there: see `saved_step`."""
+        checkpointer = self.trainer.checkpointer
+        if not self.is_save_to_be_noted or checkpointer.is_saving:
+            return
+        self.is_save_to_be_noted = False
+        step = checkpointer.latest_step
+        if status.is_lead_host and step is not None:
+            self.has_noted_save = True
+            workdir_files.note_saved(self.trainer.workdir, step)
 
     def _leave_if_asked(self) -> None:
         """Save and leave, also while the loop waits for data."""
@@ -227,6 +258,7 @@ class _Run:
         if lifecycle.is_real(checkpointer) and checkpointer.latest_step != self.step:
             self._save(evals_pending=evals_pending)
             checkpointer.wait_until_finished()
+        self._note_first_save()
         status.log(f"Stopped at step {self.step}, as asked; a new start continues.")
         self.stop_request.leave(self.step)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import sys
@@ -44,11 +45,8 @@ def show_config_changes(trainer: Trainer) -> None:
     old_text = path.read_text()
     if old_text == text:
         return
-    try:
+    with error_prefix(f"{path}: "):
         changes = konfig.diff(json.loads(old_text), json.loads(text))
-    except ValueError as error:
-        status.log_warning(f"{path} cannot be read: {error}")
-        return
     if changes:
         status.log(f"The config differs from that of the earlier start:\n{changes}")
 
@@ -96,10 +94,10 @@ def read_element_spec(workdir: epath.PathLike) -> Any:
         return spec_from_json(json.loads(text))
 
 
-def write_run_info(trainer: Trainer, *, step: int) -> None:
+def write_run_info(trainer: Trainer, *, step: int, is_resumed: bool) -> None:
     """Add this start to `run_info.json`."""
     path = trainer.workdir / RUN_INFO_FILENAME
-    starts = read_starts(trainer.workdir)
+    earlier = read_run_info(trainer.workdir)
     devices = jax.devices()
     info = {
         "python": sys.version.split()[0],
@@ -113,7 +111,8 @@ def write_run_info(trainer: Trainer, *, step: int) -> None:
         "import_folders": importable_folders(),
         "tags": list(trainer.setup.tags),
         "note": _note(trainer),
-        "starts": [*starts, {"time": time.time(), "step": step}],
+        "saved_step": step if is_resumed else earlier["saved_step"],
+        "starts": [*earlier["starts"], {"time": time.time(), "step": step}],
     }
     write_atomically(path, json.dumps(info, indent=2))
 
@@ -126,14 +125,40 @@ def first_step(workdir: epath.Path, *, default: int) -> int:
 
 def read_starts(workdir: epath.Path) -> list[dict[str, Any]]:
     """Return the time and step of each earlier start."""
+    return read_run_info(workdir)["starts"]
+
+
+def read_run_info(workdir: epath.Path) -> dict[str, Any]:
+    """Return `run_info.json`, with at least the earlier starts and the saved step."""
+    nothing: dict[str, Any] = {"starts": [], "saved_step": None}
     path = workdir / RUN_INFO_FILENAME
     if not path.exists():
-        return []
+        return nothing
     try:
-        return json.loads(path.read_text())["starts"]
+        info = {**nothing, **json.loads(path.read_bytes())}
+        _check_run_info(info)
     except (ValueError, KeyError, TypeError) as error:
-        status.log_warning(f"{path} cannot be read and is started again: {error!r}")
-        return []
+        status.log_warning(f"{path} cannot be read: {error!r}")
+        return nothing
+    return info
+
+
+def _check_run_info(info: Any) -> None:
+    """Raise `TypeError` or `KeyError` unless it has the starts and the saved step."""
+    steps = [start["step"] for start in info["starts"]]
+    saved = info.get("saved_step")
+    steps += [] if saved is None else [saved]
+    if not all(isinstance(step, int) for step in steps):
+        raise TypeError(f"these are not steps: {steps}")
+
+
+def note_saved(workdir: epath.Path, step: int) -> None:
+    """Note in `run_info.json` that there is a checkpoint.
+
+    A later start that finds none then knows that checkpoints are missing.
+    """
+    info = {**read_run_info(workdir), "saved_step": step}
+    write_atomically(workdir / RUN_INFO_FILENAME, json.dumps(info, indent=2))
 
 
 def _note(trainer: Trainer) -> str:
@@ -145,6 +170,71 @@ def _note(trainer: Trainer) -> str:
     except Exception as error:
         status.log(f"setup.note_template {template!r} cannot be filled in: {error!r}")
         return template
+
+
+#
+# What an earlier start left, where this one cannot go on from it
+#
+
+
+UNREADABLE_MARK = ".unreadable"
+
+
+def set_aside_unreadable(workdir: epath.Path) -> None:
+    """Rename the files that cannot be read: the run goes on without them."""
+    for name, check in _CHECKS.items():
+        path = workdir / name
+        if not path.exists():
+            continue
+        try:
+            check(json.loads(path.read_bytes()))
+        except (ValueError, KeyError, TypeError) as error:
+            aside = path.replace(workdir / f"{name}{UNREADABLE_MARK}")
+            status.log_warning(f"{path} cannot be read and is now {aside}: {error!r}")
+
+
+def _check_config(content: Any) -> None:
+    if not isinstance(content, dict):
+        raise TypeError(f"a {type(content).__name__} is not a config")
+
+
+_CHECKS = {CONFIG_FILENAME: _check_config, RUN_INFO_FILENAME: _check_run_info}
+
+
+def saved_step(workdir: epath.Path) -> int | None:
+    """Return a step that an earlier start had saved; `None` if it came to none."""
+    info = read_run_info(workdir)
+    steps = [start["step"] for start in info["starts"]]
+    marker = read_train_complete(workdir) or {}
+    known = [info["saved_step"], marker.get("step")]
+    known += [step for step in steps if step > steps[0]]
+    if (workdir / f"{RUN_INFO_FILENAME}{UNREADABLE_MARK}").exists():
+        known.append(0)
+    return max((step for step in known if isinstance(step, int)), default=None)
+
+
+def earlier_folder(workdir: epath.Path) -> epath.Path:
+    """Return the folder, not there yet, that an earlier log can be moved to."""
+    numbers = itertools.count(1)
+    folders = (workdir / f"earlier_{number}" for number in numbers)
+    return next(folder for folder in folders if not folder.exists())
+
+
+def move_log(trainer: Trainer, target: epath.Path) -> None:
+    """Move what earlier starts logged, and their progress, to another folder."""
+    target.mkdir(parents=True)
+    for path in list(trainer.workdir.iterdir()):
+        if path.name.startswith(_RECORDS) or _is_collection(path, trainer):
+            path.rename(target / path.name)
+
+
+_RECORDS = (RUN_INFO_FILENAME, TRAIN_COMPLETE_FILENAME, "_eval_")
+
+
+def _is_collection(path: epath.Path, trainer: Trainer) -> bool:
+    inner = tuple(f"{name}." for name in trainer.evals)  # evaluators that train
+    names = ("train", "array_dumps", *trainer.evals)
+    return path.is_dir() and (path.name in names or path.name.startswith(inner))
 
 
 #
@@ -173,9 +263,10 @@ def read_train_complete(workdir: epath.PathLike) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(path.read_text())
-    except ValueError:  # empty in workdirs of older versions, or damaged
+        is_right = isinstance(content.get("final_evals", []), list)
+    except (ValueError, AttributeError):  # empty in older workdirs, or damaged
         return {}
-    return content if isinstance(content, dict) else {}
+    return content if is_right else {}
 
 
 def remove_train_complete(workdir: epath.PathLike) -> None:

@@ -33,7 +33,8 @@ def main(port, index, count, workdir, *options):
     job._HEARTBEAT_SECONDS = 10  # tests shall not wait for long
     job.start_distributed()
     changes = {key: int(value) for key, value in (o.split("=") for o in options)}
-    state, _ = make(workdir, **changes).train()
+    with job.ending_with_the_others():
+        state, _ = make(workdir, **changes).train()
     kernel = state.params["dense"]["kernel"].addressable_data(0)
     print("done", int(state.step.addressable_data(0)), float(abs(kernel).sum()))
 

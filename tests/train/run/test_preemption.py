@@ -1,6 +1,7 @@
 """Being asked to stop at awkward moments: saved at the next possible point."""
 
 import dataclasses
+import functools
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd, writers
+from kauldron.ckpts import step_folders
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 NUM_STEPS = 8
@@ -172,3 +174,80 @@ def test_uncaught_request_ends_the_process_quietly():
     stopped = kd.train.Preempted(7)
     assert isinstance(stopped, SystemExit) and stopped.code == 143
     assert stopped.step == 7 and str(stopped) == "preempted at step 7"
+
+
+#
+# Which checkpoints are kept
+#
+
+
+# Evaluated at these steps; saved at 0, 4 and 8.
+SCORES = {0: 0.1, 2: 0.95, 4: 0.9, 6: 0.3, 8: 0.5}
+
+
+class Scored(kd.evals.Evaluator):
+    """Measures, and ranks the checkpoints by chosen scores."""
+
+    def evaluate(self, state, step):
+        super().evaluate(state, step)
+        return kd.train.AuxiliariesOutput(metric_values={"norm": SCORES[step]})
+
+
+def _make_ranked(workdir, *, asks_in_pass=None, **options):
+    options = {"best_metric_path": "eval.norm", "max_to_keep": 1} | options
+    return _make(
+        workdir,
+        eval_ds=EvalData(batch_size=16, asks_in_pass=asks_in_pass),
+        evals={"eval": Scored(run=kd.evals.EveryNSteps(2))},
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=4, **options),
+    )
+
+
+def _kept(trainer):
+    """Steps that are kept, and the metrics they are ranked by."""
+    folder = trainer.checkpointer.folder
+    return {
+        step: step_folders.read_metrics(step_folders.step_folder(folder, step))
+        for step in trainer.checkpointer.all_steps
+    }
+
+
+KEEPING = {
+    "best": {},
+    "best two": {"max_to_keep": 2},
+    "newest": {"best_metric_path": None, "max_to_keep": 2},
+    "period": {"best_metric_path": None, "max_to_keep": 1, "keep_period": 2},
+    "all but bad": {
+        "preservation_policy": kd.contrib.ckpts.keep_best_n("eval.norm", n=1)
+    },
+    "checksums": {"checksum": True},
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed_kept(tmp_path_factory):
+    """What undisturbed runs keep, by the name of their options."""
+
+    @functools.cache
+    def keep(name):
+        trainer = _make_ranked(tmp_path_factory.mktemp("whole"), **KEEPING[name])
+        trainer.train()
+        return _kept(trainer)
+
+    return keep
+
+
+@pytest.mark.parametrize("step", [2, 4, 8])
+@pytest.mark.parametrize("name", KEEPING)
+def test_interrupted_run_keeps_the_checkpoints_of_an_undisturbed_one(
+    tmp_path, undisturbed_kept, name, step
+):
+    """It is asked to stop in the evaluation of the step."""
+    stopped = _make_ranked(tmp_path, asks_in_pass=1 + step // 2, **KEEPING[name])
+    with pytest.raises(kd.train.Preempted):
+        stopped.train()
+    assert stopped.checkpointer.latest_step == step
+    again = _make_ranked(tmp_path, **KEEPING[name])
+    again.train()
+    assert _kept(again) == undisturbed_kept(name)
+    assert again.checkpointer.restore_newest(again.state_specs)[1] == NUM_STEPS

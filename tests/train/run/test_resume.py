@@ -242,3 +242,64 @@ def test_pipeline_that_cannot_resume_is_named(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         half.replace(num_train_steps=3).train()
     assert "Restless cannot be restored" in caplog.text
+
+
+#
+# Files beside the checkpoints that were damaged
+#
+
+
+ODD_CONTENTS = {
+    "binary": b"\xff\xfe\x00\x9c{",
+    "empty": b"",
+    "list": b"[1]",
+    "null": b"null",
+    "text": b'"words"',
+    "odd fields": b'{"starts": [{"step": null}], "final_evals": null, "step": "x"}',
+}
+
+
+@pytest.mark.parametrize("content", ODD_CONTENTS.values(), ids=ODD_CONTENTS)
+def test_side_files_that_cannot_be_read_are_set_aside_by_name(
+    tmp_path, caplog, content
+):
+    konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
+    names = ["config.json", "run_info.json", "train_complete.txt", "element_spec.json"]
+    for name in names:
+        (tmp_path / name).write_bytes(content)
+    state, _ = konfig.resolve(_config(tmp_path)).train()
+    assert int(state.step) == 4
+    for name in names:
+        assert json.loads((tmp_path / name).read_text())
+    aside = {path.name for path in tmp_path.glob("*.unreadable")}
+    is_mapping = content.startswith(b"{")
+    expected = {"run_info.json.unreadable", "config.json.unreadable"}
+    assert aside == (expected - {"config.json.unreadable"} if is_mapping else expected)
+    for name in aside:
+        assert (tmp_path / name).read_bytes() == content
+        assert f"{tmp_path / name.removesuffix('.unreadable')} cannot" in caplog.text
+
+
+def test_lines_of_the_log_that_cannot_be_read_are_set_aside(tmp_path, caplog):
+    konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
+    odd = [b"\xff\xfe\x9c", b'{"step": null, "values": {}}', b"null", b'{"step": 1}']
+    for name in ("train", "val"):
+        path = tmp_path / name / "scalars.jsonl"
+        path.write_bytes(b"\n".join([*odd, path.read_bytes()]))
+    konfig.resolve(_config(tmp_path)).train()
+    for name, steps in {"train": [0, 1, 2, 3], "val": [0, 2, 4]}.items():
+        assert _steps(tmp_path, name, key="losses/loss") == steps
+        path = tmp_path / name / "scalars.jsonl"
+        aside = tmp_path / name / "scalars.jsonl.unreadable"
+        assert aside.read_bytes().splitlines() == odd
+        assert f"4 lines of {path} cannot be read and are now in {aside}" in caplog.text
+
+
+def test_reading_a_log_leaves_out_what_cannot_be_read_and_names_the_file(
+    tmp_path, caplog
+):
+    path = tmp_path / "scalars.jsonl"
+    line = b'{"step": 3, "time": 1.0, "values": {"a": 1}}\n'
+    path.write_bytes(b"\xff\n" + line + b'{"step": 4')
+    assert [entry["step"] for entry in writers.read_scalars(tmp_path)] == [3]
+    assert f"1 lines of {path} cannot be read" in caplog.text

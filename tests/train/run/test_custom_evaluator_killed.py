@@ -1,0 +1,107 @@
+"""What a custom evaluator wrote is on disk before a checkpoint counts it as done.
+
+    python -m tests.train.run.test_custom_evaluator_killed WORKDIR KILLED_AT
+
+trains; at the evaluation of the step KILLED_AT the process kills itself once the
+checkpoint before is complete.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kauldron import kd, writers
+from kauldron.ckpts import step_folders
+from kauldron.evals import run_strategies
+from kauldron.train.run import workdir_files
+from tests.train.toy import make_trainer
+
+ROOT = pathlib.Path(__file__).parents[3]
+DEADLINE_SECONDS = 60
+
+
+def _kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Custom(kd.evals.EvaluatorBase):
+    """Writes as the documentation shows, without a flush."""
+
+    killed_at: int = -1
+
+    def evaluate(self, state, step):
+        self.writer.write_scalars(step, {"metrics/twice": 2.0 * step})
+        if step == self.killed_at:
+            folder = self.base_cfg.workdir / "checkpoints"
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while not step_folders.is_complete(folder, step - 1):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            _kill()
+
+
+def _make(workdir, killed_at=-1):
+    every, final = run_strategies.EveryNSteps(1), run_strategies.Final()
+    return make_trainer(
+        workdir,
+        num_train_steps=6,
+        evals={
+            "custom": Custom(run=every, killed_at=killed_at),
+            "last": Custom(run=final),
+        },
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=3),
+    )
+
+
+def _run(workdir, *args):
+    return subprocess.run(
+        [sys.executable, "-m", __name__, str(workdir), *map(str, args)],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def _steps(workdir, name):
+    return [line["step"] for line in writers.read_scalars(workdir / name)]
+
+
+@pytest.mark.slow
+def test_values_of_a_custom_evaluator_survive_a_kill(tmp_path):
+    killed = _run(tmp_path, 4)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert _run(tmp_path).returncode == 0
+    assert _steps(tmp_path, "custom") == list(range(7))
+
+
+@pytest.mark.slow
+def test_values_of_a_final_custom_evaluator_are_there_when_the_run_is_complete(
+    tmp_path,
+):
+    killed = _run(tmp_path, "complete")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (tmp_path / "train_complete.txt").exists()
+    assert _run(tmp_path).returncode == 0
+    assert _steps(tmp_path, "last") == [6]
+    assert _steps(tmp_path, "custom") == list(range(7))
+
+
+def main(workdir, killed_at="-1"):
+    if killed_at == "complete":
+        write = workdir_files.write_train_complete
+        workdir_files.write_train_complete = lambda *args, **kwargs: (
+            write(*args, **kwargs),
+            _kill(),
+        )
+        killed_at = -1
+    _make(workdir, int(killed_at)).train()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
