@@ -130,6 +130,7 @@ class Unit(Run):
         self.traced = traced
         self.host_steps = dispatch.HostSteps(trainer, last_step)
         self.last: int = last_step
+        self.later_steps = range(begin.step + 1, last_step + 1)
         self.lane = -1
         self.died = -1
         self.saved_at = -1
@@ -224,8 +225,7 @@ class _HostSteps(dispatch.HostSteps):
     def pauses_before(self, step: int) -> bool:
         return any(
             step == unit.begin.step
-            or (unit.begin.step < step <= unit.last)
-            and unit.host_steps.pauses_before(step)
+            or (step in unit.later_steps and unit.host_steps.pauses_before(step))
             for unit in self.units
         )
 
@@ -288,7 +288,7 @@ class Stack:
     ) -> Unit | None:
         problems.report(problems.find(trainer))
         last_step = resume.find_last_step(trainer)
-        assert last_step is not None, "see `plan.obstacle`"
+        assert last_step is not None, "see `plan.obstacle_to_stacking`"
         trainer.setup.run(trainer)
         closing = self._own_closing[number]
         closing.enter_context(workdir_files.workdir_lock(trainer.workdir))

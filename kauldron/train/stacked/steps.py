@@ -55,7 +55,7 @@ class TracedStep:
             batch = trainer_fields.batch_specs(trainer)
         step = functools.partial(_measured_step, trainer.trainstep)
         trace = jax.make_jaxpr(step, return_shape=True)
-        program, outputs = trace(_plain(trainer.state_specs), _plain(batch))
+        program, outputs = trace(plain_specs(trainer.state_specs), plain_specs(batch))
         return cls(program, outputs, programs.describe(program))
 
     def takes(self, batch: Any) -> bool:
@@ -90,7 +90,7 @@ def _names(tree: Any) -> list[str]:
     return [jax.tree_util.keystr(path) for path, _ in leaves]
 
 
-def _plain(specs: Any) -> Any:
+def plain_specs(specs: Any) -> Any:
     """Return specs without shardings: a stack lives on one device."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), specs)
 
