@@ -217,7 +217,8 @@ def plan_lines(
     for number, stack in enumerate(stacks):
         members = [units[n] for n in stack.numbers]
         wids = ", ".join(_ranges([unit.wid for unit in members]))
-        parts = [f"  stack {number + 1}: {len(members)} of {wids}"]
+        units_text = "work unit" if len(members) == 1 else "work units"
+        parts = [f"  stack {number + 1}: {units_text} {wids} ({len(members)})"]
         if stack.obstacle:
             parts.append(f"trained alone: {stack.obstacle}")
         elif number:
@@ -229,7 +230,7 @@ def plan_lines(
                 else "more of the same program"
             )
         if with_memory and stack.memory is not None:
-            parts.append(f"{stack.memory / 1e6:.1f} MB")
+            parts.append(_size(stack.memory))
             if stack.largest is not None:
                 parts.append(f"up to {stack.largest} fit")
         lines.append("; ".join(parts))
@@ -246,6 +247,13 @@ def differing_path(one: Sequence[WorkUnit], other: Sequence[WorkUnit]) -> str | 
             here = ", ".join(sorted(right))
             return f"{path} ({here} instead of {', '.join(sorted(left))})"
     return None
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / 1e3:.0f} kB"
 
 
 def _ranges(numbers: Sequence[int]) -> list[str]:

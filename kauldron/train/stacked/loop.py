@@ -21,16 +21,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from kauldron import status
 from kauldron.errors import error_prefix
+from kauldron.files import write_atomically
 from kauldron.train import problems
-from kauldron.train.run import dispatch, finish, preemption, resume, workdir_files
+from kauldron.train.run import dispatch, lifecycle, preemption, workdir_files
+from kauldron.train.run.chrono import Pause
 from kauldron.train.run.feed import Feed, Feeder
 from kauldron.train.run.loop import DeferredLog, Run
 from kauldron.train.run.progress import Progress
 from kauldron.train.stacked import batches, steps
-from kauldron.utils import status
-from kauldron.utils.chrono import Pause
-from kauldron.utils.whole_files import write_atomically
 
 if TYPE_CHECKING:
     from kauldron.train.state import TrainState
@@ -118,7 +118,7 @@ class Unit(Run):
         number: int,
         trainer: Trainer,
         traced: steps.TracedStep,
-        begin: resume.Start,
+        begin: lifecycle.Start,
         last_step: int,
     ):
         self._state: TrainState | None = None
@@ -159,7 +159,7 @@ class Unit(Run):
         """Save this step, unless it is saved."""
         checkpointer = self.trainer.checkpointer
         checkpointer.wait_until_finished()
-        if resume.is_real(checkpointer) and checkpointer.latest_step != self.step:
+        if lifecycle.is_real(checkpointer) and checkpointer.latest_step != self.step:
             is_evaluated = self._is_just_resumed() or self.evaluated_at == self.step
             self._save(evals_pending=not is_evaluated)
             checkpointer.wait_until_finished()
@@ -287,23 +287,23 @@ class Stack:
         self, number: int, trainer: Trainer, traced: steps.TracedStep
     ) -> Unit | None:
         problems.report(problems.find(trainer))
-        last_step = resume.find_last_step(trainer)
+        last_step = lifecycle.find_last_step(trainer)
         assert last_step is not None, "see `plan.obstacle_to_stacking`"
         trainer.setup.run(trainer)
         closing = self._own_closing[number]
         closing.enter_context(workdir_files.workdir_lock(trainer.workdir))
-        finish.close_at_the_end(closing, trainer)
+        lifecycle.close_at_the_end(closing, trainer)
         died = _read_nonfinite(trainer)
         if died is not None:
             self._end(number, _nonfinite_ending(trainer, died))
             return None
         for evaluator in trainer.evals.values():
             evaluator.on_train_start(last_step=last_step)
-        begin = resume.start_or_resume(trainer, last_step)
+        begin = lifecycle.start_or_resume(trainer, last_step)
         if begin.is_complete:
             begin.ds_iter.close()
             with self._leaving_if_asked():
-                finish.finish_complete_run(trainer, begin)
+                lifecycle.finish_complete_run(trainer, begin)
             self._end(number, Ending(kind="complete", step=begin.step))
             return None
         return Unit(self, number, trainer, traced, begin, last_step)
@@ -325,7 +325,7 @@ class Stack:
             _group_size(units, self._host_steps, has_records=records is not None),
             records,  # pyright: ignore[reportArgumentType]
         )
-        can_read_ahead = all(resume.can_read_ahead(s.iterator) for s in sources)
+        can_read_ahead = all(lifecycle.can_read_ahead(s.iterator) for s in sources)
         self._feeder = Feeder(
             batches.JoinedIterator(sources, step=self.step),
             self._destination,
@@ -432,7 +432,7 @@ class Stack:
     def _finish(self, unit: Unit) -> None:
         self.finish_steps()
         with self._leaving_if_asked():
-            finish.finish(unit.trainer, unit.state, unit.step)
+            lifecycle.finish(unit.trainer, unit.state, unit.step)
         self._end_unit(unit, Ending(kind="complete", step=unit.step))
 
     @contextlib.contextmanager
@@ -499,19 +499,11 @@ class Stack:
 
     def _program(self, feed: Feed) -> steps.StackedStep:
         """Return the program for the shapes of a feed; a last batch may be smaller."""
-        key: Any = None
-        if not feed.is_rows:
-            skipped = 1 if feed.size > 1 else 0
-            specs = jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape[skipped:], leaf.dtype),
-                feed.batch[0],
-            )
-            key = tuple(
-                (leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(specs)
-            )
+        specs = None if feed.is_rows else _batch_specs(feed)
+        key = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(specs))
         if key not in self._programs:
             traced = [unit.traced for unit in self.units]
-            if key is not None and not traced[0].takes(specs):
+            if specs is not None and not traced[0].takes(specs):
                 traced = [steps.TracedStep.of(u.trainer, specs) for u in self.units]
                 if len(steps.group_steps(traced)) > 1:
                     raise ValueError(
@@ -547,7 +539,7 @@ class Stack:
         for unit in self._active():
             with self._failing_alone(unit):
                 unit.save_for_leaving()
-                raise resume.DataEndedError(
+                raise lifecycle.DataEndedError(
                     f"The training data ended at step {self.step} of {unit.last}. Set "
                     "`cfg.train_ds.num_epochs=None` to repeat it, or a smaller "
                     "`cfg.num_train_steps`."
@@ -567,7 +559,7 @@ class Stack:
         dead = [u for u in self.units if u.died >= 0 and u.number not in self.endings]
         others = [unit for unit in self.units if unit not in dead]
         is_saved = any(unit.saved_at == self.step for unit in others) or not any(
-            resume.is_real(unit.trainer.checkpointer) for unit in others
+            lifecycle.is_real(unit.trainer.checkpointer) for unit in others
         )
         if not dead or not (is_saved or at_once):
             return
@@ -631,6 +623,14 @@ class Stack:
                 yield
         except preemption.StopRequested:
             self.leave()
+
+
+def _batch_specs(feed: Feed) -> Any:
+    skipped = 1 if feed.size > 1 else 0
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[skipped:], leaf.dtype),
+        feed.batch[0],
+    )
 
 
 def _group_size(

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from kauldron.train import trainer_fields
-from kauldron.train.run import resume
+from kauldron.train.run import lifecycle
 from kauldron.train.stacked import batches, steps
 from kauldron.train.train_step import TrainStep
 
@@ -70,9 +70,8 @@ class StackPlan:
         args = step.arguments(
             (batch,) * len(order), np.ones(count, bool), are_rows=False
         )
-        analysis: Any = (
-            step.run_measured.lower(lanes, *args).compile().memory_analysis()
-        )
+        run: Any = step.run_measured
+        analysis = run.lower(lanes, *args).compile().memory_analysis()
         if analysis is None:
             return None
         return (
@@ -148,7 +147,7 @@ def obstacle_to_stacking(trainer: Trainer) -> str | None:
         return "jax is in a debugging mode"
     if jax.device_count() > 1:
         return f"there are {jax.device_count()} devices, and a stack lives on one"
-    if resume.find_last_step(trainer) is None:
+    if lifecycle.find_last_step(trainer) is None:
         return "its number of steps is not known"
     return None
 

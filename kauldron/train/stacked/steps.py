@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr
 
 from kauldron import sharding as kd_sharding
 from kauldron.train import trainer_fields
-from kauldron.train.jit_method import jit_method
+from kauldron.train.programs import jit_method
 from kauldron.train.stacked import programs
 
 if TYPE_CHECKING:
