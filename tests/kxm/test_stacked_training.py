@@ -129,6 +129,22 @@ def test_trainings_on_the_same_data_read_it_once(tmp_path, monkeypatch):
     assert len(sources) == 2
 
 
+def test_records_on_the_device_and_groups_of_steps_agree(tmp_path):
+    more = {"train_ds.device_resident": True, "steps_per_dispatch": 3}
+    more |= {"num_train_steps": 10, "log_metrics_every": 9, "checkpointer": None}
+    changes = [{"seed": n, "aux.lr": 0.01 * (n + 1), **more} for n in range(2)]
+    alone = [make(tmp_path / f"alone{n}", c).train()[0] for n, c in enumerate(changes)]
+    trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
+    loop.train(trainers)
+    for number, state in enumerate(alone):
+        one, two = (
+            scalars(tmp_path / name, "train")
+            for name in (f"alone{number}", f"{number}")
+        )
+        assert_close_logs(one, two)
+        assert int(state.step) == 10
+
+
 def test_other_programs_are_refused(tmp_path):
     trainers = [make(tmp_path / str(w), {"aux.width": w}) for w in (4, 8)]
     with pytest.raises(ValueError, match="not the same program"):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -80,16 +83,18 @@ class JoinedIterator:
         self._step += len(jax.tree.leaves(batches)[0])
         return tuple(batches)
 
-    def _next_positions(self, count: int) -> np.ndarray:
+    def _next_positions(self, count: int) -> list[np.ndarray]:
         found = self._read(lambda source: source.inner.next_positions(count))
         self._step += len(found[0])
-        return np.stack(found, axis=1)
+        return found
 
     def _read(self, read: Any) -> list[Any]:
-        found = [
-            read(source) if source.start <= self._step < source.stop else None
-            for source in self._sources
-        ]
+        found = _in_threads(
+            lambda source: (
+                read(source) if source.start <= self._step < source.stop else None
+            ),
+            self._sources,
+        )
         filler = next((item for item in found if item is not None), None)
         if filler is None:
             raise StopIteration
@@ -143,10 +148,26 @@ class JoinedRecords:
         """The records."""
         return self.by_source[0].columns
 
-    def rows(self, positions: np.ndarray) -> np.ndarray:
-        """Return rows of records at positions; both have an axis for sources."""
-        found = [
-            records.rows(positions[:, number])
-            for number, records in enumerate(self.by_source)
-        ]
-        return np.stack(found, axis=1)
+    def rows(self, positions: Sequence[np.ndarray]) -> np.ndarray:
+        """Return rows of records, `int32[steps, source, batch]`, of positions by source."""
+        steps, size = positions[0].shape
+        found = np.empty((steps, len(positions), size), np.int32)
+
+        def fill(number: int) -> None:
+            found[:, number] = self.by_source[number].rows(positions[number])
+
+        _in_threads(fill, range(len(positions)))
+        return found
+
+
+def _in_threads(function: Any, items: Sequence[Any]) -> list[Any]:
+    """Apply a function to items; numpy lets go of the interpreter in most of its work."""
+    if len(items) == 1:
+        return [function(items[0])]
+    futures = [_threads().submit(function, item) for item in items]
+    return [future.result() for future in futures]
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="stacked-batches")
