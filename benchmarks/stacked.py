@@ -20,16 +20,13 @@ import sys
 import tempfile
 import time
 
-# The memory of the device is for the commands that are measured.
-_PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
-os.environ[_PREALLOCATE] = "false"
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+_PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 BATCH = 256
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
@@ -207,6 +204,8 @@ def main():
     parser.add_argument("--units", type=int)
     parser.add_argument("--steps", type=int)
     args = parser.parse_args()
+    # The memory of the device is for the commands that are measured.
+    os.environ[_PREALLOCATE] = "false"
     is_cpu = jax.default_backend() == "cpu"
     which = args.which or ("digits" if is_cpu and not args.tiny else "autoencoder")
     with tempfile.TemporaryDirectory() as name:

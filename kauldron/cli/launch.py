@@ -115,7 +115,7 @@ def _plan(experiment: Experiment) -> int:
         executor.validate(units)
     trainers = [trainer_of(unit) for unit in units]
     stacks = make_stacks(trainers, max_units=executor.max_units)
-    print("\n".join(plan_lines(units, stacks, with_memory=True)))
+    print("\n".join(plan_lines(units, stacks, is_detailed=True)))
     return OK
 
 

@@ -9,6 +9,7 @@ to the log of the stack; the log of each work unit says where that is, and why i
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import socket
 import sys
@@ -59,7 +60,7 @@ def train_units(units: Sequence[WorkUnit], *, max_units: int) -> int:
     stacks = make_stacks(
         trainers, max_units=max_units, together=[stack_of(unit) for unit in built]
     )
-    print("\n".join(plan_lines(built, stacks, with_memory=False)), flush=True)
+    print("\n".join(plan_lines(built, stacks, is_detailed=False)), flush=True)
     try:
         for stack in stacks:
             _train_stack(stack, [built[number] for number in stack.numbers], states)
@@ -209,9 +210,16 @@ class States:
 
 
 def plan_lines(
-    units: Sequence[WorkUnit], stacks: Sequence[StackPlan], *, with_memory: bool
+    units: Sequence[WorkUnit], stacks: Sequence[StackPlan], *, is_detailed: bool
 ) -> list[str]:
-    """Return one line for each stack: who is in it, what sets it apart, what it needs."""
+    """Return one line for each stack: who is in it, what sets it apart, what it needs.
+
+    Args:
+      units: All work units.
+      stacks: How they are divided.
+      is_detailed: Whether to find out what sets stacks apart, and their memory; this
+        traces and compiles.
+    """
     plural = "" if len(stacks) == 1 else "s"
     lines = [f"{len(units)} work units in {len(stacks)} stack{plural}:"]
     for number, stack in enumerate(stacks):
@@ -221,32 +229,65 @@ def plan_lines(
         parts = [f"  stack {number + 1}: {units_text} {wids} ({len(members)})"]
         if stack.obstacle:
             parts.append(f"trained alone: {stack.obstacle}")
-        elif number:
-            first = [units[n] for n in stacks[0].numbers]
-            path = differing_path(first, members)
-            parts.append(
-                f"differs from stack 1 in {path}"
-                if path
-                else "more of the same program"
-            )
-        if with_memory and stack.memory is not None:
-            parts.append(_size(stack.memory))
+        elif is_detailed:
+            parts += _comparison(units, stacks[:number], stack)
+            if stack.memory is not None:
+                parts.append(_size(stack.memory))
             if stack.largest is not None:
                 parts.append(f"up to {stack.largest} fit")
         lines.append("; ".join(parts))
     return lines
 
 
-def differing_path(one: Sequence[WorkUnit], other: Sequence[WorkUnit]) -> str | None:
-    """Return the first path of a sweep that has no value in common in two stacks."""
-    for path in one[0].sweep:
-        left, right = (
-            {repr(unit.sweep.get(path)) for unit in units} for units in (one, other)
-        )
-        if not left & right:
-            here = ", ".join(sorted(right))
-            return f"{path} ({here} instead of {', '.join(sorted(left))})"
-    return None
+def _comparison(
+    units: Sequence[WorkUnit], earlier: Sequence[StackPlan], stack: StackPlan
+) -> list[str]:
+    """Return how a stack differs from the first that it can be compared with."""
+    comparable = [(n, s) for n, s in enumerate(earlier) if not s.obstacle]
+    for number, other in comparable:
+        if stack.traced[0].is_same_program(other.traced[0]):
+            return [f"the same program as stack {number + 1}"]
+    if not comparable:
+        return []
+    number, other = comparable[0]
+    one, two = units[other.numbers[0]], units[stack.numbers[0]]
+    path = differing_path(one, two, other)
+    values = f" ({two.sweep.get(path)} instead of {one.sweep.get(path)})"
+    what = path + (values if path in one.sweep else "")
+    return [f"differs from stack {number + 1} in {what}"]
+
+
+def differing_path(one: WorkUnit, two: WorkUnit, stack: StackPlan) -> str:
+    """Return the first path of a sweep that alone changes the program of a stack.
+
+    Args:
+      one: A work unit of the stack.
+      two: One whose program is another.
+      stack: The stack.
+    """
+    from kauldron.train.stacked.steps import TracedStep
+
+    paths = [p for p in two.sweep if two.sweep[p] != one.sweep.get(p)]
+    for path in paths if len(paths) > 1 else ():
+        try:
+            changed = TracedStep.of(trainer_of(_with_flag_of(one, path, two)))
+        except Exception:  # such a mixture need not make sense
+            continue
+        if not changed.is_same_program(stack.traced[0]):
+            return path
+    return " and ".join(paths)
+
+
+def _with_flag_of(unit: WorkUnit, path: str, other: WorkUnit) -> WorkUnit:
+    """Return a work unit that has one value of its sweep from another."""
+    start = f"--{path}="
+    value = next(a for a in other.jobs[JOB].argv if a.startswith(start))
+    argv = tuple(
+        value if argument.startswith(start) else argument
+        for argument in unit.jobs[JOB].argv
+    )
+    job = dataclasses.replace(unit.jobs[JOB], argv=argv)
+    return dataclasses.replace(unit, jobs={JOB: job})
 
 
 def _size(count: int) -> str:

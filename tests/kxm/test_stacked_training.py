@@ -9,9 +9,10 @@ import sys
 import jax
 import numpy as np
 import pytest
+from jax.experimental import checkify
 
 from kauldron import kd, konfig
-from kauldron.train.stacked import loop
+from kauldron.train.stacked import loop, plan
 from tests.kxm import stacked_config
 from tests.kxm.waiting import poll
 
@@ -145,6 +146,17 @@ def test_records_on_the_device_and_groups_of_steps_agree(tmp_path):
         assert int(state.step) == 10
 
 
+def test_what_cannot_be_stacked_is_planned_to_be_trained_alone(tmp_path):
+    trainers = [make(tmp_path / str(n), {"seed": n}) for n in range(4)]
+    checks = checkify.nan_checks
+    trainers[1] = trainers[1].replace(checkify_error_categories=checks)
+    stacks = plan.make_stacks(trainers, max_units=2)
+    assert [list(stack.numbers) for stack in stacks] == [[0, 2], [1], [3]]
+    assert stacks[1].obstacle == "checkify looks at every step"
+    again = plan.make_stacks(trainers, max_units=2, together=[0, None, 0, 0])
+    assert [list(stack.numbers) for stack in again] == [[0, 2, 3], [1]]
+
+
 def test_other_programs_are_refused(tmp_path):
     trainers = [make(tmp_path / str(w), {"aux.width": w}) for w in (4, 8)]
     with pytest.raises(ValueError, match="not the same program"):
@@ -217,7 +229,7 @@ def test_one_training_can_be_stopped(tmp_path):
 PROGRAM = """
 import sys
 from tests.kxm.test_stacked_training import LONG, make
-from kauldron.train.stacked import loop
+from kauldron.train.stacked import loop, plan
 import pathlib
 folder = pathlib.Path(sys.argv[1])
 loop.train([make(folder / str(n), c) for n, c in enumerate(LONG)])

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kauldron import status
+from kauldron import konfig, status
 from kauldron.errors import error_prefix
 from kauldron.files import write_atomically
 from kauldron.train import problems
@@ -147,6 +147,21 @@ class Unit(Run):
     def state(self, state: TrainState | None) -> None:
         self._state = state
 
+    @property
+    def host_key(self) -> Any:
+        """What is equal for units with which something happens at the same steps."""
+        cfg = self.trainer.raw_cfg
+        if cfg is None:
+            return self.number
+        parts = {n: cfg.get(n) for n in ("evals", "checkpointer")}
+        return (
+            self.begin.step,
+            self.last,
+            self.trainer.log_metrics_every,
+            self.host_steps.summaries_every,
+            konfig.ConfigDict(parts).to_json(),
+        )
+
     def is_active(self, step: int) -> bool:
         """Return whether the update `step` is one of this training."""
         return self.begin.step <= step < self.last
@@ -212,7 +227,10 @@ class _Log(DeferredLog):
 
 @dataclasses.dataclass(frozen=True)
 class _HostSteps(dispatch.HostSteps):
-    """The steps at which something happens on the host in any of the units."""
+    """The steps at which something happens on the host in any of the units.
+
+    It is asked about every step: one unit stands for all that have the same schedule.
+    """
 
     units: Sequence[Unit] = ()
 
@@ -312,7 +330,10 @@ class Stack:
         units = self.units
         self.step = min(unit.begin.step for unit in units)
         last_step = max(unit.last for unit in units)
-        self._host_steps = _HostSteps(units[0].trainer, last_step, tuple(units))
+        kinds = {unit.host_key: unit for unit in units}
+        self._host_steps = _HostSteps(
+            units[0].trainer, last_step, tuple(kinds.values())
+        )
         sources = self._join_data()
         records = None
         if all(hasattr(source.inner, "next_positions") for source in sources):
