@@ -1,9 +1,10 @@
 """Many trainings in one program: `kauldron sweep --stack` against one run after the other.
 
 `--which=autoencoder` (the default with an accelerator): autoencoders 784-128-784, batch
-256, Adam, each with its own seed, and so its own order of the data. The limit is one `lax.scan` over a step under `vmap`, in bare JAX, on random rows of
-the same records. Speeds of ours are read from the logs of the runs, between the second
-value that each of them logged and the last, so that starting and compiling do not count.
+256, Adam, each with its own seed, and so its own order of the data. The limit is one
+`lax.scan` over a step under `vmap`, in bare JAX, on random rows of the same records. Speeds
+of ours are read from the logs of the runs, between the second value that each of them
+logged and the last, so that starting and compiling do not count.
 
 `--which=digits` (the default on a CPU): the classifiers of `examples/`, from the start of
 the command to its end, against the same sweep with one run after the other.

@@ -221,7 +221,7 @@ def _evaluate(
         operands = [read(atom, own, n) for n, atom in enumerate(equation.invars)]
         inner = {path: value for path, value in own.items() if len(path) > 1}
         if inner:
-            results = _ENTER[equation.primitive](equation.params, inner, operands)
+            results = _ENTER[equation.primitive](equation, inner, operands)
         elif equation.primitive is p.conv_general_dilated_p and _is_cpu():
             results = [_unrolled_convolution(equation)(*operands)]
         else:
@@ -317,22 +317,29 @@ def _function(
 
 
 def _enter_call(name: str) -> Callable[..., list[Any]]:
-    def enter(params: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
-        return _function(params, inner, name)(*operands)
+    def enter(equation: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
+        return _function(equation.params, inner, name)(*operands)
 
     return enter
 
 
-def _enter_cond(params: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
+def _enter_cond(equation: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
+    params = equation.params
     index, *rest = operands
     count = len(params["branches"])
     branches = [_function(params, inner, "branches", n) for n in range(count)]
     return jax.lax.switch(index, branches, *rest)
 
 
-def _enter_scan(params: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
+def _enter_scan(equation: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
+    params = equation.params
     body = _function(params, inner, "jaxpr")
-    consts, carry, xs = _split(operands, params["num_consts"], params["num_carry"])
+    # Versions of jax name the counts differently. What is sliced has one more axis.
+    jaxpr, _ = _opened(params["jaxpr"])
+    num_xs = _count_sliced(equation.invars, jaxpr.invars)
+    num_carry = len(equation.outvars) - _count_sliced(equation.outvars, jaxpr.outvars)
+    num_consts = len(operands) - num_carry - num_xs
+    consts, carry, xs = _split(operands, num_consts, num_carry)
 
     def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
         results = body(*consts, *carry, *x)
@@ -349,7 +356,13 @@ def _enter_scan(params: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
     return [*carry, *ys]
 
 
-def _enter_while(params: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
+def _count_sliced(outside: Sequence[Any], inside: Sequence[Any]) -> int:
+    pairs = zip(outside, inside, strict=True)
+    return sum(len(out.aval.shape) > len(own.aval.shape) for out, own in pairs)
+
+
+def _enter_while(equation: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
+    params = equation.params
     is_on = _function(params, inner, "cond_jaxpr")
     body = _function(params, inner, "body_jaxpr")
     of_cond, of_body, start = _split(
