@@ -193,8 +193,8 @@ def evaluate(
     Example:
       >>> program = jax.make_jaxpr(lambda x: 2.0 * x)(1.0)
       >>> (place,) = describe(program).constants
-      >>> evaluate(program, {place: 5.0}, 1.0)
-      [5.0]
+      >>> float(evaluate(program, {place: 5.0}, 1.0)[0])
+      5.0
     """
     return _evaluate(program.jaxpr, program.consts, changed, args)
 
