@@ -26,7 +26,7 @@ from kauldron.kxm.engines.work_units import WorkUnit
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
-    from kauldron.train.stacked.loop import Ending
+    from kauldron.train.stacked.unit import Ending
     from kauldron.train.stacked.plan import StackPlan
 
 JOB = "train"
@@ -72,6 +72,7 @@ def train_units(units: Sequence[WorkUnit], *, max_units: int) -> int:
 
 def _train_stack(stack: StackPlan, members: Sequence[WorkUnit], states: States) -> None:
     from kauldron.train.stacked import loop
+    from kauldron.train.stacked.unit import Ending
 
     class Observer(loop.Observer):
         last_look = 0.0
@@ -99,7 +100,7 @@ def _train_stack(stack: StackPlan, members: Sequence[WorkUnit], states: States) 
     except Exception as error:
         states.failed(members[0], error)
     else:
-        states.ended(members[0], loop.Ending(kind="complete", step=int(state.step)))
+        states.ended(members[0], Ending(kind="complete", step=int(state.step)))
 
 
 #

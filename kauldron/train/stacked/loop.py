@@ -12,52 +12,37 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
-import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kauldron import konfig, status
+from kauldron import status
 from kauldron.errors import error_prefix
-from kauldron.files import write_atomically
 from kauldron.train import problems
 from kauldron.train.run import dispatch, lifecycle, preemption, workdir_files
-from kauldron.train.run.chrono import Pause
 from kauldron.train.run.feed import Feed, Feeder
-from kauldron.train.run.loop import DeferredLog, Run
 from kauldron.train.run.progress import Progress
 from kauldron.train.stacked import batches, steps
+from kauldron.train.stacked.unit import (
+    Ending,
+    HostStepsOfUnits,
+    Unit,
+    nonfinite_ending,
+    read_nonfinite,
+    write_nonfinite,
+)
 
 if TYPE_CHECKING:
-    from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
 
-NONFINITE_FILENAME = "nonfinite.json"
 _MOST_DISPATCHES_IN_FLIGHT = 2
 # By the modest estimate of `dispatch.seconds_of`; in truth it takes a fraction of that.
 _LONGEST_DISPATCH_SECONDS = 2.0
 _MOST_STEPS = 1024
 _STACKED_BYTES = 256 * 2**20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How a training of a stack ended.
-
-    Attributes:
-      kind: `complete`; `frozen`, if its loss was not finite; `stopped`, if someone asked
-        for it; `failed`.
-      step: The number of updates that were applied.
-      error: What went wrong.
-    """
-
-    kind: Literal["complete", "frozen", "stopped", "failed"]
-    step: int | None = None
-    error: Exception | None = None
 
 
 class Observer:
@@ -103,156 +88,6 @@ def train(
         run.start(trainers, traced)
         run.until_the_end()
     return [run.endings[number] for number in range(len(trainers))]
-
-
-#
-# One training
-#
-
-
-class Unit(Run):
-    """One training of a stack: all that a run does between two steps."""
-
-    def __init__(
-        self,
-        stack: Stack,
-        number: int,
-        trainer: Trainer,
-        traced: steps.TracedStep,
-        begin: lifecycle.Start,
-        last_step: int,
-    ):
-        self._state: TrainState | None = None
-        super().__init__(trainer, begin, last_step, stack.stop_request)
-        self.begin = dataclasses.replace(begin, state=None)
-        self.log: _Log = _Log(trainer)
-        self.stack = stack
-        self.number = number
-        self.traced = traced
-        self.host_steps = dispatch.HostSteps(trainer, last_step)
-        self.last: int = last_step
-        self.later_steps = range(begin.step + 1, last_step + 1)
-        self.lane = -1
-        self.died = -1
-        self.saved_at = -1
-        self.evaluated_at = -1
-
-    @property
-    def state(self) -> TrainState:
-        """The state, taken out of the stack when someone asks for it."""
-        if self._state is None:
-            self._state = steps.take_lane(self.stack.lanes.state, self.lane)
-        return self._state
-
-    @state.setter
-    def state(self, state: TrainState | None) -> None:
-        self._state = state
-
-    @property
-    def host_key(self) -> Any:
-        """What is equal for units with which something happens at the same steps."""
-        cfg = self.trainer.raw_cfg
-        if cfg is None:
-            return self.number
-        parts = {n: cfg.get(n) for n in ("evals", "checkpointer")}
-        return (
-            self.begin.step,
-            self.last,
-            self.trainer.log_metrics_every,
-            self.host_steps.summaries_every,
-            konfig.ConfigDict(parts).to_json(),
-        )
-
-    def is_active(self, step: int) -> bool:
-        """Return whether the update `step` is one of this training."""
-        return self.begin.step <= step < self.last
-
-    def continue_at_step(self) -> bool:
-        """Evaluate and save what is due; return whether another update follows."""
-        return self._continue_at_step()
-
-    def save_for_leaving(self) -> None:
-        """Save this step, unless it is saved."""
-        checkpointer = self.trainer.checkpointer
-        checkpointer.wait_until_finished()
-        if lifecycle.is_real(checkpointer) and checkpointer.latest_step != self.step:
-            is_evaluated = self._is_just_resumed() or self.evaluated_at == self.step
-            self._save(evals_pending=not is_evaluated)
-            checkpointer.wait_until_finished()
-
-    def write_log(self) -> None:
-        """Write what the last logged step measured, unless the training died before."""
-        if not self.log.is_pending:
-            return
-        if 0 <= self.died < self.log.pending_step:
-            self.log.drop()
-            return
-        perf_stats = self.chrono.flush_metrics()
-        with self.chrono.measure(Pause.METRICS_WRITING):
-            self.log.write(perf_stats)
-
-    def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
-        results = super()._evaluate(at_data_end=at_data_end)
-        self.evaluated_at = self.step
-        return results
-
-    def _save(self, *args: Any, **kwargs: Any) -> None:
-        super()._save(*args, **kwargs)
-        self.saved_at = self.step
-
-    def _save_and_leave(self, *, evals_pending: bool) -> NoReturn:
-        del evals_pending
-        self.stack.leave()
-
-    def _finish_steps(self, *, but: int = 0) -> None:
-        self.stack.finish_steps(but=but)
-
-    def _wait_for_steps(self, *, but: int = 0) -> None:
-        self.stack.wait_for_steps(but=but)
-
-
-class _Log(DeferredLog):
-    """Writes values as they are: what is not finite is noticed by the stack."""
-
-    @property
-    def pending_step(self) -> int:
-        assert self._pending is not None
-        return self._pending.step
-
-    def drop(self) -> None:
-        self._pending = None
-
-    def _check_finite(self, step: int, values: Any) -> None:
-        pass
-
-
-@dataclasses.dataclass(frozen=True)
-class _HostSteps(dispatch.HostSteps):
-    """The steps at which something happens on the host in any of the units.
-
-    It is asked about every step: one unit stands for all that have the same schedule.
-    """
-
-    units: Sequence[Unit] = ()
-
-    def logs_metrics(self, step: int) -> bool:
-        return self._any(step, lambda unit: unit.host_steps.logs_metrics(step))
-
-    def logs_summaries(self, step: int) -> bool:
-        return self._any(step, lambda unit: unit.host_steps.logs_summaries(step))
-
-    def pauses_before(self, step: int) -> bool:
-        return any(
-            step == unit.begin.step
-            or (step in unit.later_steps and unit.host_steps.pauses_before(step))
-            for unit in self.units
-        )
-
-    def _plans_to_pause(self, step: int) -> bool:
-        return self._any(step, lambda unit: unit.host_steps._plans_to_pause(step))
-
-    def _any(self, step: int, condition: Any) -> bool:
-        return any(unit.is_active(step) and condition(unit) for unit in self.units)
 
 
 #
@@ -312,9 +147,9 @@ class Stack:
         closing = self._own_closing[number]
         closing.enter_context(workdir_files.workdir_lock(trainer.workdir))
         lifecycle.close_at_the_end(closing, trainer)
-        died = _read_nonfinite(trainer)
+        died = read_nonfinite(trainer)
         if died is not None:
-            self._end(number, _nonfinite_ending(trainer, died))
+            self._end(number, nonfinite_ending(trainer, died))
             return None
         for evaluator in trainer.evals.values():
             evaluator.on_train_start(last_step=last_step)
@@ -332,7 +167,7 @@ class Stack:
         self.step = min(unit.begin.step for unit in units)
         last_step = max(unit.last for unit in units)
         kinds = {unit.host_key: unit for unit in units}
-        self._host_steps = _HostSteps(
+        self._host_steps = HostStepsOfUnits(
             units[0].trainer, last_step, tuple(kinds.values())
         )
         sources = self._join_data()
@@ -589,8 +424,8 @@ class Stack:
             unit.trainer.checkpointer.wait_until_finished()
         for unit in dead:
             with self._failing_alone(unit):
-                _write_nonfinite(unit.trainer, unit.died)
-                self._end_unit(unit, _nonfinite_ending(unit.trainer, unit.died))
+                write_nonfinite(unit.trainer, unit.died)
+                self._end_unit(unit, nonfinite_ending(unit.trainer, unit.died))
 
     def _end_unit(self, unit: Unit, ending: Ending) -> None:
         if ending.error is not None:
@@ -656,7 +491,7 @@ def _batch_specs(feed: Feed) -> Any:
 
 
 def _group_size(
-    units: Sequence[Unit], host_steps: _HostSteps, *, has_records: bool
+    units: Sequence[Unit], host_steps: HostStepsOfUnits, *, has_records: bool
 ) -> int:
     """Return how many steps a dispatch has where the host need not look."""
     wanted = units[0].trainer.steps_per_dispatch
@@ -672,34 +507,3 @@ def _group_size(
     if wanted == 1:
         return 1
     return dispatch.best_group(host_steps.planned_runs(), wanted)
-
-
-#
-# Losses that are not finite
-#
-
-
-def _nonfinite_ending(trainer: Trainer, step: int) -> Ending:
-    text = f"Loss not finite at step {step}."
-    if trainer.on_nonfinite == "raise":
-        return Ending(kind="failed", step=step, error=FloatingPointError(text))
-    return Ending(kind="frozen", step=step)
-
-
-def _write_nonfinite(trainer: Trainer, step: int) -> None:
-    """Mark a run that ended early; with `on_nonfinite="warn"` it counts as complete."""
-    status.log_warning(
-        f"{trainer.workdir}: loss not finite at step {step}. The training is frozen."
-    )
-    saved = trainer.checkpointer.latest_step
-    if trainer.on_nonfinite == "warn":
-        workdir_files.write_train_complete(
-            trainer, step=step if saved is None else saved, final_evals=[]
-        )
-    path = trainer.workdir / NONFINITE_FILENAME
-    write_atomically(path, json.dumps({"step": step}) + "\n")
-
-
-def _read_nonfinite(trainer: Trainer) -> int | None:
-    path = trainer.workdir / NONFINITE_FILENAME
-    return json.loads(path.read_text())["step"] if path.exists() else None
