@@ -26,8 +26,8 @@ from kauldron.kxm.engines.work_units import WorkUnit
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
-    from kauldron.train.stacked.unit import Ending
     from kauldron.train.stacked.plan import StackPlan
+    from kauldron.train.stacked.unit import Ending
 
 JOB = "train"
 _LOOK_SECONDS = 0.5
