@@ -10,7 +10,7 @@ from typing import Any
 
 from kauldron import konfig
 from kauldron.cli.commands import FAILED, OK
-from kauldron.cli.loading import bad_input
+from kauldron.cli.loading import bad_input, source_from_arguments
 from kauldron.cli.terminal import UsageError
 from kauldron.errors import did_you_mean, message_with_notes
 from kauldron.konfig.overrides import config_files
@@ -21,6 +21,7 @@ from kauldron.konfig.symbols import import_qualname
 from kauldron.kxm import records
 from kauldron.kxm.config_provider import ConfigProvider, fill_part, job_part
 from kauldron.kxm.engines.executor import ENGINES, Executor, executor_of
+from kauldron.kxm.engines.stacked import Stacked
 from kauldron.kxm.experiment import Experiment
 from kauldron.kxm.handle import ExperimentHandle
 from kauldron.kxm.jobs import Job
@@ -55,6 +56,16 @@ class Sweep:
             "Values: 1,2,3 a list; 0:4 the numbers 0 to 3; 0:10:2 every second; "
             "0:1:lin5 five numbers with both ends; 1e-4:1e-1:log4 four with equal ratios."
         )
+        parser.add_argument(
+            "--stack",
+            action="store_true",
+            help="train runs that differ in numbers alone in one program",
+        )
+        parser.add_argument(
+            "--plan",
+            action="store_true",
+            help="print which runs --stack would train together; start nothing",
+        )
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
@@ -64,12 +75,48 @@ class Sweep:
                 "What should vary? Write --sweep.path=values, such as --sweep.seed=0:4 or "
                 "--sweep.optimizer.learning_rate=1e-3,3e-3."
             )
+        if args.stack or args.plan:
+            args.xp = _on_stacked(args.xp)
         with user_errors():
             experiment = build_experiment(args.xp, args.cfg)
             is_kauldron = isinstance(experiment.jobs_provider, KauldronJobs)
             sweep = sweep_from_flags(flags, prefix="cfg." if is_kauldron else "")
             experiment = experiment.replace(sweep_info=sweep)
-        return _start(experiment, args)
+            _check_engine(experiment, args)
+        return _plan(experiment) if args.plan else _start(experiment, args)
+
+
+def _on_stacked(xp: ConfigSource) -> ConfigSource:
+    """Return the flags of the experiment with the engine `Stacked`, unless one is given."""
+    if any(override.path in ("executor", "engine") for override in xp.overrides):
+        return xp
+    engine, _ = source_from_arguments(["--xp.executor=stacked"], "xp")
+    return dataclasses.replace(xp, overrides=(*engine.overrides, *xp.overrides))
+
+
+def _check_engine(experiment: Experiment, args: argparse.Namespace) -> None:
+    engine = type(experiment.common_executor)
+    if (args.stack or args.plan) and not issubclass(engine, Stacked):
+        flag = "--stack" if args.stack else "--plan"
+        raise UsageError(
+            f"{flag} is for the engine Stacked, not for {engine.__name__}."
+        )
+
+
+def _plan(experiment: Experiment) -> int:
+    """Print the stacks of a sweep."""
+    from kauldron.cli.stack import plan_lines, trainer_of
+    from kauldron.train.stacked.plan import make_stacks
+
+    executor = experiment.common_executor
+    assert isinstance(executor, Stacked)
+    with user_errors():
+        units = experiment.work_units()
+        executor.validate(units)
+    trainers = [trainer_of(unit) for unit in units]
+    stacks = make_stacks(trainers, max_units=executor.max_units)
+    print("\n".join(plan_lines(units, stacks, is_detailed=True)))
+    return OK
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

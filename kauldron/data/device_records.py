@@ -95,6 +95,11 @@ class DeviceRecords:
             (as_array(flat) % self._num_rows).astype(np.int32).reshape(positions.shape)
         )
 
+    def in_order_of(self, pipeline: Any) -> DeviceRecords:
+        """Return the same records in the order of a pipeline that differs in its seed."""
+        _, _, reorderings = _parts(pipeline._job)
+        return dataclasses.replace(self, _reorderings=reorderings)
+
     def gather(self, columns: Any, rows: Any) -> Any:
         """Return the batch of some rows; for use inside jit."""
         import jax

@@ -58,6 +58,7 @@ Restart = Literal["never", "on_signal", "on_failure"]
 # From the name on the command line to the class. Imported when asked for.
 ENGINES = {
     "local": "local:Local",
+    "stacked": "stacked:Stacked",
     "k8s": "kubernetes:Kubernetes",
     "dry": "dry_run:DryRun",
 }

@@ -61,13 +61,13 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
             begin.ds_iter.close()
             with lifecycle.leaving_if_asked(stop_request, begin.step):
                 return lifecycle.finish_complete_run(trainer, begin), None
-        run = _Run(trainer, begin, last_step, stop_request)
+        run = Run(trainer, begin, last_step, stop_request)
         state, aux, step = run.until_the_end(stack)
         with lifecycle.leaving_if_asked(stop_request, step):
             return lifecycle.finish(trainer, state, step), aux
 
 
-class _Run:
+class Run:
     """The mutable side of one `train()` call."""
 
     def __init__(

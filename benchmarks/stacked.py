@@ -1,0 +1,226 @@
+"""Many trainings in one program: `kauldron sweep --stack` against one run after the other.
+
+`--which=autoencoder` (the default with an accelerator): autoencoders 784-128-784, batch
+256, Adam, each with its own seed, and so its own order of the data. The limit is one
+`lax.scan` over a step under `vmap`, in bare JAX, on random rows of the same records. Speeds
+of ours are read from the logs of the runs, between the second value that each of them
+logged and the last, so that starting and compiling do not count.
+
+`--which=digits` (the default on a CPU): the classifiers of `examples/`, from the start of
+the command to its end, against the same sweep with one run after the other.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+_PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+BATCH = 256
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+
+CONFIG = """
+import numpy as np
+from kauldron import konfig
+
+with konfig.imports():
+    import optax
+    import stacked_benchmark as data
+    from flax import linen as nn
+    from kauldron import kd
+
+
+def images(count):
+    rng = np.random.default_rng(0)
+    return {"image": rng.integers(0, 256, (count, 28, 28, 1), dtype=np.uint8)}
+
+
+def get_config():
+    cfg = kd.train.Trainer()
+    cfg.seed = 0
+    cfg.num_train_steps = STEPS
+    cfg.log_metrics_every = EVERY
+    cfg.log_summaries_every = None
+    cfg.profiler = None
+    cfg.train_ds = kd.data.py.Arrays(
+        data.images(COUNT),
+        shuffle=True,
+        batch_size=BATCH,
+        transforms=[kd.data.ValueRange(key="image", vrange=(0, 1))],
+    )
+    cfg.model = kd.nn.FlatAutoencoder(
+        inputs="batch.image", encoder=nn.Dense(128), decoder=nn.Dense(784)
+    )
+    cfg.train_losses = {
+        "l2": kd.losses.L2(preds="preds.image", targets="batch.image")
+    }
+    cfg.optimizer = optax.adam(learning_rate=1e-3)
+    return cfg
+"""
+
+
+def write_config(folder, *, steps, count):
+    text = CONFIG.replace("STEPS", str(steps)).replace("BATCH", str(BATCH))
+    text = text.replace("EVERY", str(max(steps // 10, 1))).replace("COUNT", str(count))
+    path = folder / "stacked_benchmark.py"
+    path.write_text(text)
+    return path
+
+
+def sweep(folder, cfg, *flags):
+    """Run `kauldron sweep`; return its folders of work units and the seconds it took."""
+    root = pathlib.Path(tempfile.mkdtemp(dir=folder))
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != _PREALLOCATE},
+        "KAULDRON_HOME": str(root / "home"),
+        "KAULDRON_ROOT_DIR": str(root / "runs"),
+        "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]),
+        # The first measurement must not compile for the second.
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+    }
+    command = [sys.executable, "-m", "kauldron.main", "sweep", f"--cfg={cfg}", *flags]
+    start = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    units = sorted(path.parent for path in root.glob("runs/*/*/train_complete.txt"))
+    return units, seconds
+
+
+def steps_per_second(units):
+    """Return the speed of one of several runs that were trained together."""
+    starts, ends = [], []
+    for unit in units:
+        lines = (unit / "train" / "scalars.jsonl").read_text().splitlines()
+        logged = [json.loads(line) for line in lines]
+        logged = [line for line in logged if "losses/total" in line["values"]]
+        starts.append(logged[1])
+        ends.append(logged[-1])
+    seconds = max(e["time"] for e in ends) - min(s["time"] for s in starts)
+    return (ends[0]["step"] - starts[0]["step"]) / seconds
+
+
+def bare_steps_per_second(images, *, units, steps):
+    """Return the speed of one of several trainings under `vmap`, in bare JAX."""
+    model = nn.Sequential([nn.Dense(128), nn.Dense(784)])
+    records = jnp.asarray(images.reshape(len(images), -1))
+    optimizer = optax.adam(1e-3)
+    keys = jax.random.split(jax.random.PRNGKey(0), units)
+
+    def init(key):
+        params = model.init(key, jnp.zeros((1, 784)))
+        return params, optimizer.init(params)
+
+    def step(state, rows):
+        params, opt_state = state
+        batch = records[rows].astype(jnp.float32) / 255
+
+        def loss(params):
+            return jnp.mean((model.apply(params, batch) - batch) ** 2)
+
+        grads = jax.grad(loss)(params)
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    @jax.jit
+    def run(state, rows):
+        return jax.lax.scan(lambda s, r: (jax.vmap(step)(s, r), None), state, rows)[0]
+
+    rng = np.random.default_rng(0)
+    shape = (steps, units, BATCH)
+    rows = jnp.asarray(rng.integers(0, len(images), shape, dtype=np.int32))
+    state = jax.vmap(init)(keys)
+    jax.block_until_ready(run(state, rows))
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        jax.block_until_ready(run(state, rows))
+        times.append(time.perf_counter() - start)
+    return steps / statistics.median(times)
+
+
+def autoencoders(folder, *, units, steps, count, bare_steps):
+    cfg = write_config(folder, steps=steps, count=count)
+    flags = [f"--sweep.seed=0:{units}", f"--xp.executor.max_units={units}"]
+    many, _ = sweep(folder, cfg, "--stack", *flags)
+    one, _ = sweep(folder, cfg, "--sweep.seed=0:1")
+    assert (len(many), len(one)) == (units, 1)
+    ours, alone = steps_per_second(many), steps_per_second(one)
+    images = np.random.default_rng(0).integers(0, 256, (count, 784), dtype=np.uint8)
+    limit = bare_steps_per_second(images, units=units, steps=bare_steps)
+    yield {
+        "name": "stacked/steps_per_second_in_total",
+        "ours": round(ours * units),
+        "limit": round(limit * units),
+        "ratio": round(ours / limit, 3),
+        "unit": "steps/s",
+        "goal": 130_000,
+    }
+    yield {
+        "name": "stacked/price_of_a_stack",
+        "ours": round(alone / ours, 2),
+        "one_after_the_other": units,
+        "unit": "times the time of one",
+        "goal": 4.5,
+    }
+
+
+def digits(folder, *, units, steps):
+    cfg = EXAMPLES / "digits_classifier.py"
+    flags = [f"--sweep.seed=0:{units}", f"--cfg.num_train_steps={steps}"]
+    stacked, ours = sweep(folder, cfg, "--stack", *flags)
+    plain, limit = sweep(folder, cfg, "--xp.executor.max_parallel=1", *flags)
+    assert len(stacked) == len(plain) == units
+    yield {
+        "name": "stacked/digits_classifiers",
+        "ours": round(ours, 1),
+        "one_after_the_other": round(limit, 1),
+        "ratio": round(ours / limit, 3),
+        "unit": "s",
+        "goal": 0.5,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--which", choices=("autoencoder", "digits"))
+    parser.add_argument("--units", type=int)
+    parser.add_argument("--steps", type=int)
+    args = parser.parse_args()
+    # The memory of the device is for the commands that are measured.
+    os.environ[_PREALLOCATE] = "false"
+    is_cpu = jax.default_backend() == "cpu"
+    which = args.which or ("digits" if is_cpu and not args.tiny else "autoencoder")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if which == "digits":
+            figures = digits(folder, units=args.units or 8, steps=args.steps or 600)
+        elif args.tiny:
+            figures = autoencoders(folder, units=2, steps=20, count=512, bare_steps=10)
+        else:
+            figures = autoencoders(
+                folder,
+                units=args.units or 32,
+                steps=args.steps or 50_000,
+                count=60_000,
+                bare_steps=1_000,
+            )
+        for figure in figures:
+            print(json.dumps({**figure, "device": jax.devices()[0].device_kind}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Many trainings in one compiled program."""

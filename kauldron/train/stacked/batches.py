@@ -1,0 +1,173 @@
+"""The batches of a stack: trainings on the same data share them, others have their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from kauldron.data import DeviceRecords
+from kauldron.train.run.feed import position_of
+
+if TYPE_CHECKING:
+    from kauldron.train.run.feed import Feeder
+    from kauldron.train.trainer import Trainer
+
+
+def data_key(trainer: Trainer, *, with_seed: bool = True) -> Any:
+    """Return what is equal for trainers whose batches are the same, in the same order.
+
+    Args:
+      trainer: The experiment.
+      with_seed: Whether the order has to be the same as well.
+    """
+    if trainer.raw_cfg is None:
+        return id(trainer.train_ds)
+    cfg = json.loads(trainer.raw_cfg.to_json()).get("train_ds")
+    seed = getattr(trainer.train_ds, "seed", None)
+    return json.dumps(cfg, sort_keys=True), str(seed) if with_seed else None
+
+
+@dataclasses.dataclass(eq=False)
+class Source:
+    """The data of trainings that share batches.
+
+    Attributes:
+      iterator: Gives the batches from `start` on.
+      start: The step of the first batch.
+      stop: The step after that of the last batch that anyone needs.
+    """
+
+    iterator: Any
+    start: int
+    stop: int
+
+    @property
+    def inner(self) -> Any:
+        """The iterator without what other libraries' iterators are wrapped in."""
+        return getattr(self.iterator, "iter", self.iterator)
+
+
+class JoinedIterator:
+    """Iterates over several sources in step; each batch is a tuple with one of each.
+
+    A source that has not begun, or that nobody needs any more, is filled in for by
+    another: its trainings are not updated in these steps.
+    """
+
+    def __init__(self, sources: Sequence[Source], *, step: int):
+        self._sources = sources
+        self._step = step
+        if all(hasattr(source.inner, "next_batches") for source in sources):
+            self.next_batches = self._next_batches
+        if all(hasattr(source.inner, "next_positions") for source in sources):
+            self.next_positions = self._next_positions
+
+    def __iter__(self) -> JoinedIterator:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        batches = self._read(lambda source: next(source.iterator))
+        self._step += 1
+        return tuple(batches)
+
+    def _next_batches(self, count: int) -> tuple[Any, ...]:
+        batches = self._read(lambda source: source.inner.next_batches(count))
+        self._step += len(jax.tree.leaves(batches)[0])
+        return tuple(batches)
+
+    def _next_positions(self, count: int) -> list[np.ndarray]:
+        found = self._read(lambda source: source.inner.next_positions(count))
+        self._step += len(found[0])
+        return found
+
+    def _read(self, read: Any) -> list[Any]:
+        found = _in_threads(
+            lambda source: (
+                read(source) if source.start <= self._step < source.stop else None
+            ),
+            self._sources,
+        )
+        filler = next((item for item in found if item is not None), None)
+        if filler is None:
+            raise StopIteration
+        return [filler if item is None else item for item in found]
+
+    def get_state(self) -> tuple[Any, ...]:
+        """Return the position of each source."""
+        return tuple(position_of(source.iterator) for source in self._sources)
+
+    def close(self) -> None:
+        """Close all sources."""
+        for source in self._sources:
+            source.iterator.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """The position in one source, as far as the loop has received its batches."""
+
+    feeder: Feeder
+    source: int
+
+    def get_state(self) -> Any:
+        """Return what a checkpoint stores."""
+        return self.feeder.get_state()[self.source]
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinedRecords:
+    """The records of several sources that differ in their order alone, on the device.
+
+    Attributes:
+      by_source: The records of each source; they share their columns.
+    """
+
+    by_source: Sequence[DeviceRecords]
+
+    @classmethod
+    def of(cls, trainers: Sequence[Trainer]) -> JoinedRecords | None:
+        """Put the records on the device once; `None` where that is not possible."""
+        if len({data_key(t, with_seed=False) for t in trainers}) > 1:
+            return None
+        first = DeviceRecords.of(trainers[0].train_ds)
+        if first is None:
+            return None
+        others = [first.in_order_of(t.train_ds) for t in trainers[1:]]
+        return cls([first, *others])
+
+    @property
+    def columns(self) -> Any:
+        """The records."""
+        return self.by_source[0].columns
+
+    def rows(self, positions: Sequence[np.ndarray]) -> np.ndarray:
+        """Return rows of records, `int32[steps, source, batch]`, of positions by source."""
+        steps, size = positions[0].shape
+        found = np.empty((steps, len(positions), size), np.int32)
+
+        def fill(number: int) -> None:
+            found[:, number] = self.by_source[number].rows(positions[number])
+
+        _in_threads(fill, range(len(positions)))
+        return found
+
+
+def _in_threads(function: Any, items: Sequence[Any]) -> list[Any]:
+    """Apply a function to items; numpy lets go of the interpreter in most of its work."""
+    if len(items) == 1:
+        return [function(items[0])]
+    futures = [_threads().submit(function, item) for item in items]
+    return [future.result() for future in futures]
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="stacked-batches")

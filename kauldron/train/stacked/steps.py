@@ -1,0 +1,278 @@
+"""The train step of many trainers as one program: found by comparison, run under `vmap`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from kauldron import sharding as kd_sharding
+from kauldron.train import trainer_fields
+from kauldron.train.programs import jit_method
+from kauldron.train.stacked import programs
+
+if TYPE_CHECKING:
+    from kauldron.data import DeviceRecords
+    from kauldron.train.auxiliaries import AuxiliariesState
+    from kauldron.train.state import TrainState
+    from kauldron.train.trainer import Trainer
+
+
+#
+# The step of one trainer
+#
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TracedStep:
+    """A train step as a program, traced with the real values of its config.
+
+    Attributes:
+      program: From the leaves of state and batch to those of `outputs`.
+      outputs: Specs of the new state, what is measured, and whether the loss is finite.
+      description: The program's skeleton and constants.
+    """
+
+    program: ClosedJaxpr
+    outputs: Any
+    description: programs.Description
+
+    @classmethod
+    def of(cls, trainer: Trainer, batch: Any = None) -> TracedStep:
+        """Trace the step of a trainer.
+
+        Args:
+          trainer: The experiment.
+          batch: Specs of a batch; by default those of `train_ds`.
+        """
+        if batch is None:
+            batch = trainer_fields.batch_specs(trainer)
+        step = functools.partial(_measured_step, trainer.trainstep)
+        trace = jax.make_jaxpr(step, return_shape=True)
+        program, outputs = trace(plain_specs(trainer.state_specs), plain_specs(batch))
+        return cls(program, outputs, programs.describe(program))
+
+    def takes(self, batch: Any) -> bool:
+        """Return whether the program was traced for batches of these specs."""
+        specs = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(batch)]
+        expected = self.program.in_avals[-len(specs) :]
+        return specs == [(aval.shape, aval.dtype) for aval in expected]
+
+    def is_same_program(self, other: TracedStep) -> bool:
+        """Return whether two steps differ in constants alone."""
+        has_same_names = _names(self.outputs) == _names(other.outputs)
+        return has_same_names and self.description.is_same_program(other.description)
+
+    def aux_of(self, leaves: Sequence[jax.Array]) -> AuxiliariesState:
+        """Return what was measured; the states of metrics know their own options."""
+        return jax.tree.unflatten(jax.tree.structure(self.outputs[1]), leaves)
+
+
+def _measured_step(trainstep: Any, state: TrainState, batch: Any) -> Any:
+    with trainstep.sharding.set_global_mesh():
+        state, context = trainstep._checked_step(state, batch)
+    aux = context.get_aux_state(
+        return_losses=True, return_metrics=True, return_summaries=True
+    )
+    loss = context.loss_total
+    is_finite = jnp.asarray(True) if loss is None else jnp.isfinite(loss).all()
+    return state, aux, is_finite
+
+
+def _names(tree: Any) -> list[str]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [jax.tree_util.keystr(path) for path, _ in leaves]
+
+
+def plain_specs(specs: Any) -> Any:
+    """Return specs without shardings: a stack lives on one device."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), specs)
+
+
+def group_steps(steps: Sequence[TracedStep]) -> list[list[int]]:
+    """Return the numbers of steps that are the same program, in order."""
+    groups: list[list[int]] = []
+    for number, step in enumerate(steps):
+        for group in groups:
+            if step.is_same_program(steps[group[0]]):
+                group.append(number)
+                break
+        else:
+            groups.append([number])
+    return groups
+
+
+#
+# The step of a stack
+#
+
+
+class Lanes(NamedTuple):
+    """What a stack carries from step to step, one lane for each training.
+
+    Attributes:
+      state: The train states, stacked on a new leading axis.
+      died: At which step the loss was not finite; -1 if it never was.
+    """
+
+    state: TrainState
+    died: jax.Array
+
+
+class Stepped(NamedTuple):
+    """What a dispatch of a stack gives.
+
+    Attributes:
+      lanes: After the updates.
+      aux: The leaves of what was measured, for each lane; empty unless asked for.
+      died: A copy of `lanes.died`, which the next dispatch does not consume.
+    """
+
+    lanes: Lanes
+    aux: tuple[list[jax.Array], ...]
+    died: jax.Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StackedStep:
+    """The step of several trainers, compiled as one program.
+
+    Attributes:
+      steps: The traced step of each lane; the same program up to constants.
+      stops: For each lane, whether a loss that is not finite ends its training.
+      sources: For each lane, which of the batches it trains on.
+      records: The records, if they live on the device: then batches are rows of them.
+    """
+
+    steps: Sequence[TracedStep]
+    stops: np.ndarray
+    sources: np.ndarray
+    records: DeviceRecords | None = None
+
+    @functools.cached_property
+    def constants(self) -> dict[programs.Path, jax.Array]:
+        """Constants that differ, stacked."""
+        found = programs.differing([step.description for step in self.steps])
+        return {path: jnp.asarray(np.stack(values)) for path, values in found.items()}
+
+    def arguments(self, batches: Any, is_active: np.ndarray, *, are_rows: bool) -> Any:
+        """Return the arguments of the methods below, after the lanes.
+
+        Args:
+          batches: A tuple of batches; or rows of records, for each source.
+          is_active: Which lanes to update.
+          are_rows: Which of both.
+        """
+        columns = self.records.columns if self.records and are_rows else None
+        return batches, columns, is_active, list(self.constants.values())
+
+    @jit_method(donate_argnames="lanes")
+    def run_measured(self, lanes: Lanes, *args: Any) -> Stepped:
+        """Apply one update to the active lanes and return what was measured."""
+        lanes, aux = self._update(lanes, *args)
+        own = tuple(_lane(aux, number) for number in range(len(self.steps)))
+        return _stepped(lanes, own)
+
+    @jit_method(donate_argnames="lanes")
+    def run(self, lanes: Lanes, *args: Any) -> Stepped:
+        """Apply one update to the active lanes, whose memory it takes."""
+        lanes, _ = self._update(lanes, *args)
+        return _stepped(lanes)
+
+    @jit_method(donate_argnames="lanes")
+    def run_group(self, lanes: Lanes, batches: Any, *args: Any) -> Stepped:
+        """Apply as many updates as the batches have on their first axis."""
+
+        def body(lanes: Lanes, batch: Any) -> tuple[Lanes, None]:
+            return self._update(lanes, batch, *args)[0], None
+
+        lanes, _ = jax.lax.scan(body, lanes, batches)
+        return _stepped(lanes)
+
+    def _update(
+        self,
+        lanes: Lanes,
+        batches: Any,
+        columns: Any,
+        is_active: Any,
+        constants: list[Any],
+    ) -> tuple[Lanes, Any]:
+        batch, axis = self._batch_of_lanes(batches, columns)
+        state, died = lanes
+        step = jax.vmap(self._one_step, in_axes=(0, axis, 0))
+        new_state, aux, is_finite = step(state, batch, constants)
+        runs = is_active & (died < 0)
+        dies = runs & ~is_finite & self.stops
+        is_kept = runs & ~dies
+
+        def keep(new: jax.Array, old: jax.Array) -> jax.Array:
+            mask = is_kept.reshape(-1, *[1] * (old.ndim - 1))
+            return jnp.where(mask, new.astype(old.dtype), old)
+
+        died = jnp.where(dies, state.step.astype(died.dtype), died)
+        return Lanes(jax.tree.map(keep, new_state, state), died), aux
+
+    def _one_step(self, state: Any, batch: Any, constants: list[Any]) -> Any:
+        first = self.steps[0]
+        changed = dict(zip(self.constants, constants, strict=True))
+        leaves = jax.tree.leaves((state, batch))
+        *results, is_finite = programs.evaluate(first.program, changed, *leaves)
+        structure = jax.tree.structure(first.outputs[0])
+        count = structure.num_leaves
+        new_state = jax.tree.unflatten(structure, results[:count])
+        return new_state, results[count:], is_finite
+
+    def _batch_of_lanes(self, batches: Any, columns: Any) -> tuple[Any, int | None]:
+        """Return the batch that all lanes share, or theirs stacked, and its axis."""
+        is_shared = len(batches) == 1
+        if columns is not None:
+            assert self.records is not None
+            gather = functools.partial(self.records.gather, columns)
+            if is_shared:
+                return gather(batches[0]), None
+            return jax.vmap(gather)(self._by_lane(batches)), 0
+        if is_shared:
+            return batches[0], None
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
+        return jax.tree.map(self._by_lane, stacked), 0
+
+    def _by_lane(self, by_source: jax.Array) -> jax.Array:
+        is_same = np.array_equal(self.sources, np.arange(len(by_source)))
+        return by_source if is_same else by_source[self.sources]
+
+
+def _stepped(lanes: Lanes, aux: tuple[Any, ...] = ()) -> Stepped:
+    # Placed like the lanes of the start: else the next step would be compiled again.
+    stepped = Stepped(lanes, aux, jnp.copy(lanes.died))
+    return kd_sharding.with_sharding_constraint(stepped, kd_sharding.REPLICATED)
+
+
+@jax.jit
+def start_lanes(states: Sequence[TrainState]) -> Lanes:
+    """Return the states of trainings as lanes."""
+    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    lanes = Lanes(state, jnp.full(len(states), -1, jnp.int32))
+    return kd_sharding.with_sharding_constraint(lanes, kd_sharding.REPLICATED)
+
+
+@jax.jit
+def take_lane(state: TrainState, lane: int) -> TrainState:
+    """Return the state of one lane; a copy."""
+    return _lane(state, lane)
+
+
+@jax.jit
+def take_lanes(lanes: Lanes, chosen: jax.Array) -> Lanes:
+    """Return some of the lanes."""
+    taken = jax.tree.map(lambda leaf: leaf[chosen], lanes)
+    return kd_sharding.with_sharding_constraint(taken, kd_sharding.REPLICATED)
+
+
+def _lane(tree: Any, lane: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[lane], tree)

@@ -1,0 +1,291 @@
+"""Many trainings in one program: each leaves the workdir that it would leave alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import checkify
+
+from kauldron import kd, konfig
+from kauldron.train.stacked import loop, plan
+from tests.kxm import stacked_config
+from tests.kxm.waiting import poll
+
+
+def set_at(cfg, path, value):
+    *parents, last = path.split(".")
+    for parent in parents:
+        cfg = cfg[parent]
+    cfg[last] = value
+
+
+def make(workdir, changes):
+    cfg = stacked_config.get_config()
+    cfg.workdir = str(workdir)
+    for path, value in changes.items():
+        set_at(cfg, path, value)
+    return konfig.resolve(cfg)
+
+
+SWEEP = [
+    {"seed": 0},
+    {"seed": 1, "aux.lr": 3e-2, "aux.rate": 0.5},
+    {"seed": 0, "aux.weight": 0.5, "num_train_steps": 8},
+]
+
+
+def scalars(workdir, collection):
+    lines = (workdir / collection / "scalars.jsonl").read_text().splitlines()
+    keep = ("losses/", "metrics/", "schedules/")
+    return [
+        (
+            line["step"],
+            {k: v for k, v in line["values"].items() if k.startswith(keep)},
+        )
+        for line in map(json.loads, lines)
+    ]
+
+
+def assert_close_logs(one, two):
+    assert [step for step, _ in one] == [step for step, _ in two]
+    for (_, left), (_, right) in zip(one, two):
+        assert left.keys() == right.keys()
+        for name in left:
+            np.testing.assert_allclose(left[name], right[name], rtol=2e-4, atol=1e-6)
+
+
+def final_state(workdir):
+    return kd.from_workdir.get_state(workdir)
+
+
+def leaves(state):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Folders of the same trainings: alone, and together."""
+    alone, together = (tmp_path_factory.mktemp(n) for n in ("alone", "together"))
+    for number, changes in enumerate(SWEEP):
+        make(alone / str(number), changes).train()
+    trainers = [make(together / str(n), c) for n, c in enumerate(SWEEP)]
+    endings = loop.train(trainers)
+    assert [ending.kind for ending in endings] == ["complete"] * 3
+    return alone, together
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_results_agree_with_those_of_separate_runs(both, number):
+    one, two = (final_state(folder / str(number)) for folder in both)
+    assert int(one.step) == int(two.step)
+    for left, right in zip(leaves(one), leaves(two), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("collection", ["train", "test"])
+def test_logs_have_the_same_steps_and_values(both, number, collection):
+    one, two = (scalars(folder / str(number), collection) for folder in both)
+    assert one
+    assert_close_logs(one, two)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_workdir_holds_what_that_of_any_run_holds(both, number):
+    one, two = (folder / str(number) for folder in both)
+    assert sorted(p.name for p in one.iterdir()) == sorted(
+        p.name for p in two.iterdir()
+    )
+    folders = [sorted(os.listdir(f / "checkpoints")) for f in (one, two)]
+    assert folders[0] == folders[1]
+    markers = [json.loads((f / "train_complete.txt").read_text()) for f in (one, two)]
+    assert markers[0] == markers[1]
+    configs = [json.loads((f / "config.json").read_text()) for f in (one, two)]
+    assert configs[0] | {"workdir": None} == configs[1] | {"workdir": None}
+
+
+def test_a_finished_stack_has_nothing_left_to_do(both):
+    _, together = both
+    trainers = [make(together / str(n), c) for n, c in enumerate(SWEEP)]
+    before = scalars(together / "0", "train")
+    assert [e.kind for e in loop.train(trainers)] == ["complete"] * 3
+    assert scalars(together / "0", "train") == before
+
+
+def test_trainings_on_the_same_data_read_it_once(tmp_path, monkeypatch):
+    sources = []
+    joined = loop.batches.JoinedIterator
+    monkeypatch.setattr(
+        loop.batches,
+        "JoinedIterator",
+        lambda found, **kw: sources.extend(found) or joined(found, **kw),
+    )
+    changes = [{"seed": 0}, {"seed": 0, "aux.lr": 0.1}, {"seed": 5}]
+    loop.train([make(tmp_path / str(n), c) for n, c in enumerate(changes)])
+    assert len(sources) == 2
+
+
+def test_records_on_the_device_and_groups_of_steps_agree(tmp_path):
+    more = {"train_ds.device_resident": True, "steps_per_dispatch": 3}
+    more |= {"num_train_steps": 10, "log_metrics_every": 9, "checkpointer": None}
+    changes = [{"seed": n, "aux.lr": 0.01 * (n + 1), **more} for n in range(2)]
+    alone = [make(tmp_path / f"alone{n}", c).train()[0] for n, c in enumerate(changes)]
+    trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
+    loop.train(trainers)
+    for number, state in enumerate(alone):
+        one, two = (
+            scalars(tmp_path / name, "train")
+            for name in (f"alone{number}", f"{number}")
+        )
+        assert_close_logs(one, two)
+        assert int(state.step) == 10
+
+
+def test_what_cannot_be_stacked_is_planned_to_be_trained_alone(tmp_path):
+    trainers = [make(tmp_path / str(n), {"seed": n}) for n in range(4)]
+    checks = checkify.nan_checks
+    trainers[1] = trainers[1].replace(checkify_error_categories=checks)
+    stacks = plan.make_stacks(trainers, max_units=2)
+    assert [list(stack.numbers) for stack in stacks] == [[0, 2], [1], [3]]
+    assert stacks[1].obstacle == "checkify looks at every step"
+    again = plan.make_stacks(trainers, max_units=2, together=[0, None, 0, 0])
+    assert [list(stack.numbers) for stack in again] == [[0, 2, 3], [1]]
+
+
+def test_other_programs_are_refused(tmp_path):
+    trainers = [make(tmp_path / str(w), {"aux.width": w}) for w in (4, 8)]
+    with pytest.raises(ValueError, match="not the same program"):
+        loop.train(trainers)
+
+
+#
+# Losses that are not finite
+#
+
+
+def test_a_loss_that_is_not_finite_ends_one_training_alone(tmp_path):
+    changes = [
+        {"seed": 0},
+        {"seed": 0, "aux.weight": float("inf")},
+        {"seed": 0, "aux.weight": float("inf"), "on_nonfinite": "raise"},
+        {"seed": 0, "aux.weight": float("inf"), "on_nonfinite": "ignore"},
+    ]
+    trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
+    endings = loop.train(trainers)
+    assert [e.kind for e in endings] == ["complete", "frozen", "failed", "complete"]
+    assert endings[1].step == 0
+    assert "not finite at step 0" in str(endings[2].error)
+    assert json.loads((tmp_path / "1" / "nonfinite.json").read_text()) == {"step": 0}
+    assert (tmp_path / "1" / "train_complete.txt").exists()
+    assert not (tmp_path / "2" / "train_complete.txt").exists()
+
+    make(tmp_path / "alone", changes[0]).train()
+    one, two = final_state(tmp_path / "alone"), final_state(tmp_path / "0")
+    for left, right in zip(leaves(one), leaves(two), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
+
+    again = loop.train([make(tmp_path / str(n), c) for n, c in enumerate(changes)])
+    assert [e.kind for e in again] == ["complete", "frozen", "failed", "complete"]
+
+
+def test_an_evaluation_that_fails_ends_one_training_alone(tmp_path, monkeypatch):
+    trainers = [make(tmp_path / str(n), {"seed": n}) for n in range(2)]
+    evaluator = trainers[0].evals["test"]
+
+    def fail(**kwargs):
+        raise RuntimeError("no such data")
+
+    monkeypatch.setitem(vars(evaluator), "maybe_eval", fail)
+    endings = loop.train(trainers)
+    assert [e.kind for e in endings] == ["failed", "complete"]
+    assert "no such data" in str(endings[0].error)
+
+
+def test_one_training_can_be_stopped(tmp_path):
+    class StopsSecond(loop.Observer):
+        ended = None
+
+        def is_stopped(self, number):
+            return number == 1
+
+        def on_end(self, number, ending):
+            self.ended = {**(self.ended or {}), number: ending.kind}
+
+    trainers = [make(tmp_path / str(n), {"seed": n}) for n in range(2)]
+    observer = StopsSecond()
+    loop.train(trainers, observer=observer)
+    assert observer.ended == {0: "complete", 1: "stopped"}
+
+
+#
+# Kill and resume
+#
+
+PROGRAM = """
+import sys
+from tests.kxm.test_stacked_training import LONG, make
+from kauldron.train.stacked import loop, plan
+import pathlib
+folder = pathlib.Path(sys.argv[1])
+loop.train([make(folder / str(n), c) for n, c in enumerate(LONG)])
+"""
+LONG = [
+    {
+        "seed": n,
+        "aux.lr": 0.01 * (n + 1),
+        "num_train_steps": 150 - 30 * (n == 1),
+        "checkpointer.save_interval_steps": 10,
+        "evals.test.run.0": 50,
+    }
+    for n in range(2)
+]
+
+
+def start(folder):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PROGRAM, str(folder)]
+    return subprocess.Popen(command, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, signum):
+    assert start(tmp_path / "whole").wait(timeout=300) == 0
+    process = start(tmp_path / "parts")
+    checkpoints = tmp_path / "parts" / "1" / "checkpoints"
+    poll(lambda: (checkpoints / "ckpt_20").exists(), seconds=200)
+    process.send_signal(signum)
+    code = process.wait(timeout=100)
+    assert code == (143 if signum == signal.SIGTERM else -signum)
+    assert not (tmp_path / "parts" / "0" / "train_complete.txt").exists()
+    assert start(tmp_path / "parts").wait(timeout=300) == 0
+    for number in range(2):
+        whole, parts = (tmp_path / n / str(number) for n in ("whole", "parts"))
+        for left, right in zip(
+            leaves(final_state(whole)), leaves(final_state(parts)), strict=True
+        ):
+            np.testing.assert_array_equal(left, right)
+        assert scalars(whole, "train") == scalars(parts, "train")
+        assert scalars(whole, "test") == scalars(parts, "test")
+
+
+def test_trainings_at_different_steps_catch_up(tmp_path):
+    changes = [{"seed": n, "num_train_steps": 12} for n in range(2)]
+    for name in ("whole", "parts"):
+        loop.train([make(tmp_path / name / str(n), c) for n, c in enumerate(changes)])
+    newest = tmp_path / "parts" / "1" / "checkpoints"
+    for step in (8, 12):  # as if the process had been killed between two saves
+        subprocess.run(["rm", "-r", str(newest / f"ckpt_{step}")], check=True)
+    endings = loop.train(
+        [make(tmp_path / "parts" / str(n), c) for n, c in enumerate(changes)]
+    )
+    assert [e.kind for e in endings] == ["complete", "complete"]
+    for number in range(2):
+        one, two = (final_state(tmp_path / n / str(number)) for n in ("whole", "parts"))
+        for left, right in zip(leaves(one), leaves(two), strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-6)
