@@ -3,14 +3,17 @@
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 
-from kauldron import kxm
+from kauldron import kd, kxm
 from kauldron.cli.main import main
 from kauldron.kxm import records
 from tests.kxm.mini_slurm import command_output, mini_slurm, missing
@@ -317,3 +320,77 @@ def test_arrays_follow_resources_and_stay_below_the_limit(python_job):
         "afterok:9_0",
         "afterok:9_2",
     ]
+
+
+#
+# Training on two nodes
+#
+
+CONFIG = """
+from kauldron import konfig
+
+with konfig.imports():
+    import optax
+    from kauldron import kd
+    from tests.kxm import gated_records
+    from tests.train import toy
+
+def get_config():
+    cfg = kd.train.Trainer()
+    cfg.seed = 0
+    cfg.train_ds = kd.data.py.DataSource(
+        gated_records.GatedRecords(gate="GATE"),
+        shuffle=True, num_epochs=None, batch_size=16, num_workers=0)
+    cfg.model = toy.Linear(x="batch.x", rate=0.3)
+    cfg.num_train_steps = 400
+    cfg.log_metrics_every = 200
+    cfg.log_summaries_every = None
+    cfg.train_losses = {"l2": kd.losses.L2(preds="preds.y", targets="batch.y")}
+    cfg.optimizer = optax.adam(learning_rate=1e-2)
+    cfg.profiler = None
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=200)
+    cfg.aux = {"run": 0}
+    return cfg
+"""
+
+
+@pytest.mark.slow
+def test_a_preempted_training_on_two_nodes_ends_as_an_undisturbed_one(
+    cluster, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    gate = tmp_path / "gate"
+    (tmp_path / "config.py").write_text(CONFIG.replace("GATE", str(gate)))
+    command = "sweep --cfg=config.py --sweep.aux.run=0,1 --xp.executor=slurm"
+    options = "--xp.executor.nodes=2 --xp.executor.time_limit=30"
+    assert main([*command.split(), *options.split()]) == 0
+    handle = kxm.get_experiment(1)
+    disturbed, undisturbed = handle.work_units
+    poll(lambda: all(map(waits_at_the_gate, handle.work_units)), seconds=2 * LONG)
+    preempted = engine_ids(handle)[0]
+    subprocess.run(["scancel", "--signal=TERM", preempted], check=True)
+    gate.touch()
+    poll(lambda: disturbed.jobs["train"].get("reason") == "preempted", seconds=LONG)
+    start_now(preempted)
+    assert handle.wait(timeout=2 * LONG), text(disturbed.log_path())
+    assert disturbed.jobs["train"]["attempt"] == 2
+    assert undisturbed.jobs["train"]["attempt"] == 1
+    logs = [records.log_path(disturbed.folder, "train", rank) for rank in (0, 1)]
+    steps = [re.findall(r"Stopped at step (\d+)", text(log)) for log in logs]
+    assert steps[0] == steps[1]
+    [step] = steps[0]
+    assert 0 < int(step) < 400
+    assert parameters(disturbed) == parameters(undisturbed)
+
+
+def waits_at_the_gate(unit):
+    return all((unit.folder / f"waits-{rank}").exists() for rank in (0, 1))
+
+
+def parameters(unit):
+    """The bytes of the parameters in the last checkpoint."""
+    trainer = kd.from_workdir.get_trainer(unit.workdir)
+    assert trainer.checkpointer.latest_step == 400
+    state = trainer.checkpointer.restore(trainer.init_state())
+    leaves = jax.tree_util.tree_leaves_with_path(state.params)
+    return {str(path): np.asarray(leaf).tobytes() for path, leaf in leaves}
