@@ -61,6 +61,7 @@ Restart = Literal["never", "on_signal", "on_failure"]
 ENGINES = {
     "local": "local:Local",
     "slurm": "slurm:Slurm",
+    "ray": "ray:Ray",
     "k8s": "kubernetes:Kubernetes",
     "dry": "dry_run:DryRun",
 }
