@@ -120,6 +120,36 @@ def test_a_preempted_job_goes_on_and_a_cancelled_one_does_not(
 
 
 @pytest.mark.slow
+def test_at_the_time_limit_a_job_saves_and_goes_on(cluster, trainer, tmp_path):
+    options = {"time_limit": 1, "signal_delay_s": 40, "grace_s": 20}
+    handle = trainings(trainer, tmp_path, count=1, **options).launch()
+    [unit] = handle.work_units
+    poll(lambda: unit.jobs["train"].get("reason") == "preempted", seconds=LONG)
+    count = int(text(out(unit, "count")))
+    start_now(engine_ids(handle)[0])
+    (tmp_path / "release").touch()
+    assert handle.wait(timeout=LONG)
+    assert text(unit.log_path()).endswith(f"starts at {count}\ndone\n")
+
+
+@pytest.mark.slow
+def test_a_program_that_is_killed_is_started_again_within_limits(cluster, python_job):
+    code = "import os; os.environ['KXM_ATTEMPT'] == '1' and os.kill(os.getpid(), 9)"
+    again, limited = (
+        kxm.Experiment(jobs={"train": python_job(code)}, executor=engine).launch()
+        for engine in (
+            kxm.Slurm(time_limit=10),
+            kxm.Slurm(time_limit=10, max_requeues=0),
+        )
+    )
+    start_now(engine_ids(again)[0])
+    assert again.wait(timeout=LONG)
+    assert again.work_units[0].jobs["train"]["restarts"] == 1
+    assert not limited.wait(timeout=LONG)
+    assert "max_requeues is 0" in limited.work_units[0].jobs["train"]["reason"]
+
+
+@pytest.mark.slow
 def test_stop_lets_programs_save_and_resume_goes_on(cluster, trainer, tmp_path):
     handle = trainings(trainer, tmp_path, count=2, max_parallel=1).launch()
     running, queued = handle.work_units
@@ -180,7 +210,7 @@ def test_jobs_that_slurm_refuses_leave_nothing_in_the_queue(cluster, python_job)
     )
     with pytest.raises(RuntimeError, match=r"Slurm refused .*\.sh"):
         xp.launch()
-    assert not command_output("squeue -h -n kd-1-a")
+    poll(lambda: not command_output("squeue -h -n kd-1-a"), seconds=LONG)
 
 
 def test_no_such_partition_names_the_nearest(cluster, trainer, tmp_path):

@@ -186,17 +186,21 @@ class Slurm(Executor):
     @functools.cached_property
     def _partitions(self) -> dict[str, str]:
         """The time limits of the cluster's partitions, the default partition first."""
-        done = _run("sinfo", "-h", "-o", "%P %l")
+        done = _run("sinfo", "-h", "-a", "-o", "%P %l")
         lines = [line.split() for line in done.stdout.splitlines()]
         lines.sort(key=lambda words: not words[0].endswith("*"))
         return {name.removesuffix("*"): limit for name, limit in lines}
 
     @property
-    def _partition_minutes(self) -> int | None:
+    def _partition_minutes(self) -> int:
         """The time limit of the partition in minutes; 0 is none."""
         names = self.partition.split(",") if self.partition else self._partitions
         limit = self._partitions.get(next(iter(names), ""))
-        return None if limit is None else slurm_minutes(limit)
+        if limit is None:
+            raise ValueError(
+                "Slurm lists no partitions with their limits: set time_limit."
+            )
+        return slurm_minutes(limit)
 
     def submission_text(self, unit: WorkUnit, job: WorkUnitJob) -> str:
         options = {**self.options(job), "job-name": _job_name(unit, job)}
