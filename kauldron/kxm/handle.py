@@ -194,7 +194,14 @@ class ExperimentHandle:
             if state in records.FINAL:
                 [unit] = self.units([wid])
                 with contextlib.suppress(PermissionError):  # the folder of someone else
-                    unit.unit.set_state(job, state, reason=reason)
+                    records.set_state(
+                        self.xp_dir,
+                        {"wid": wid},
+                        unit.folder,
+                        job,
+                        state,
+                        reason=reason,
+                    )
         return {key: state for key, (state, _) in known.items()}
 
     def _refresh_at_times(self) -> None:

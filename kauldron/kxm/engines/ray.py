@@ -144,7 +144,7 @@ class Ray(Executor):
         if records.is_locked(handle.xp_dir):
             return {}  # the launcher knows
         asked = {
-            status["engine_id"]: (unit.unit, name)
+            status["engine_id"]: (unit, name)
             for unit in handle.work_units
             for name, status in unit.jobs.items()
             if status["state"] not in records.FINAL and status.get("engine_id")
@@ -159,7 +159,8 @@ class Ray(Executor):
         for job_id, (unit, name) in asked.items():
             state = _STATES.get(cluster.status(job_id) or "")
             # The runner wrote its last word, if it had one, before Ray saw its end.
-            if state and unit.state_of(name) not in records.FINAL:
+            now = records.read_status(unit.folder, name)["state"]
+            if state and now not in records.FINAL:
                 reason = f"{state} in Ray" if state in records.FINAL else None
                 found[unit.wid, name] = (state, reason)
         return found

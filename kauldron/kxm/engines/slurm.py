@@ -19,7 +19,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kauldron.errors import did_you_mean
 from kauldron.kxm import records
@@ -29,8 +29,9 @@ from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 from kauldron.kxm.jobs import JobRequirements
 
 if TYPE_CHECKING:
-    from kauldron.kxm.handle import ExperimentHandle
+    from kauldron.kxm.handle import ExperimentHandle, WorkUnitHandle
 
+Unit = TypeVar("Unit", "WorkUnit", "WorkUnitHandle")
 Member = tuple[WorkUnit, WorkUnitJob]
 
 _OURS = ("array", "dependency", "requeue", "signal")
@@ -274,12 +275,12 @@ class Slurm(Executor):
     def poll(
         self, handle: ExperimentHandle
     ) -> Mapping[tuple[int, str], tuple[str, str | None]]:
-        asked = _unfinished_ids(handle, [unit.unit for unit in handle.work_units])
+        asked = _unfinished_ids(handle, handle.work_units)
         known = queue_states(list(asked))
         found: dict[tuple[int, str], tuple[str, str | None]] = {}
         for job_id, (unit, name) in asked.items():
             # The runner wrote its last word, if it had one, before Slurm saw its end.
-            if job_id in known and unit.state_of(name) not in records.FINAL:
+            if job_id in known and not _is_final(unit, name):
                 found[unit.wid, name] = known[job_id]
         return found
 
@@ -289,7 +290,7 @@ class Slurm(Executor):
         known = queue_states(list(jobs))
         for job_id, (unit, name) in jobs.items():
             is_over = known.get(job_id, ("", None))[0] in records.FINAL
-            if is_over and unit.state_of(name) not in records.FINAL:
+            if is_over and not _is_final(unit, name):
                 unit.set_state(name, records.STOPPED)
 
 
@@ -312,16 +313,20 @@ def _write_ids(handle: ExperimentHandle, ids: Mapping[tuple[int, str], str]) -> 
 
 
 def _unfinished_ids(
-    handle: ExperimentHandle, units: Sequence[WorkUnit]
-) -> dict[str, tuple[WorkUnit, str]]:
+    handle: ExperimentHandle, units: Sequence[Unit]
+) -> dict[str, tuple[Unit, str]]:
     """Return the jobs that were submitted and are not final, by their ids in Slurm."""
     ids = _read_ids(handle)
     return {
         ids[unit.wid, name]: (unit, name)
         for unit in units
         for name in unit.jobs
-        if (unit.wid, name) in ids and unit.state_of(name) not in records.FINAL
+        if (unit.wid, name) in ids and not _is_final(unit, name)
     }
+
+
+def _is_final(unit: WorkUnit | WorkUnitHandle, job: str) -> bool:
+    return records.read_status(unit.folder, job)["state"] in records.FINAL
 
 
 def _agreed(name: str, mine: Any, of_job: Any) -> Any:
