@@ -142,9 +142,11 @@ def test_a_program_that_is_killed_is_started_again_within_limits(cluster, python
             kxm.Slurm(time_limit=10, max_requeues=0),
         )
     )
+    [unit] = again.work_units
+    poll(lambda: unit.jobs["train"]["restarts"] == 1, seconds=LONG)
     start_now(engine_ids(again)[0])
     assert again.wait(timeout=LONG)
-    assert again.work_units[0].jobs["train"]["restarts"] == 1
+    assert unit.jobs["train"]["attempt"] == 2
     assert not limited.wait(timeout=LONG)
     assert "max_requeues is 0" in limited.work_units[0].jobs["train"]["reason"]
 

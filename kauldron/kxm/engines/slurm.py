@@ -1,7 +1,7 @@
 """`Slurm`: job arrays on a cluster, through submitit.
 
 The folder of the experiment has to be on a file system that all nodes share. `slurm_job.py`
-is what runs inside the jobs.
+is what runs inside the jobs, `slurm_queue.py` what Slurm is asked and told.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +24,13 @@ from kauldron.errors import did_you_mean
 from kauldron.kxm import records
 from kauldron.kxm.engines.executor import Executor, runner_command, unfinished
 from kauldron.kxm.engines.slurm_job import SlurmTask
+from kauldron.kxm.engines.slurm_queue import (
+    base_ids,
+    cancel,
+    max_array_size,
+    queue_states,
+    run,
+)
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 from kauldron.kxm.jobs import JobRequirements
 
@@ -187,7 +193,7 @@ class Slurm(Executor):
     @functools.cached_property
     def _partitions(self) -> dict[str, str]:
         """The time limits of the cluster's partitions, the default partition first."""
-        done = _run("sinfo", "-h", "-a", "-o", "%P %l")
+        done = run("sinfo", "-h", "-a", "-o", "%P %l")
         lines = [line.split() for line in done.stdout.splitlines()]
         lines.sort(key=lambda words: not words[0].endswith("*"))
         return {name.removesuffix("*"): limit for name, limit in lines}
@@ -221,11 +227,11 @@ class Slurm(Executor):
         folder.mkdir(parents=True, exist_ok=True)
         ids: dict[tuple[int, str], str] = {}
         try:
-            for array in plan_arrays(units, self.options, _max_array_size()):
+            for array in plan_arrays(units, self.options, max_array_size()):
                 ids |= self._submit_array(array, ids, folder)
             _write_ids(handle, {**_read_ids(handle), **ids})
         except BaseException:
-            _cancel(ids.values())
+            cancel(ids.values())
             raise
 
     def _submit_array(
@@ -286,7 +292,7 @@ class Slurm(Executor):
 
     def stop(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
         jobs = _unfinished_ids(handle, units)
-        _cancel(jobs, "--state=PENDING")
+        cancel(jobs, "--state=PENDING")
         known = queue_states(list(jobs))
         for job_id, (unit, name) in jobs.items():
             is_over = known.get(job_id, ("", None))[0] in records.FINAL
@@ -398,7 +404,7 @@ class Array:
         wid = self.keys[0][0]
         if len(self.members) == 1:
             return ",".join(f"afterok:{ids[wid, need]}" for need in self.needs)
-        arrays = _base_ids(ids[wid, need] for need in self.needs)
+        arrays = base_ids(ids[wid, need] for need in self.needs)
         return ",".join(f"aftercorr:{array}" for array in arrays)
 
 
@@ -449,78 +455,3 @@ def _needs(unit: WorkUnit, job: WorkUnitJob) -> tuple[str, ...]:
 
 def _depth(unit: WorkUnit, job: WorkUnitJob) -> int:
     return max((1 + _depth(unit, unit.jobs[name]) for name in job.after), default=0)
-
-
-#
-# The commands of Slurm
-#
-
-_WAITING = (
-    "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
-    "RESV_DEL_HOLD", "SPECIAL_EXIT",
-)  # fmt: skip
-_ALIVE = (
-    "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING",
-    "STAGE_OUT",
-)  # fmt: skip
-
-
-def queue_states(ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Ask Slurm for the states of jobs, and why they ended.
-
-    Returns:
-      From the id to a state; of those that it does not say enough about, nothing.
-    """
-    if not ids or shutil.which("squeue") is None:
-        return {}
-    bases = ",".join(_base_ids(ids))
-    done = _run("squeue", "-h", "-a", "-r", "-t", "all", "-o", "%i|%T|%r", "-j", bases)
-    if done.returncode and "Invalid job id" not in done.stderr:
-        return {}  # the controller does not answer
-    answers = {}
-    for line in done.stdout.splitlines():
-        job_id, state, reason = line.split("|", 2)
-        answers[job_id] = (state, reason)
-    if any(job_id not in answers for job_id in ids) and shutil.which("sacct"):
-        done = _run("sacct", "-n", "-X", "-P", "-o", "JobID,State", "-j", bases)
-        for line in done.stdout.splitlines():
-            job_id, _, state = line.partition("|")
-            answers.setdefault(job_id, (state.split()[0], ""))
-    unknown = ("gone: Slurm has forgotten it", "")
-    read = {job_id: _read_state(*answers.get(job_id, unknown)) for job_id in ids}
-    return {job_id: state for job_id, state in read.items() if state is not None}
-
-
-def _read_state(state: str, reason: str) -> tuple[str, str | None] | None:
-    if state in _WAITING:
-        return records.PENDING, None
-    if state in _ALIVE:
-        return records.RUNNING, None
-    if state == "COMPLETED":
-        return None  # what the runner wrote is on its way through the file system
-    if state == "CANCELLED":
-        if reason.startswith("Dependency"):
-            return records.SKIPPED, "a job that it comes after did not succeed"
-        return records.STOPPED, "cancelled in Slurm"
-    return records.FAILED, f"Slurm: {state}"
-
-
-def _max_array_size() -> int:
-    found = re.search(
-        r"MaxArraySize\s*=\s*(\d+)", _run("scontrol", "show", "config").stdout
-    )
-    return max(1, int(found[1]) - 1) if found else 1000
-
-
-def _cancel(ids: Any, *options: str) -> None:
-    if ids:
-        _run("scancel", *options, *ids)
-
-
-def _base_ids(ids: Any) -> list[str]:
-    """Return the ids of arrays, in order, each once."""
-    return list(dict.fromkeys(job_id.partition("_")[0] for job_id in ids))
-
-
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kauldron.kxm import records
 from kauldron.kxm.engines.work_units import WorkUnit
@@ -65,7 +66,7 @@ class SlurmTask:
         if code:
             sys.exit(code)
 
-    def checkpoint(self) -> SlurmTask | None:
+    def checkpoint(self) -> Any:
         """Say whether to go on later, if SIGTERM comes before the runner handles it.
 
         Returns:
@@ -74,7 +75,7 @@ class SlurmTask:
         from submitit.helpers import DelayedSubmission
 
         is_running = _job_info().get("JobState") == "RUNNING"
-        return DelayedSubmission(self) if is_running else None  # pyright: ignore
+        return DelayedSubmission(self) if is_running else None
 
     def _state(self) -> str:
         return records.read_status(self.folder, self.job)["state"]
