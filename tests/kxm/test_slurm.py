@@ -65,11 +65,14 @@ def is_training(unit):
     return unit.jobs["train"]["state"] == records.RUNNING and out(unit).exists()
 
 
-def start_now(job_id):
-    """Skip the two minutes that Slurm waits before it starts a requeued job."""
+def start_soon(job_id):
+    """Skip most of the two minutes that Slurm waits before it starts a requeued job.
+
+    A node refuses a job that comes back in the second in which it left.
+    """
     state = ("squeue", "-h", "-o", "%T", "-j", job_id)
     poll(lambda: command_output(" ".join(state)) == "PENDING", seconds=LONG)
-    command_output(f"scontrol update jobid={job_id} StartTime=now")
+    command_output(f"scontrol update jobid={job_id} StartTime=now+3")
 
 
 #
@@ -109,7 +112,7 @@ def test_a_preempted_job_goes_on_and_a_cancelled_one_does_not(
     assert preempted.jobs["train"]["reason"] == "preempted"
     count = int(text(out(preempted, "count")))
     assert count > 0
-    start_now(engine_ids(handle)[0])
+    start_soon(engine_ids(handle)[0])
     poll(lambda: f"starts at {count}\n" in text(preempted.log_path()), seconds=LONG)
     (tmp_path / "release").touch()
     assert not handle.wait(timeout=LONG)  # one was cancelled
@@ -126,7 +129,7 @@ def test_at_the_time_limit_a_job_saves_and_goes_on(cluster, trainer, tmp_path):
     [unit] = handle.work_units
     poll(lambda: unit.jobs["train"].get("reason") == "preempted", seconds=LONG)
     count = int(text(out(unit, "count")))
-    start_now(engine_ids(handle)[0])
+    start_soon(engine_ids(handle)[0])
     (tmp_path / "release").touch()
     assert handle.wait(timeout=LONG)
     assert text(unit.log_path()).endswith(f"starts at {count}\ndone\n")
@@ -144,7 +147,7 @@ def test_a_program_that_is_killed_is_started_again_within_limits(cluster, python
     )
     [unit] = again.work_units
     poll(lambda: unit.jobs["train"]["restarts"] == 1, seconds=LONG)
-    start_now(engine_ids(again)[0])
+    start_soon(engine_ids(again)[0])
     assert again.wait(timeout=LONG)
     assert unit.jobs["train"]["attempt"] == 2
     assert not limited.wait(timeout=LONG)
@@ -403,7 +406,7 @@ def test_a_preempted_training_on_two_nodes_ends_as_an_undisturbed_one(
     subprocess.run(["scancel", "--signal=TERM", preempted], check=True)
     gate.touch()
     poll(lambda: disturbed.jobs["train"].get("reason") == "preempted", seconds=LONG)
-    start_now(preempted)
+    start_soon(preempted)
     assert handle.wait(timeout=2 * LONG), text(disturbed.log_path())
     assert disturbed.jobs["train"]["attempt"] == 2
     assert undisturbed.jobs["train"]["attempt"] == 1
