@@ -130,6 +130,7 @@ class Status:
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         handle = _find(args)
+        handle.refresh()
         units = _units(handle, parse_wids(args.wids))
         if args.json:
             print_json([_as_json(unit) for unit in units])

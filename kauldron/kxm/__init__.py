@@ -52,6 +52,8 @@ with lazy_imports(__name__):
     from kauldron.kxm.engines.executor import Executor as Executor
     from kauldron.kxm.engines.local import Local as Local
     from kauldron.kxm.engines.stacked import Stacked as Stacked
+    from kauldron.kxm.engines.slurm import Slurm as Slurm
+    from kauldron.kxm.engines.ray import Ray as Ray
     from kauldron.kxm.engines.dry_run import DryRun as DryRun
     from kauldron.kxm.engines.kubernetes import Kubernetes as Kubernetes
 

@@ -80,7 +80,8 @@ class WorkUnitHandle:
     def _status(self, job: str) -> dict[str, Any]:
         status = records.read_status(self.folder, job)
         is_alive = records.is_alive(status.get("pid"), status.get("host"))
-        if status["state"] == records.RUNNING and is_alive is False:
+        is_here = status.get("engine") in (None, "local")  # others are asked: refresh
+        if status["state"] == records.RUNNING and is_here and is_alive is False:
             # Its runner was killed before it could write anything.
             return {**status, "state": records.STOPPED, "reason": "killed"}
         return status
@@ -111,6 +112,7 @@ class ExperimentHandle:
         self.xp_dir = pathlib.Path(xp_dir)
         self._of_nothing: dict[str, Any] | None = None
         self._units: dict[pathlib.Path, WorkUnitHandle] = {}
+        self._asked_at = -_ASK_SECONDS
         self.session: Any = None  # what the engine keeps in the process that launched
 
     @classmethod
@@ -175,10 +177,40 @@ class ExperimentHandle:
 
     def status(self) -> dict[str, int]:
         """Return how many work units are in each state."""
+        self._refresh_at_times()
         return dict(Counter(unit.state for unit in self.work_units))
+
+    def refresh(self) -> dict[tuple[int, str], str]:
+        """Ask the engine about jobs that are not final, and write down which have ended.
+
+        Returns:
+          The states that the engine gives, by work unit and name of the job.
+        """
+        if self._of_nothing is not None:
+            return {}
+        self._asked_at = time.monotonic()
+        known = self.executor.poll(self)
+        for (wid, job), (state, reason) in known.items():
+            if state in records.FINAL:
+                [unit] = self.units([wid])
+                with contextlib.suppress(PermissionError):  # the folder of someone else
+                    records.set_state(
+                        self.xp_dir,
+                        {"wid": wid},
+                        unit.folder,
+                        job,
+                        state,
+                        reason=reason,
+                    )
+        return {key: state for key, (state, _) in known.items()}
+
+    def _refresh_at_times(self) -> None:
+        if time.monotonic() - self._asked_at > _ASK_SECONDS:
+            self.refresh()
 
     def is_done(self) -> bool:
         """Return whether nothing runs or waits."""
+        self._refresh_at_times()
         return all(unit.state in records.FINAL for unit in self.work_units)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -235,8 +267,20 @@ class ExperimentHandle:
         if records.is_locked(self.xp_dir):
             with records.launcher_lock(self.xp_dir):  # says who runs it
                 pass
+        known = self.refresh()
+        active = {
+            wid for (wid, _), state in known.items() if state not in records.FINAL
+        }
+        chosen = self.unfinished(wids, failed_only=failed_only)
+        if chosen and active.issuperset(handle.wid for handle in chosen):
+            raise RuntimeError(
+                f"The experiment {self.xid} is queued or running. `kauldron xp stop "
+                f"{self.xid}` stops it."
+            )
         units = []
-        for handle in self.unfinished(wids, failed_only=failed_only):
+        for handle in chosen:
+            if handle.wid in active:
+                continue
             records.withdraw_stop(handle.folder)
             for name, status in handle.jobs.items():
                 if status["state"] != records.SUCCEEDED:
@@ -346,6 +390,8 @@ class ExperimentHandle:
         title = html.escape(repr(self))
         return f"<p>{title}</p><table>{cells(HEADER, 'th')}{rows}</table>"
 
+
+_ASK_SECONDS = 5.0  # between two questions to the engine
 
 _UNFINISHED = (records.PENDING, records.RUNNING, records.FAILED, records.STOPPED)
 

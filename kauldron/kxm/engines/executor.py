@@ -19,13 +19,15 @@ the job ended. What is left to the engine:
   the extra: `pip install 'kauldron[slurm]'`). Raise `ValueError`, or `ImportError`.
 * `submit(handle, units)`: start the jobs, or hand them to a queue. Jobs that succeeded are
   left alone; all others are to run, in the order of the units. Called for a launch and for
-  `resume`. An engine that returns at once sets `engine` and `engine_id` in the status
-  (`records.write_status`), so that `poll` and `stop` of another process find the job.
+  `resume`. An engine that returns at once writes down the ids of its jobs, so that `poll`
+  and `stop` of another process find them, and gives them to the runner, which puts them
+  into the status (`KXM_ENGINE`, `KXM_ENGINE_ID`).
 * After a runner has ended, the status says what comes next: `pending` means that the job
   is to be started again (it was preempted, or has restarts left), all else is final. A
   runner that vanished without a word left `running` behind.
-* `poll(handle)`: give the states of jobs that the status files may be wrong about, such as
-  those in a queue or killed outright. Only jobs that are not final matter.
+* `poll(handle)`: give the states of jobs whose status is not final, as far as the engine
+  knows them, with the reason. Those that wait or run on it are not started again by
+  `resume`; a final state, of jobs that were killed outright, goes into the status.
 * `stop(handle, units)`: take jobs that did not start out of the queue, and write `stopped`
   for them. The request to the runners is made by the caller.
 * `wait(handle, timeout)`: return when all jobs are final, or after `timeout` seconds. The
@@ -59,6 +61,8 @@ Restart = Literal["never", "on_signal", "on_failure"]
 ENGINES = {
     "local": "local:Local",
     "stacked": "stacked:Stacked",
+    "slurm": "slurm:Slurm",
+    "ray": "ray:Ray",
     "k8s": "kubernetes:Kubernetes",
     "dry": "dry_run:DryRun",
 }
@@ -98,8 +102,10 @@ class Executor(Parameters):
         """Start the jobs of work units that did not succeed yet."""
         raise NotImplementedError(f"{type(self).__name__} cannot start jobs.")
 
-    def poll(self, handle: ExperimentHandle) -> Mapping[tuple[int, str], str]:
-        """Return the states of jobs, by work unit and name, that the engine knows better."""
+    def poll(
+        self, handle: ExperimentHandle
+    ) -> Mapping[tuple[int, str], tuple[str, str | None]]:
+        """Return state and reason of jobs that are not final, by work unit and name."""
         del handle
         return {}
 

@@ -94,22 +94,27 @@ class Local(Executor):
           KeyboardInterrupt: Ctrl-C was pressed. Programs have saved and stopped.
           SystemExit: SIGTERM or SIGHUP came. Programs have saved and stopped.
         """
-        scheduler: Scheduler | None = handle.session
-        if scheduler is None:  # launched by another process
+        if handle.session is None:  # launched by another process
             return super().wait(handle, timeout)
-        from kauldron.kxm.engines.display import Display
+        return watch(handle, timeout)
 
-        with _signals(scheduler), Display(handle, scheduler) as display:
-            is_done = scheduler.join(timeout, display.update, _REFRESH_SECONDS)
-        if scheduler.error is not None:
-            raise scheduler.error
-        if scheduler.signum is not None:
-            text = f"`kauldron xp resume {handle.xid}` goes on."
-            if scheduler.signum == signal.SIGINT:
-                raise KeyboardInterrupt(text)
-            print(text, file=sys.stderr)
-            raise SystemExit(128 + scheduler.signum)
-        return is_done
+
+def watch(handle: ExperimentHandle, timeout: float | None) -> bool:
+    """Wait for the scheduler of an experiment; see `Local.wait`."""
+    from kauldron.kxm.engines.display import Display
+
+    scheduler: Scheduler = handle.session
+    with _signals(scheduler), Display(handle, scheduler) as display:
+        is_done = scheduler.join(timeout, display.update, _REFRESH_SECONDS)
+    if scheduler.error is not None:
+        raise scheduler.error
+    if scheduler.signum is not None:
+        text = f"`kauldron xp resume {handle.xid}` goes on."
+        if scheduler.signum == signal.SIGINT:
+            raise KeyboardInterrupt(text)
+        print(text, file=sys.stderr)
+        raise SystemExit(128 + scheduler.signum)
+    return is_done
 
 
 @contextlib.contextmanager

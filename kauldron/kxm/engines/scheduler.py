@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -23,6 +24,7 @@ from kauldron.kxm.runner import free_port, outcome
 
 if TYPE_CHECKING:
     from kauldron.kxm.engines.local import Local, Machine
+    from kauldron.kxm.engines.ray import Ray
 
 _TICK_SECONDS = 0.1
 _LOOK_SECONDS = 0.5  # between two looks at the files of jobs that wait
@@ -35,7 +37,7 @@ class Task:
 
     unit: WorkUnit
     job: WorkUnitJob
-    processes: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
+    processes: list[Any] = dataclasses.field(default_factory=list)  # like Popen
     gpus: list[str] = dataclasses.field(default_factory=list)
     not_before: float = 0.0
     attempt: int = 0  # before it was started
@@ -62,7 +64,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, local: Local, units: Sequence[WorkUnit], machine: Machine
+        self, local: Local | Ray, units: Sequence[WorkUnit], machine: Machine
     ) -> None:
         self.local = local
         self.machine = machine
@@ -209,9 +211,7 @@ class Scheduler:
         self._running = [*self._running, task]
         self._note(task, "started" if not task.attempt else "started again")
 
-    def _start_runner(
-        self, task: Task, rank: int, env: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def _start_runner(self, task: Task, rank: int, env: dict[str, str]) -> Any:
         path = records.log_path(task.unit.folder, task.job.name, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as log:
@@ -252,7 +252,7 @@ class Scheduler:
         status = records.read_status(task.unit.folder, task.job.name)
         state = status["state"]
         if state == records.RUNNING:  # the runner was killed
-            _kill_group(status.get("program_pid"))
+            _kill_program(status)
             state = self._crashed(task, status, -signal.SIGKILL)
         elif state == records.PENDING and status["attempt"] == task.attempt:
             log = records.log_path(task.unit.folder, task.job.name)
@@ -322,12 +322,13 @@ class Scheduler:
     def _kill(self, task: Task) -> None:
         status = records.read_status(task.unit.folder, task.job.name)
         if status["state"] == records.RUNNING:
-            _kill_group(status.get("program_pid"))
+            _kill_program(status)
         for process in task.processes:
             process.kill()
 
 
-def _kill_group(pid: int | None) -> None:
-    if pid:
+def _kill_program(status: dict[str, Any]) -> None:
+    pid = status.get("program_pid")
+    if pid and status.get("host") == socket.gethostname():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

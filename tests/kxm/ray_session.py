@@ -1,0 +1,87 @@
+"""Starts a Ray cluster, runs an experiment on it, and prints what came of it as JSON.
+
+    python -m tests.kxm.ray_session FOLDER TRAINER
+
+Ray listens on all addresses of the machine and asks nobody who they are. So this runs in
+namespaces of its own, where there is only loopback, and whose processes end with it.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from kauldron import kxm
+from tests.kxm.waiting import poll
+
+ADDRESS = "http://127.0.0.1:8265"
+LONG = 240.0
+
+HEAD = [
+    *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+    *("--node-ip-address=127.0.0.1", "--port=6379", "--dashboard-host=127.0.0.1"),
+    *("--disable-usage-stats", "--num-cpus=2", "--object-store-memory=100000000"),
+    """--resources={"slot": 2}""",
+]
+
+
+def main(folder, trainer):
+    folder = pathlib.Path(folder)
+    engine = kxm.Ray(
+        address=ADDRESS, num_cpus=0.5, resources={"slot": 0.5}, backoff_s=0.1
+    )
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as temp:
+        with (folder / "head.log").open("wb") as log:
+            subprocess.Popen([*HEAD, f"--temp-dir={temp}"], stdout=log, stderr=log)
+        poll(lambda: _answers(engine), seconds=LONG)
+        print(json.dumps(run(folder, trainer, engine)))
+
+
+def _answers(engine):
+    try:
+        return engine.client()
+    except ValueError:
+        return None
+
+
+def run(folder, trainer, engine):
+    """One unit that succeeds and is evaluated, one that fails, one that is stopped."""
+    os.chdir(folder)
+    code = "import os, sys; sys.exit(int(os.environ['KXM_WID']))"
+    out, release = f"{kxm.WU_DIR_PROXY}/out", str(folder / "never")
+    until = {0: str(folder), 1: release, 2: release}
+    after = {"train": "succeeded"}
+    handle = kxm.Experiment(
+        jobs={
+            "train": kxm.Job(target=trainer, args={"out": out}),
+            "after": kxm.Job(target=[sys.executable, "-c", code], after=after),
+        },
+        sweep_info=kxm.SimpleSweep([{"until": until[a]} for a in range(3)]),
+        executor=engine,
+    ).launch(wait=False)
+    done, killed, stopped = handle.work_units
+    ready = [pathlib.Path(unit.folder, "out", "ready") for unit in (killed, stopped)]
+    poll(lambda: all(path.exists() for path in ready), seconds=LONG)
+    handle.stop([3])
+    jobs = engine.client().list_jobs()
+    [on_ray] = [job for job in jobs if job.submission_id == _id(killed)]
+    os.killpg(killed.jobs["train"]["program_pid"], 9)
+    poll(lambda: killed.jobs["train"]["attempt"] == 2, seconds=LONG)
+    (folder / "never").touch()
+    handle.wait(timeout=LONG)
+    return {
+        "units": [unit.jobs for unit in (done, killed, stopped)],
+        "saved": pathlib.Path(stopped.folder, "out", "count").exists(),
+        "logs": [unit.log_path("train").read_text() for unit in (killed, stopped)],
+        "metadata": on_ray.metadata,
+    }
+
+
+def _id(unit):
+    return unit.jobs["train"]["engine_id"]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
