@@ -199,10 +199,14 @@ INSTANTS = {
 }
 
 
+SENT = "The signal is sent."
+
+
 def arm(instant, count, number):
     """Send this process a signal when it reaches the instant for the `count`-th time."""
 
     def send():
+        print(SENT, flush=True)
         os.kill(os.getpid(), number)
         if number == signal.SIGKILL:
             threading.Event().wait()  # until it has arrived

@@ -280,6 +280,11 @@ MOST_COUNTS = {
 }
 
 
+def is_late(instant, count):
+    """Whether a run may have nothing left to do when it gets there."""
+    return instant in ("end", "ended") or count > 0.8 * MOST_COUNTS.get(instant, 4)
+
+
 def _draw_setup(rng):
     setups = [name for name in experiments.SETUPS if name != "two workers"]
     return rng.choice(setups)

@@ -115,6 +115,8 @@ def _main(log, environment, limits, cache, function, arguments):
     os.close(fd)
     sys.stdout.reconfigure(line_buffering=True)
     os.environ.update(environment)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of jobs in a background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled_programs(cache)
     for kind, limit in limits.items():
         resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))

@@ -17,7 +17,7 @@ from kauldron import writers
 from kauldron.ckpts import Checkpointer, items
 from tests.evals import worker as evals_worker
 from tests.evals.experiments import steps as evaluated_steps
-from tests.faults import experiments
+from tests.faults import experiments, faults
 from tests.faults.processes import Process, wait_until
 
 MOST_STARTS = 6
@@ -146,13 +146,12 @@ def _signalled(fault, workdir, lab):
     reference = lab.reference(fault.details.get("reference", fault.setup))
     instant = fault.details["instant"]
     code, output = lab.train(workdir, fault.setup, instant=instant)
-    is_complete = (workdir / "train_complete.txt").exists()
-    if not (code == 0 and is_complete):  # it came too late to matter
+    is_done = code == 0 and (workdir / "train_complete.txt").exists()
+    if is_done:  # right if the signal came too late to matter
+        assert experiments.SENT not in output or faults.is_late(*instant[:2]), output
+    else:
         _check_said(fault.expected, code, output)
-    after = fault.details.get("after", fault.setup)
-    is_done = is_complete and code == 0
-    if not is_done:
-        lab.finish(workdir, after)
+        lab.finish(workdir, fault.details.get("after", fault.setup))
     _check_ending(fault, workdir, reference)
     return "was complete" if is_done else fault.expected.ending
 
