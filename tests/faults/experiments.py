@@ -11,6 +11,7 @@ import optax
 
 from kauldron import kd, konfig
 from kauldron.ckpts import saving, step_folders
+from kauldron.cli import job
 from kauldron.evals import batches, evaluator_base
 from kauldron.train.run import dispatch, lifecycle, loop, workdir_files
 from tests.train.toy import make_arrays
@@ -60,6 +61,7 @@ class Setup:
       environment: Variables of the process.
       has_custom_eval: Whether an evaluator of the user's own runs as well.
       eval_every: Steps between evaluations.
+      num_processes: How many processes train together.
     """
 
     train_ds: str = "arrays"
@@ -68,6 +70,7 @@ class Setup:
     environment: dict = dataclasses.field(default_factory=dict)
     has_custom_eval: bool = False
     eval_every: int = 8
+    num_processes: int = 1
 
 
 _EIGHT = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -89,6 +92,7 @@ SETUPS = {
     "own evaluator": Setup(has_custom_eval=True),
     "records": Setup(train_ds="records"),
     "two workers": Setup(train_ds="records_of_workers"),
+    "two processes": Setup(num_processes=2),
 }
 
 # Setups that differ in how they compute alone: their values agree.
@@ -100,6 +104,9 @@ SAME_VALUES = [
     ("groups of steps", "eight devices"),
     ("records", "two workers"),
     ("two workers", "records"),
+    ("plain", "two processes"),
+    ("two processes", "plain"),
+    ("two processes", "groups of steps"),
 ]
 
 
@@ -162,6 +169,8 @@ def collections(setup):
 
 def train(workdir, setup="plain", instant=None, changes=()):
     """Train in this process, and have it disturbed at an instant."""
+    if SETUPS[setup].num_processes > 1:
+        job.start_distributed()
     cfg = make_config(workdir, setup)
     for path, value in changes:
         konfig.set_by_path(cfg, path, value)

@@ -10,6 +10,7 @@ import os
 import pathlib
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -92,6 +93,34 @@ class Process:
 
     def __del__(self):
         self._log.unlink(missing_ok=True)
+
+
+class Group:
+    """Processes that train together: one that is killed takes the others along."""
+
+    def __init__(self, processes):
+        self._processes = list(processes)
+
+    def wait(self):
+        """Wait for the first; return its exit code, and what all of them printed."""
+        first = self._processes[0]
+        code, _ = first.wait()
+        if code:
+            self.stop()
+        codes = [process.wait()[0] for process in self._processes]
+        output = "\n".join(process.output for process in self._processes)
+        return (code or max(codes, key=abs)), output
+
+    def stop(self):
+        for process in self._processes:
+            process.stop()
+
+
+def free_port():
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
 
 
 def wait_until(is_so, *processes, what="it", timeout=DEADLINE_SECS):

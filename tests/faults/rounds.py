@@ -18,7 +18,7 @@ from kauldron.ckpts import Checkpointer, items
 from tests.evals import worker as evals_worker
 from tests.evals.experiments import steps as evaluated_steps
 from tests.faults import experiments, faults
-from tests.faults.processes import Process, wait_until
+from tests.faults.processes import Group, Process, free_port, wait_until
 
 MOST_STARTS = 6
 MOST_LINES = 100  # of a run that goes on without its checkpoints
@@ -48,14 +48,27 @@ class Lab:
         return folder
 
     def start(self, workdir, setup, **options):
-        """Start training."""
+        """Start training in one process, or several that train together."""
+        together = experiments.SETUPS[setup].num_processes
+        if together == 1:
+            return self._start(workdir, setup, {}, options)
+        common = {
+            "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
+            "KXM_NUM_PROCESSES": str(together),
+        }
+        return Group(
+            self._start(workdir, setup, {**common, "KXM_PROCESS_ID": str(k)}, options)
+            for k in range(together)
+        )
+
+    def _start(self, workdir, setup, environment, options):
         return Process(
             experiments.train,
             str(workdir),
             setup,
             options.get("instant"),
             options.get("changes", ()),
-            environment=experiments.SETUPS[setup].environment,
+            environment={**experiments.SETUPS[setup].environment, **environment},
             cache=self.cache,
         )
 
