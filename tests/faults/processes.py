@@ -5,6 +5,7 @@ for that once, and has no backend, no threads and no devices: what it forks can 
 its own number of devices, receives real signals, and ends with real exit codes.
 """
 
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -24,7 +25,14 @@ _PRELOADED = [
     "orbax.checkpoint",
     "tensorboardX",
     "kauldron.kd",
+    "kauldron.ckpts.orbax_io",
     "kauldron.cli.main",
+    "kauldron.data.checkpointing",
+    "kauldron.data.engine.workers",
+    "kauldron.data.in_memory",
+    "kauldron.data.py.sources",
+    "kauldron.evals.evaluator",
+    "kauldron.nn.layers",
     "tests.faults.experiments",
 ]
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -138,6 +146,7 @@ def wait_until(is_so, *processes, what="it", timeout=DEADLINE_SECS):
 
 def _main(log, environment, limits, cache, function, arguments):
     """Run in the new process."""
+    gc.freeze()  # what was imported stays: the collector need not look at it
     fd = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(fd, 1)
     os.dup2(fd, 2)
