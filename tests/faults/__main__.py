@@ -48,6 +48,7 @@ def _parse(argv):
     parser.add_argument("--jobs", type=int, default=1, help="rounds at a time")
     parser.add_argument("--first", type=int, default=0, help="number of the first")
     parser.add_argument("--kind", default="", help="only kinds that contain this text")
+    parser.add_argument("--verbose", action="store_true", help="show known ones too")
     return parser.parse_args(argv)
 
 
@@ -64,7 +65,8 @@ def _round(number, args, lab):
         except Exception as error:
             verdict = "known" if fault.broken else "WRONG"
             outcome = f"{verdict}: {fault.broken}" if fault.broken else verdict
-            message = "" if fault.broken else f"\n{type(error).__name__}: {error}\n"
+            message = f"\n{type(error).__name__}: {error}\n"
+            message = message if not fault.broken or args.verbose else ""
     seconds = f"{time.monotonic() - begin:.1f}"
     line = (number, fault.kind, fault.place, fault.setup, seconds, outcome)
     _print(_FORMAT.format(*line) + message)

@@ -108,6 +108,7 @@ def kill_at(moments, setup="plain"):
         place=", ".join(f"{moment:.0%}" for moment in moments),
         setup=setup,
         details={"moments": tuple(moments)},
+        broken=LEFTOVERS if max(moments) > 0.8 else "",
     )
 
 
@@ -196,15 +197,18 @@ NO_CHECKPOINTS = Fault(
 #
 
 
+LEFTOVERS = "what a kill leaves while the last save cleans up is never removed"
 LAST_CLEANING = [("saving", 6), ("saved", 6), ("removing", 3)]
 
 
 def _broken_at(instant, count, number, setup):
     is_killed = number == signal.SIGKILL
     if is_killed and (instant, count) in LAST_CLEANING:
-        return "what a kill leaves while the last save cleans up is never removed"
+        return LEFTOVERS
     if setup == "own evaluator" and is_killed:
         return "values that an own evaluator wrote are lost by SIGKILL"
+    if not is_killed and count > 0.6 * MOST_COUNTS.get(instant, 4):
+        return "a checkpoint made when asked to stop is kept in the place of another"
     if setup == "keeps the best" and not is_killed:
         return "a checkpoint saved in an evaluation has no metric, and is removed"
     return ""

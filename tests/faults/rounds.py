@@ -450,8 +450,9 @@ def compare_states(workdir, reference, compare):
 
 def _compare_files(workdir, reference):
     markers = [(run / "train_complete.txt").read_text() for run in (workdir, reference)]
-    assert markers[0] == markers[1]
-    assert kept(workdir) == kept(reference)
+    assert markers[0] == markers[1], f"train_complete.txt: {markers}"
+    found, expected = kept(workdir), kept(reference)
+    assert found == expected, f"Kept are {found}, not {expected}."
 
 
 _COMPARING = threading.Lock()
