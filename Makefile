@@ -3,6 +3,7 @@
 #   make demo    train a real model and show what comes out
 #   make test    run the tests
 #   make lint    format check, linter, types, import contract
+#   make torture kill, stop, damage and starve runs, ROUNDS=300 times (SEED=0, JOBS=2)
 #   make bench   print the benchmark figures (TINY=1 for a quick look)
 #   make docs    build the site into docs/_build/html
 #
@@ -13,6 +14,9 @@ PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 WORKERS ?= 2
+ROUNDS ?= 300
+SEED ?= 0
+JOBS ?= 2
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -20,7 +24,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PIN := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 
-.PHONY: setup demo test lint format bench docs clean
+.PHONY: setup demo test torture lint format bench docs clean
 
 setup: $(STAMP)
 
@@ -41,6 +45,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+torture: $(STAMP)
+	@$(BIN)/python -m tests.faults --rounds $(ROUNDS) --seed $(SEED) --jobs $(JOBS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check --quiet .

@@ -1,11 +1,14 @@
-"""Mistakes that people make on the command line, and the words that help."""
+"""Mistakes that people make, on the command line and in Python, and the words that help."""
 
 import pytest
 
+from tests.cli.python_mistakes import PYTHON_MISTAKES
+
 SHOW = ("config", "show")
 GOOD = (*SHOW, "--cfg=good.py")
+TOY = ("train", "--cfg=toy.py", "--cfg.workdir=run")
 
-MISTAKES = {
+COMMANDS = {
     "no command": ((), ["name of a command is missing", "config show"]),
     "command misspelt": (("config", "shwo"), ["'config shwo'", "'config show'"]),
     "group misspelt": (("confg", "show", "--cfg=good.py"), ["'config show'"]),
@@ -122,16 +125,118 @@ MISTAKES = {
     ),
     "malformed pattern": (("config", "paths", "--cfg=good.py", "a..b"), ["a..b"]),
     "page that cannot be written": ((*GOOD, "--html=no/page.html"), ["no/page.html"]),
+    "text for a rate": ((*GOOD, "--cfg.rate=fast"), ["cfg.rate", "float expected"]),
+    "maybe": ((*GOOD, "--cfg.debug=maybe"), ["cfg.debug", "bool expected"]),
+    "list not closed": ((*GOOD, "--cfg.sizes=[1,"), ["'[1,'", "list expected"]),
+    "below a reference": ((*GOOD, "--cfg.twice.x=1"), ["cfg.twice is of type int"]),
+    "function without a module": ((*GOOD, "--cfg.name=py::open('x')"), ["'open'"]),
+    "class misspelt in the file": (
+        ("config", "resolve", "--cfg=wrong_name.py"),
+        ["cfg.x.y", "wrong_name.py:8", "'Fraction'"],
+    ),
+    "config that contains itself": (
+        ("config", "resolve", "--cfg=cycle.py"),
+        ["cfg.a.b is cfg"],
+    ),
+    "training without a config": (("train",), ["--cfg=path/to/config.py is missing"]),
+    "training without a folder": (("train", "--cfg=toy.py"), ["--cfg.workdir="]),
+    "training of something else": (
+        ("train", "--cfg=good.py"),
+        ["good.py", "kd.train.Trainer"],
+    ),
+    "training without a required value": (
+        ("train", "--cfg=required.py"),
+        ["cfg.a.n", "required", "--cfg.a.n="],
+    ),
+    "steps as a word": (
+        (*TOY, "--cfg.num_train_steps=abc"),
+        ["cfg.num_train_steps", "int expected"],
+    ),
+    "steps below zero": (
+        (*TOY, "--cfg.num_train_steps=-1"),
+        ["at least 0", "set by --cfg.num_train_steps=-1"],
+    ),
+    "field of the trainer misspelt on the command line": (
+        (*TOY, "--cfg.num_train_step=3"),
+        ["'num_train_steps'", "set by --cfg.num_train_step=3"],
+    ),
+    "word for an optimizer": (
+        (*TOY, "--cfg.optimizer=adam"),
+        ["cfg.optimizer", "optax.adam(1e-3)"],
+    ),
+    "word for a model": ((*TOY, "--cfg.model=big"), ["cfg.model", "flax module"]),
+    "workdir below a file": (
+        ("train", "--cfg=toy.py", "--cfg.workdir=good.py/run"),
+        ["cfg.workdir", "good.py/run", "Not a directory"],
+    ),
+    "batch below zero": (
+        (*TOY, "--cfg.train_ds.batch_size=-4"),
+        ["cfg.train_ds", "--cfg.train_ds.batch_size=-4", "negative"],
+    ),
+    "field of the data misspelt": (
+        (*TOY, "--cfg.train_ds.batch_sise=4"),
+        ["'batch_size'", "--cfg.train_ds.batch_sise=4"],
+    ),
+    "evaluation every zero steps": (
+        (*TOY, "--cfg.evals.test.run.n=0"),
+        ["cfg.evals.test.run", "toy.py:", "at least 1"],
+    ),
+    "loss taken away": ((*TOY, "--cfg.train_losses={}"), ["train_losses", "empty"]),
+    "input of the model misspelt on the command line": (
+        (*TOY, "--cfg.model.inputs=batch.z"),
+        ["cfg.model", "'batch.z'", "x: float32"],
+    ),
+    "seed as a word": ((*TOY, "--cfg.seed=x"), ["cfg.seed", "int", "--cfg.seed=x"]),
+    "evaluation of nothing": (("eval",), ["--workdir=path/to/run is missing"]),
+    "evaluation of a folder that is not there": (
+        ("eval", "--workdir=none"),
+        ["none is not the folder of a run", "no such folder"],
+    ),
+    "evaluation of another folder": (
+        ("eval", "--workdir=."),
+        ["not the folder of a run", "config.json"],
+    ),
+    "evaluator misspelt": (
+        ("eval", "--cfg=toy.py", "--eval_names=tset"),
+        ["'tset'", "test, alone"],
+    ),
+    "check of nothing": (("check",), ["--cfg=path/to/config.py is missing"]),
+    "runs of a folder that is not there": (("runs", "none"), ["none is not a folder"]),
+    "two folders for one": (("runs", ".", "none"), ["'none' is not understood"]),
+    "option of data misspelt on the command line": (
+        ("data", "show", "--cfg=toy.py", "--split=x"),
+        ["'--split=x'"],
+    ),
 }
+
+MISTAKES = {**COMMANDS, **PYTHON_MISTAKES}
+
+
+def test_mistakes_are_of_many_kinds():
+    assert len(MISTAKES) == len(COMMANDS) + len(PYTHON_MISTAKES) >= 120
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistake_is_explained_and_exits_2(kauldron, mistake):
-    arguments, words = MISTAKES[mistake]
+def test_mistake_is_explained(kauldron, mistake):
+    if mistake in COMMANDS:
+        arguments, words = COMMANDS[mistake]
+        message = refused(kauldron, arguments)
+    else:
+        do, kind, words = PYTHON_MISTAKES[mistake]
+        with pytest.raises(kind) as caught:
+            do()
+        message = "\n".join(
+            [str(caught.value), *getattr(caught.value, "__notes__", ())]
+        )
+    for word in words:
+        assert word in message
+
+
+def refused(kauldron, arguments):
+    """Run a command that is bad input; return what it says."""
     code, out, err = kauldron(*arguments)
     assert code == 2
     assert out == ""
     assert err.startswith("error: ")
     assert "Traceback" not in err
-    for word in words:
-        assert word in err
+    return err

@@ -114,6 +114,32 @@ def test_another_number_of_processes_and_another_batch_size_go_on_in_the_same_pl
     assert seen == [x for batch in records[8 * consumed :] for x in batch]
 
 
+@given(
+    kind=KINDS,
+    size=st.integers(1, 30),
+    starts=st.lists(
+        st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 4)), max_size=5
+    ),
+)
+def test_stopped_any_number_of_times_in_any_world_the_order_stays(kind, size, starts):
+    """Each start has a number of processes, and batches until it is stopped."""
+    ds = make_ds(kind, size, batch_size=4)
+    state, seen = None, []
+    for count, batches in starts:
+        iterators = [
+            ds._iterate(ds._make_job(Share(index=p, count=count))) for p in range(count)
+        ]
+        for iterator in iterators:
+            if state is not None:
+                iterator.set_state(state)
+        for _ in range(batches):
+            parts = [next(iterator)["x"].tolist() for iterator in iterators]
+            seen.append([x for part in parts for x in part])
+        states = [json.loads(json.dumps(i.get_state())) for i in iterators]
+        state = states[-1]
+    assert seen == stream_of(ds, Share(), limit=len(seen))
+
+
 @given(count=st.sampled_from([1, 2, 3]), size=st.integers(1, 20))
 def test_single_records_are_dealt_out_in_turn(count, size):
     ds = make_ds("records", size, num_epochs=2, shuffle=True)

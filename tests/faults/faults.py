@@ -1,0 +1,397 @@
+"""Faults as data: what happens, where, and how the run must come out of it.
+
+`FIXED` is the short set of `make test`; `draw` gives any fault by chance.
+"""
+
+import dataclasses
+import random
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from tests.faults import experiments
+
+#
+# How it ends
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What must come of a fault.
+
+    Attributes:
+      exit_codes: Of the disturbed process. 0 is right as well if the run is complete.
+      words: What it says, whatever else it says.
+      ending: `"identical"`: after as many starts as needed, state, logged values and
+        kept checkpoints are those of the undisturbed run, to the bit. `"close"`: values
+        agree to 1e-6. `"same state"`: the log has what was written after the damage.
+        `"refuses"`: nothing was changed, and nothing goes on.
+      may_refuse: Whether refusing with the words is right as well.
+    """
+
+    exit_codes: tuple[int, ...] = (0,)
+    words: tuple[str, ...] = ()
+    ending: str = "identical"
+    may_refuse: bool = False
+
+
+KILLED = Expected(exit_codes=(-signal.SIGKILL,))
+STOPPED = {
+    signal.SIGTERM: Expected(exit_codes=(143,), words=("Received SIGTERM",)),
+    signal.SIGUSR1: Expected(exit_codes=(0,), words=("Received SIGUSR1",)),
+    signal.SIGINT: Expected(exit_codes=(-signal.SIGINT,), words=("Received SIGINT",)),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One disturbance of one run.
+
+    Attributes:
+      kind: A name in `rounds.KINDS`.
+      place: Where it happens, for the table.
+      setup: A name in `experiments.SETUPS`.
+      details: What the kind must know besides.
+      expected: What must come of it.
+      broken: Why it is known to come out wrong; empty if it is right.
+    """
+
+    kind: str
+    place: str
+    setup: str = "plain"
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    expected: Expected = KILLED
+    broken: str = ""
+
+    @property
+    def needs_disk(self) -> bool:
+        """Whether the round takes place on a small disk of its own."""
+        return "disk" in self.kind or self.kind == "read-only folder"
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.place} ({self.setup})"
+
+
+#
+# Kinds
+#
+
+
+def kill(instant, count, setup="plain"):
+    """SIGKILL at the `count`-th time that the run reaches an instant."""
+    return _at_instant("killed", instant, count, signal.SIGKILL, setup, KILLED)
+
+
+def stop(number, instant, count, setup="plain"):
+    """A signal that asks to stop, at an instant."""
+    number = signal.Signals(number)
+    kind = f"asked to stop, {number.name}"
+    return _at_instant(kind, instant, count, number, setup, STOPPED[number])
+
+
+def _at_instant(kind, instant, count, number, setup, expected):
+    return Fault(
+        kind=kind,
+        place=f"{instant} {count}",
+        setup=setup,
+        details={"instant": (instant, count, int(number))},
+        expected=expected,
+        broken=_broken_at(instant, count, number, setup),
+    )
+
+
+def kill_at(moments, setup="plain"):
+    """SIGKILL after parts of the time that a run takes, one per start."""
+    return Fault(
+        kind="killed at any time",
+        place=", ".join(f"{moment:.0%}" for moment in moments),
+        setup=setup,
+        details={"moments": tuple(moments)},
+        broken=LEFTOVERS if max(moments) > 0.8 else "",
+    )
+
+
+def damage(path, how, setup="plain", *, stopped_in_evaluation=False):
+    """A file of the latest checkpoint, or of the run, is changed between two starts."""
+    in_checkpoint = path.startswith("checkpoints/")
+    if in_checkpoint:
+        expected = Expected()
+    elif path.endswith("scalars.jsonl") and how not in ("link", "directory"):
+        expected = Expected(ending="same state")
+    else:
+        name = path.rpartition("/")[2]
+        ending = "same state" if name == "scalars.jsonl" else "identical"
+        expected = Expected(words=(name,), ending=ending, may_refuse=True)
+    return Fault(
+        kind="damaged checkpoint" if in_checkpoint else "damaged side file",
+        place=f"{how} {path}",
+        setup=setup,
+        details={
+            "path": path,
+            "how": how,
+            "stopped_in_evaluation": stopped_in_evaluation,
+        },
+        expected=expected,
+        broken=_broken_damage(path, how, stopped_in_evaluation),
+    )
+
+
+def change_world(before, after, instant, count):
+    """Killed, and continued on other devices, with other workers or dispatches."""
+    return Fault(
+        kind="other world",
+        place=f"{instant} {count}, then {after}",
+        setup=before,
+        details={
+            "instant": (instant, count, int(signal.SIGKILL)),
+            "after": after,
+            "reference": "records" if "records" in (before, after) else "plain",
+        },
+        expected=dataclasses.replace(KILLED, ending="close"),
+    )
+
+
+def full_disk(count, *, on_save_error="raise"):
+    """The disk is full from the `count`-th save on."""
+    is_told = on_save_error == "raise"
+    return Fault(
+        kind=f"full disk, on_save_error={on_save_error}",
+        place=f"saving {count}",
+        details={"count": count, "on_save_error": on_save_error},
+        expected=Expected(
+            exit_codes=(1,), words=("No space left", "ckpt_") if is_told else ("ckpt_",)
+        ),
+        broken="" if is_told else "a run whose saves all failed ends with 0",
+    )
+
+
+def kill_evaluator(batch):
+    """The evaluating process is killed at a batch, and training as well."""
+    return Fault(
+        kind="evaluator killed",
+        place=f"batch {batch}",
+        details={"batch": batch},
+    )
+
+
+READ_ONLY = Fault(
+    kind="read-only folder",
+    place="between two starts",
+    expected=Expected(exit_codes=(1,), words=("cannot be written",)),
+)
+SECOND_TRAINER = Fault(
+    kind="second trainer",
+    place="while the first one trains",
+    expected=Expected(exit_codes=(1,), words=("Another training job uses", "process")),
+)
+NO_CHECKPOINTS = Fault(
+    kind="checkpoints removed",
+    place="after the end",
+    expected=Expected(exit_codes=(1, 2), words=("checkpoint",), ending="refuses"),
+    broken="a run without its checkpoints starts over and cuts its log",
+)
+
+#
+# What is known to be broken
+#
+
+
+LEFTOVERS = "what a kill leaves while the last save cleans up is never removed"
+LAST_CLEANING = [("saving", 6), ("saved", 6), ("removing", 3)]
+
+
+def _broken_at(instant, count, number, setup):
+    is_killed = number == signal.SIGKILL
+    if is_killed and (instant, count) in LAST_CLEANING:
+        return LEFTOVERS
+    if setup == "own evaluator" and is_killed:
+        return "values that an own evaluator wrote are lost by SIGKILL"
+    if not is_killed and count > 0.6 * MOST_COUNTS.get(instant, 4):
+        return "a checkpoint made when asked to stop is kept in the place of another"
+    if setup == "keeps the best" and not is_killed:
+        return "a checkpoint saved in an evaluation has no metric, and is removed"
+    return ""
+
+
+def _broken_damage(path, how, stopped_in_evaluation):
+    name = path.rpartition("/")[2]
+    if name == "ds_iter" and how == "remove":
+        return "a checkpoint without the position of the data is accepted"
+    if stopped_in_evaluation and how != "link":
+        return "a cut _CHECKPOINT_METADATA is accepted, pending evaluations are lost"
+    if path == OLDER and how == "link":
+        return "a link to a checkpoint is not removed, and later saves fail"
+    if how == "flip" and name in ("config.json", "scalars.jsonl"):
+        return f"a binary {name} blocks the start and is not named"
+    if name == "run_info.json" and how not in ("link", "directory"):
+        return "a damaged run_info.json makes the start be described again"
+    return ""
+
+
+#
+# By chance
+#
+
+
+CHECKPOINT_FILES = (
+    "_CHECKPOINT_METADATA",
+    "default/_METADATA",
+    "default/_sharding",
+    "default/array_metadatas/process_0",
+    "default/manifest.ocdbt",
+    "default/ocdbt.process_0/manifest.ocdbt",
+    "default/d/*",
+    "default/ocdbt.process_0/d/*",
+    "ds_iter",
+    "ds_iter/*",
+    "timer/*",
+    "",
+)
+SIDE_FILES = (
+    "config.json",
+    "run_info.json",
+    "element_spec.json",
+    "train.lock",
+    "train/scalars.jsonl",
+    "eval/scalars.jsonl",
+    "train/events*",
+)
+DAMAGES = ("truncate", "empty", "remove", "flip", "directory", "link")
+LATEST = "checkpoints/ckpt_15"  # of `Lab.killed`
+OLDER = "checkpoints/ckpt_10"  # is removed before the end
+INTERRUPTED = "checkpoints/ckpt_16"  # of `Lab.stopped_in_evaluation`
+_STOPS = tuple(STOPPED)
+
+
+def draw(rng: random.Random) -> Fault:
+    """Return a fault, by chance."""
+    return rng.choice(_DRAWS)(rng)
+
+
+def _draw_instant(rng):
+    instant = rng.choice(tuple(experiments.INSTANTS))
+    most = {"start": 1, "started": 1, "cleaning": 1, "end": 1, "ended": 1}
+    return instant, rng.randint(1, most.get(instant, MOST_COUNTS.get(instant, 4)))
+
+
+# How often a run reaches an instant.
+MOST_COUNTS = {
+    "step": 24,
+    "in a step": 24,
+    "metadata": 20,
+    "renamed": 20,
+    "evaluation": 16,
+    "evaluated": 4,
+    "logging": 9,
+    "saving": 6,
+    "saved": 6,
+    "removing": 3,
+}
+
+
+def is_late(instant, count):
+    """Whether a run may have nothing left to do when it gets there."""
+    return instant in ("end", "ended") or count > 0.8 * MOST_COUNTS.get(instant, 4)
+
+
+def _draw_setup(rng):
+    return rng.choice([name for name in experiments.SETUPS if "two" not in name])
+
+
+def _draw_kill(rng):
+    return kill(*_draw_instant(rng), _draw_setup(rng))
+
+
+def _draw_kill_at(rng):
+    moments = [rng.random() for _ in range(rng.randint(1, 3))]
+    return kill_at(moments, _draw_setup(rng))
+
+
+def _draw_stop(rng):
+    return stop(rng.choice(_STOPS), *_draw_instant(rng), _draw_setup(rng))
+
+
+def _draw_checkpoint_damage(rng):
+    if rng.random() < 0.1:
+        how = rng.choice(DAMAGES[:-1])
+        path = f"{INTERRUPTED}/_CHECKPOINT_METADATA"
+        return damage(path, how, stopped_in_evaluation=True)
+    path = f"{LATEST}/{rng.choice(CHECKPOINT_FILES)}".rstrip("/")
+    path = rng.choice((path, path, path, OLDER))
+    setup = rng.choice(("plain", "checksums", "data in memory"))
+    return damage(path, rng.choice(DAMAGES), setup)
+
+
+def _draw_side_damage(rng):
+    return damage(rng.choice(SIDE_FILES), rng.choice(DAMAGES))
+
+
+def _draw_world(rng):
+    return change_world(
+        *rng.choice(experiments.SAME_VALUES), "step", rng.randint(1, 23)
+    )
+
+
+def _draw_rare(rng):
+    return rng.choice(
+        [
+            lambda: full_disk(rng.randint(1, 5)),
+            lambda: full_disk(1, on_save_error="warn"),
+            lambda: READ_ONLY,
+            lambda: SECOND_TRAINER,
+            lambda: NO_CHECKPOINTS,
+        ]
+    )()
+
+
+_DRAWS = (
+    _draw_kill,
+    _draw_kill,
+    _draw_kill_at,
+    _draw_kill_at,
+    _draw_stop,
+    _draw_stop,
+    _draw_checkpoint_damage,
+    _draw_checkpoint_damage,
+    _draw_side_damage,
+    _draw_world,
+    lambda rng: kill_evaluator(rng.randint(1, 19)),
+    _draw_rare,
+)
+
+#
+# The short set
+#
+
+
+FIXED = [
+    kill("start", 1),
+    kill("metadata", 2),
+    kill("step", 13),
+    kill("evaluation", 6),
+    kill("saving", 3),
+    kill("removing", 3),
+    kill("end", 1),
+    kill("step", 13, "data in memory"),
+    kill("step", 11, "own evaluator"),
+    stop(signal.SIGTERM, "step", 9),
+    stop(signal.SIGINT, "step", 9),
+    stop(signal.SIGUSR1, "step", 9),
+    stop(signal.SIGTERM, "evaluation", 6, "keeps the best"),
+    damage(f"{LATEST}/default/d/*", "flip"),
+    damage(
+        f"{INTERRUPTED}/_CHECKPOINT_METADATA", "truncate", stopped_in_evaluation=True
+    ),
+    damage(f"{LATEST}/ds_iter", "remove"),
+    damage(OLDER, "link"),
+    damage("config.json", "flip"),
+    damage("run_info.json", "truncate"),
+    damage("train/scalars.jsonl", "flip"),
+    change_world("groups of steps", "eight devices", "step", 13),
+    full_disk(3),
+    full_disk(1, on_save_error="warn"),
+    READ_ONLY,
+    SECOND_TRAINER,
+    NO_CHECKPOINTS,
+]

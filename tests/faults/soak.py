@@ -1,0 +1,154 @@
+"""Train for long, and see that nothing piles up.
+
+    python -m tests.faults.soak --steps 100000
+
+Evaluations, checkpoints, summaries and two data workers run along. Memory and open files
+at the end must be within 5 % of those at 5 % of the way.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from kauldron import kd, konfig
+from tests.faults import experiments, processes
+
+with konfig.imports():
+    from kauldron import kd as kd_cfg
+    from tests.faults import soak
+
+TOLERANCE = 0.05
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Meter(kd.evals.EvaluatorBase):
+    """Notes memory and open files, of this process and its workers.
+
+    Attributes:
+      path: A file; a line is added for each look.
+    """
+
+    path: str
+
+    def evaluate(self, state, step):
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"step": step, **usage()}) + "\n")
+
+
+def usage():
+    """Memory in MB and open files, now."""
+    pids = [os.getpid(), *_children(os.getpid())]
+    found = [value for pid in pids if (value := _usage_of(pid)) is not None]
+    return {
+        "memory_mb": sum(memory for memory, _ in found),
+        "open_files": sum(files for _, files in found),
+        "processes": len(found),
+    }
+
+
+def _usage_of(pid):
+    folder = pathlib.Path(f"/proc/{pid}")
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        lines = (folder / "status").read_text().splitlines()
+        memory = next(line for line in lines if line.startswith("VmRSS:"))
+        return int(memory.split()[1]) / 1024, len(os.listdir(folder / "fd"))
+    return None
+
+
+def _children(pid):
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def make_config(workdir, steps, *, num_workers=2, looks=20):
+    """The experiment of the faults, for longer; the meter looks so many times."""
+    setup = "two workers" if num_workers else "records"
+    cfg = experiments.make_config(workdir, setup)
+    every = max(1, steps // looks)
+    cfg.num_train_steps = steps
+    cfg.log_metrics_every = max(1, every // 10)
+    cfg.log_summaries_every = max(1, every // 4)
+    cfg.train_summaries = {
+        "weights": kd_cfg.summaries.HistogramSummary(tensor="params.dense.kernel")
+    }
+    cfg.checkpointer.save_interval_steps = max(1, every // 2)
+    cfg.evals.eval.run = kd_cfg.evals.EveryNSteps(max(1, every // 4))
+    cfg.evals.meter = soak.Meter(
+        run=kd_cfg.evals.EveryNSteps(every), path=f"{workdir}/usage.jsonl"
+    )
+    return cfg
+
+
+def train(workdir, steps, num_workers=2):
+    """Train, in this process."""
+    konfig.resolve(make_config(workdir, steps, num_workers=num_workers)).train()
+
+
+def run(workdir, steps, *, num_workers=2, timeout=24 * 3600):
+    """Train in a process of its own; return what the meter noted."""
+    process = processes.Process(train, str(workdir), steps, num_workers)
+    code, output = process.wait(timeout)
+    assert code == 0, output
+    lines = (pathlib.Path(workdir) / "usage.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def growth(noted):
+    """Compare the end with 5 % of the way: lines that tell what grew too much.
+
+    Of open files the fewest of several looks count: a checkpoint that is being written
+    has some.
+    """
+    last = noted[-1]["step"]
+    early = [use for use in noted if 0.05 * last <= use["step"] <= 0.3 * last]
+    late = [use for use in noted if use["step"] >= 0.75 * last]
+    found = {
+        "memory_mb": (early[0]["memory_mb"], noted[-1]["memory_mb"]),
+        "open_files": tuple(
+            min(u["open_files"] for u in part) for part in (early, late)
+        ),
+        "processes": (early[0]["processes"], noted[-1]["processes"]),
+    }
+    return [
+        f"{name} grew from {begin:.0f} to {end:.0f}"
+        for name, (begin, end) in found.items()
+        if end > begin * (1 + TOLERANCE)
+    ]
+
+
+def main(argv=None):
+    """Run; return 1 if something grew."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.soak",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="kauldron-soak-") as folder:
+        noted = run(folder, args.steps, num_workers=args.workers)
+    print("| step | memory, MB | open files | processes |")
+    print("|---|---|---|---|")
+    for use in noted:
+        print(
+            f"| {use['step']} | {use['memory_mb']:.0f} | {use['open_files']} "
+            f"| {use['processes']} |"
+        )
+    grown = growth(noted)
+    print("\n".join(grown) or "Nothing grew by more than 5 %.")
+    return int(bool(grown))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
