@@ -97,7 +97,6 @@ def _at_instant(kind, instant, count, number, setup, expected):
         setup=setup,
         details={"instant": (instant, count, int(number))},
         expected=expected,
-        broken=_broken_at(instant, count, number, setup),
     )
 
 
@@ -108,7 +107,6 @@ def kill_at(moments, setup="plain"):
         place=", ".join(f"{moment:.0%}" for moment in moments),
         setup=setup,
         details={"moments": tuple(moments)},
-        broken=LEFTOVERS if max(moments) > 0.8 else "",
     )
 
 
@@ -162,7 +160,6 @@ def full_disk(count, *, on_save_error="raise"):
         expected=Expected(
             exit_codes=(1,), words=("No space left", "ckpt_") if is_told else ("ckpt_",)
         ),
-        broken="" if is_told else "a run whose saves all failed ends with 0",
     )
 
 
@@ -189,7 +186,6 @@ NO_CHECKPOINTS = Fault(
     kind="checkpoints removed",
     place="after the end",
     expected=Expected(exit_codes=(1, 2), words=("checkpoint",), ending="refuses"),
-    broken="a run without its checkpoints starts over and cuts its log",
 )
 
 #
@@ -197,33 +193,10 @@ NO_CHECKPOINTS = Fault(
 #
 
 
-LEFTOVERS = "what a kill leaves while the last save cleans up is never removed"
-LAST_CLEANING = [("saving", 6), ("saved", 6), ("removing", 3)]
-
-
-def _broken_at(instant, count, number, setup):
-    is_killed = number == signal.SIGKILL
-    if is_killed and (instant, count) in LAST_CLEANING:
-        return LEFTOVERS
-    if setup == "own evaluator" and is_killed:
-        return "values that an own evaluator wrote are lost by SIGKILL"
-    if not is_killed and count > 0.6 * MOST_COUNTS.get(instant, 4):
-        return "a checkpoint made when asked to stop is kept in the place of another"
-    if setup == "keeps the best" and not is_killed:
-        return "a checkpoint saved in an evaluation has no metric, and is removed"
-    return ""
-
-
 def _broken_damage(path, how, stopped_in_evaluation):
     name = path.rpartition("/")[2]
-    if name == "ds_iter" and how == "remove":
-        return "a checkpoint without the position of the data is accepted"
     if stopped_in_evaluation and how != "link":
-        return "a cut _CHECKPOINT_METADATA is accepted, pending evaluations are lost"
-    if path == OLDER and how == "link":
-        return "a link to a checkpoint is not removed, and later saves fail"
-    if how == "flip" and name in ("config.json", "scalars.jsonl"):
-        return f"a binary {name} blocks the start and is not named"
+        return "a damaged checkpoint that was made when asked to stop is kept"
     if name == "run_info.json" and how not in ("link", "directory"):
         return "a damaged run_info.json makes the start be described again"
     return ""
