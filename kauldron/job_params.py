@@ -45,6 +45,7 @@ TRAINER_FIELDS: tuple[str, ...] = (
     "checkify_error_categories",
     "schedules",
     "optimizer",
+    "num_microbatches",
     "checkpointer",
     "init_transform",
     "exporter",

@@ -557,6 +557,7 @@ def test_each_command_works_in_a_fresh_process(folder, monkeypatch):
         ["check", "--cfg=toy.py"],
         ["runs", "."],
         ["config", "show", "--cfg=toy.py"],
+        ["data", "profile", "--cfg=toy.py"],
         ["config", "resolve", "--cfg=toy.py"],
         ["config", "check", "--cfg=toy.py"],
         ["config", "diff", "--cfg=toy.py", "--other=toy.py"],

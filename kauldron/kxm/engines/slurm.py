@@ -237,7 +237,7 @@ class Slurm(Executor):
     def _submit_array(
         self, array: Array, ids: Mapping[tuple[int, str], str], folder: pathlib.Path
     ) -> dict[tuple[int, str], str]:
-        import submitit
+        submitit = _import_submitit()
         from submitit.core.utils import FailedJobError
 
         unit, job = array.members[0]
@@ -455,3 +455,18 @@ def _needs(unit: WorkUnit, job: WorkUnitJob) -> tuple[str, ...]:
 
 def _depth(unit: WorkUnit, job: WorkUnitJob) -> int:
     return max((1 + _depth(unit, unit.jobs[name]) for name in job.after), default=0)
+
+
+def _import_submitit() -> Any:
+    """Import submitit, which would configure the logging of the whole process.
+
+    That closes the files of all handlers that there are.
+    """
+    is_set = "SUBMITIT_LOG_LEVEL" in os.environ
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
+    try:
+        import submitit
+    finally:
+        if not is_set:
+            del os.environ["SUBMITIT_LOG_LEVEL"]
+    return submitit

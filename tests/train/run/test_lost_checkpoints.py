@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from kauldron import kd, writers
-from tests.faults import harness
+from tests.faults import rounds
 from tests.train.toy import CONFIG, make_ds, make_trainer
 
 
@@ -109,13 +109,15 @@ def test_run_stopped_before_its_first_checkpoint_starts_over_by_itself(tmp_path)
 
 @pytest.mark.slow
 def test_killed_run_without_its_checkpoints_is_refused(tmp_path):
-    status, output = harness.run(tmp_path, "step", 13)
+    lab, workdir = rounds.Lab(tmp_path), tmp_path / "run"
+    instant = ("step", 13, int(signal.SIGKILL))
+    status, output = lab.train(workdir, "plain", instant=instant)
     assert status == -signal.SIGKILL, output
-    log = harness.logged_points(tmp_path)
-    shutil.rmtree(tmp_path / "checkpoints")
-    status, output = harness.run(tmp_path)
+    log = rounds.logged_points(workdir, ["train", "eval"])
+    shutil.rmtree(workdir / "checkpoints")
+    status, output = lab.train(workdir, "plain")
     assert status == 1 and "start_over" in output
-    assert harness.logged_points(tmp_path) == log and log["train"]
+    assert rounds.logged_points(workdir, ["train", "eval"]) == log and log["train"]
 
 
 @pytest.mark.slow
@@ -127,7 +129,10 @@ def test_command_refuses_in_one_line_and_takes_the_flag(tmp_path):
 
     def run(*flags):
         return subprocess.run(
-            [*command, *flags], cwd=harness.ROOT, capture_output=True, text=True
+            [*command, *flags],
+            cwd=pathlib.Path(__file__).parents[3],
+            capture_output=True,
+            text=True,
         )
 
     assert run().returncode == 0
