@@ -104,6 +104,8 @@ def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> 
         names = names or _default_names(trainer)
         evaluators = trainer_fields.select_evaluators(trainer, names)
         standalone.check(trainer, evaluators)
+    if str(trainer.workdir or ".") == ".":
+        raise UsageError("Which run? Give --workdir=path/to/run.")
     with _checkpoints_that_cannot_be_had(), ending_with_the_others():
         trainer.continuous_eval(names)
     print_closing_table(trainer)

@@ -188,6 +188,10 @@ COMMANDS = {
     ),
     "seed as a word": ((*TOY, "--cfg.seed=x"), ["cfg.seed", "int", "--cfg.seed=x"]),
     "evaluation of nothing": (("eval",), ["--workdir=path/to/run is missing"]),
+    "evaluation without a folder": (
+        ("eval", "--cfg=toy.py", "--eval_names=alone"),
+        ["Which run?", "--workdir=path/to/run"],
+    ),
     "evaluation of a folder that is not there": (
         ("eval", "--workdir=none"),
         ["none is not the folder of a run", "no such folder"],
