@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from kauldron import config_base, status
 from kauldron.ckpts import items, restoring, retention, step_folders, structure
 from kauldron.ckpts.checkpointer_base import BaseCheckpointer
-from kauldron.ckpts.saving import SaveSession
+from kauldron.ckpts.save_session import SaveSession
 from kauldron.ckpts.step_folders import (
     CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
 )

@@ -34,5 +34,6 @@ older_modules(
     {
         "mapped_loader": "loaders",
         "partial_loader": "loaders",
+        "saving": "save_session",
     },
 )

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from kauldron import kd, konfig, writers
-from kauldron.ckpts import orbax_io, saving
+from kauldron.ckpts import orbax_io, save_session
 from tests.ckpts.states import assert_equal
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
@@ -306,7 +306,7 @@ def _fill_disk_for(monkeypatch, steps):
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     monkeypatch.setattr(orbax_io, "start_save", start_save)
-    monkeypatch.setattr(saving.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(save_session.time, "sleep", lambda seconds: None)
 
 
 full_disks = pytest.mark.filterwarnings(

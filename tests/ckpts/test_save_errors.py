@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from kauldron import kd
-from kauldron.ckpts import orbax_io, saving
+from kauldron.ckpts import orbax_io, save_session
 from tests.ckpts.states import (
     make_checkpointer,
     make_state,
@@ -153,7 +153,7 @@ def _failing(monkeypatch, error, times):
         return start(*args, **kwargs)
 
     monkeypatch.setattr(orbax_io, "start_save", start_save)
-    monkeypatch.setattr(saving.time, "sleep", waits.append)
+    monkeypatch.setattr(save_session.time, "sleep", waits.append)
     return waits
 
 

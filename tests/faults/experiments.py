@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from kauldron import kd, konfig
-from kauldron.ckpts import saving, step_folders
+from kauldron.ckpts import save_session, step_folders
 from kauldron.cli import job
 from kauldron.evals import batches, evaluator_base
 from kauldron.train.run import dispatch, lifecycle, loop, workdir_files
@@ -198,9 +198,9 @@ INSTANTS = {
     "logging": (loop.DeferredLog, "write", "after"),
     "evaluation": (batches.GroupMerger, "add", "before"),
     "evaluated": (evaluator_base.EvaluatorBase, "maybe_eval", "after"),
-    "saving": (saving.SaveSession, "_start", "during"),
-    "before saving": (saving.SaveSession, "_start", "before"),
-    "saved": (saving.SaveSession, "_after_commit", "before"),
+    "saving": (save_session.SaveSession, "_start", "during"),
+    "before saving": (save_session.SaveSession, "_start", "before"),
+    "saved": (save_session.SaveSession, "_after_commit", "before"),
     "removing": (step_folders, "_rename", "after"),
     "cleaning": (step_folders, "remove_leftovers", "after"),
     "end": (workdir_files, "write_train_complete", "before"),

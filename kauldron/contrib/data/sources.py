@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from kauldron.data.py.files import ArrayRecord
+from kauldron.data.py.file_sources import ArrayRecord
 from kauldron.data.py.sources import PathLike, paths_of
 
 

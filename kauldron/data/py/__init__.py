@@ -13,11 +13,11 @@ with lazy_imports(__name__):
     from kauldron.data.py.sources import DataSourceBase as DataSourceBase
     from kauldron.data.py.sources import DataSource as DataSource
     from kauldron.data.py.sources import Arrays as Arrays
-    from kauldron.data.py.files import Npz as Npz
-    from kauldron.data.py.files import Idx as Idx
-    from kauldron.data.py.files import ImageFolder as ImageFolder
-    from kauldron.data.py.files import Json as Json
-    from kauldron.data.py.files import ArrayRecord as ArrayRecord
+    from kauldron.data.py.file_sources import Npz as Npz
+    from kauldron.data.py.file_sources import Idx as Idx
+    from kauldron.data.py.file_sources import ImageFolder as ImageFolder
+    from kauldron.data.py.file_sources import Json as Json
+    from kauldron.data.py.file_sources import ArrayRecord as ArrayRecord
     from kauldron.data.py.catalogs import Tfds as Tfds
     from kauldron.data.py.catalogs import HuggingFace as HuggingFace
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from kauldron.data.transforms import resize as neutral
-from kauldron.data.transforms.crops import (
+from kauldron.data.transforms.fields import ElementWiseTransform, KeyedFields
+from kauldron.data.transforms.images import (
     as_area_range,
     as_crop_shape,
     check_tensor_crop,
     tensor_crop_sizes,
     with_crop_shape,
 )
-from kauldron.data.transforms.fields import ElementWiseTransform, KeyedFields
 from kauldron.data.transforms.values import (
     as_array,
     is_integer,

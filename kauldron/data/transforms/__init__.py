@@ -29,10 +29,10 @@ from kauldron.data.transforms.axes import Gather as Gather
 # Images.
 from kauldron.data.transforms.resize import Resize as Resize
 from kauldron.data.transforms.resize import ResizeSmall as ResizeSmall
-from kauldron.data.transforms.crops import CenterCrop as CenterCrop
-from kauldron.data.transforms.crops import RandomCrop as RandomCrop
-from kauldron.data.transforms.crops import InceptionCrop as InceptionCrop
-from kauldron.data.transforms.crops import RandomFlipLeftRight as RandomFlipLeftRight
+from kauldron.data.transforms.images import CenterCrop as CenterCrop
+from kauldron.data.transforms.images import RandomCrop as RandomCrop
+from kauldron.data.transforms.images import InceptionCrop as InceptionCrop
+from kauldron.data.transforms.images import RandomFlipLeftRight as RandomFlipLeftRight
 
 # What pipelines ask.
 from kauldron.data.transforms.forms import batch_form as batch_form

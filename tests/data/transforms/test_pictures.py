@@ -279,7 +279,7 @@ def test_without_pillow_the_error_names_the_extra(monkeypatch):
     floats = {"x": np.zeros((20, 20, 3), np.float32)}
     assert crop.random_map(floats, rng())["x"].shape == (8, 8, 3)
     with pytest.raises(ImportError, match=r"ImageFolder.*kauldron\[images\]"):
-        kd.data.py.files.ImageFiles([("x.png", 0)], "RGB")
+        kd.data.py.file_sources.ImageFiles([("x.png", 0)], "RGB")
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4, 5])
