@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,15 @@ from etils import epath
 from kauldron import status
 from kauldron.ckpts import step_folders, structure
 from kauldron.ckpts.structure import LeafPath
+
+
+def _is_not_of_a_save(record: logging.LogRecord) -> bool:
+    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else []
+    return not any("orbax" in frame.filename for frame in frames)
+
+
+# Of a save that failed, asyncio shows a traceback for each array, besides our message.
+logging.getLogger("asyncio").addFilter(_is_not_of_a_save)
 
 if TYPE_CHECKING:
     from kauldron.ckpts.checkpointer import Checkpointer

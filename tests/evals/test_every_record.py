@@ -326,7 +326,8 @@ def test_few_shot_evaluator_uses_every_record(tmp_path):
     first, state = make(tmp_path, arrays())
     trainer = first.base_cfg.replace(evals={"few": evaluator})
     for name in ("ds_train", "ds_val", "ds_test"):
-        part = trainer.evals["few"]._collect(name, state)
+        few = trainer.evals["few"]
+        part = few._collect(getattr(few, name), name, state)
         np.testing.assert_array_equal(part["x"], DATA["x"])
         np.testing.assert_array_equal(part[""], DATA["label"][:, 0])
 

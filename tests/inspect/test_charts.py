@@ -8,7 +8,7 @@ import types
 import optax
 import pytest
 
-from kauldron import kd
+from kauldron import kd, status
 from kauldron.inspect.views import rows_of
 from tests.train.toy import make_trainer
 
@@ -154,6 +154,6 @@ def test_notebooks_display_and_return_nothing(trainer, monkeypatch):
     display = types.ModuleType("IPython.display")
     display.display = shown.append
     monkeypatch.setitem(sys.modules, "IPython.display", display)
-    monkeypatch.setattr(kd.utils.status, "on_notebook", True, raising=False)
+    monkeypatch.setattr(status, "on_notebook", True, raising=False)
     assert kd.inspect.plot_context(trainer) is None
     assert "f32[16 4]" in shown[0]._repr_html_()

@@ -5,7 +5,7 @@ import threading
 import jax
 import pytest
 
-from kauldron import kd
+from kauldron import kd, status
 from kauldron.train.run import profiler as profiler_lib
 from kauldron.train.run.dispatch import Dispatcher
 from tests.train.toy import make_trainer
@@ -139,7 +139,7 @@ def test_python_calls_are_recorded_only_if_asked(monkeypatch, trace_python):
 
 def test_notebooks_are_profiled_only_if_asked(monkeypatch):
     trace = FakeTrace(monkeypatch)
-    monkeypatch.setattr(kd.utils.status, "on_notebook", True, raising=False)
+    monkeypatch.setattr(status, "on_notebook", True, raising=False)
     assert trace.run(make_profiler(first_profile=1).start(0), [1, 2]) == {}
     asked = make_profiler(first_profile=1, on_colab=True)
     assert trace.run(asked.start(0), [1, 2]) == {1: "start"}
@@ -147,7 +147,7 @@ def test_notebooks_are_profiled_only_if_asked(monkeypatch):
 
 def test_only_the_lead_host_records_unless_all_shall(monkeypatch):
     trace = FakeTrace(monkeypatch)
-    monkeypatch.setattr(kd.utils.status, "is_lead_host", False, raising=False)
+    monkeypatch.setattr(status, "is_lead_host", False, raising=False)
     assert trace.run(make_profiler(first_profile=1).start(0), [1, 2]) == {}
     asked = make_profiler(first_profile=1, all_host=True)
     assert trace.run(asked.start(0), [1, 2]) == {1: "start"}

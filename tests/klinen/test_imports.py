@@ -11,7 +11,10 @@ from tests.klinen.toy import X, auto_encoder
 
 HEAVY = ("tensorflow", "torch", "grain", "tensorflow_datasets", "sklearn", "optax")
 
-FLOOR = ("kauldron.errors", "kauldron.import_hooks", "kauldron.lazy_namespace")
+FLOOR = (
+    *("kauldron.compat", "kauldron.errors", "kauldron.import_hooks"),
+    "kauldron.lazy_namespace",
+)
 
 USE_KD_NN = """
 from kauldron import kd
@@ -31,7 +34,7 @@ WITHOUT_KD_NN = """
 import pickle, sys
 from kauldron import klinen as knn
 import flax.linen as nn, jax.numpy as jnp
-found["modules"] = list(sys.modules)
+found["modules"] = [n for n, m in sys.modules.items() if "__newer__" not in vars(m)]
 
 from tests.klinen.toy import X
 model = pickle.load(open(sys.argv[1], "rb"))

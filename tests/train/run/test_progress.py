@@ -7,12 +7,13 @@ import subprocess
 import sys
 import textwrap
 
+import jax
 import pytest
 
 from kauldron.train.run import progress as progress_lib
 from kauldron.train.run.progress import Progress
 from tests.terminal_output import read_all
-from tests.train.toy import Linear, make_trainer
+from tests.train.toy import make_trainer
 
 #
 # Where there is no terminal
@@ -100,16 +101,18 @@ def test_first_step_after_a_checkpoint_is_shown_as_compiled(monkeypatch, tmp_pat
     monkeypatch.setenv("FORCE_COLOR", "1")
     seen = []
 
-    class Watched(Linear):
-        def __call__(self, x):  # traced when the step is compiled
-            if Progress._display is not None:
-                seen.append(Progress._display.tasks[0].fields["doing"])
-            return super().__call__(x)
+    def note(event, duration, **kwargs):
+        is_compiled = event.endswith("backend_compile_duration")
+        if is_compiled and Progress._display is not None:
+            seen.append(Progress._display.tasks[0].fields["doing"])
 
-    trainer = make_trainer(tmp_path, model=Watched(x="batch.x"), num_train_steps=2)
-    trainer.train()
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        make_trainer(tmp_path, num_train_steps=2).train()
+    finally:
+        jax.monitoring.clear_event_listeners()
     assert (tmp_path / "checkpoints/ckpt_0").exists()
-    assert seen and set(seen) == {"compiling"}
+    assert "compiling" in seen
 
 
 def test_evaluation_is_a_second_line_of_the_same_display(monkeypatch, capsys):
