@@ -8,7 +8,7 @@ from kauldron import kxm
 from kauldron.kxm import folders
 
 
-def builder(root="/root", **format):
+def builder(root="/runs", **format):
     ctx = folders.Context.make(
         xp=folders.ExperimentInfo(
             experiment_id=12, name="a b/c", author="me", created=0, num_work_units=12
@@ -50,7 +50,7 @@ def test_nothing_separates_a_unit_without_sweep():
 
 def test_paths():
     made = unit(builder(xp_dirname=123, wu_dirname="u{wid}"))
-    assert made.wu_dir == "/root/123/u07"
+    assert made.wu_dir == "/runs/123/u07"
 
 
 def test_root_takes_home_and_variables(monkeypatch):
@@ -66,7 +66,7 @@ def test_subclasses_add_fields():
             return str(2 * ctx.wu.work_unit_id)
 
     made = dataclasses.replace(builder(), subdir_format=Mine(wu_dirname="{twice}"))
-    assert unit(made).wu_dir == "/root/12/14"
+    assert unit(made).wu_dir == "/runs/12/14"
 
 
 def test_unknown_fields_name_the_known_ones():
