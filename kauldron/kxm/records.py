@@ -80,8 +80,8 @@ def without_secrets(env: Mapping[str, Any]) -> dict[str, Any]:
     """Return environment variables with the values of secret ones hidden.
 
     Example:
-      >>> without_secrets({"WANDB_API_KEY": "abc", "HOME": "/root"})
-      {'WANDB_API_KEY': '***', 'HOME': '/root'}
+      >>> without_secrets({"WANDB_API_KEY": "abc", "HOME": "/home/ada"})
+      {'WANDB_API_KEY': '***', 'HOME': '/home/ada'}
     """
     return {k: "***" if _SECRET.search(k) else v for k, v in env.items()}
 
