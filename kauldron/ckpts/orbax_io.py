@@ -24,8 +24,11 @@ from kauldron.ckpts.structure import LeafPath
 
 
 def _is_not_of_a_save(record: logging.LogRecord) -> bool:
-    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else []
-    return not any("orbax" in frame.filename for frame in frames)
+    if not record.exc_info:
+        return True
+    frames = traceback.extract_tb(record.exc_info[2])
+    # What tensorstore failed to write has no traceback: it was never raised in Python.
+    return bool(frames) and not any("orbax" in frame.filename for frame in frames)
 
 
 # Of a save that failed, asyncio shows a traceback for each array, besides our message.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kauldron.cli.commands import FAILED
+from kauldron.cli.fatal_errors import ANOTHER_HAS_ENDED, shorten_fatal_errors
 from kauldron.cli.terminal import print_table
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def start_distributed(*, force: bool = False) -> None:
     if options is not None:
         import jax
 
+        shorten_fatal_errors()
         jax.distributed.initialize(
             **options, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
         )
@@ -106,11 +108,7 @@ def ending_with_the_others() -> Iterator[None]:
         if not is_process_lost(error):
             raise
         cause = str(error).splitlines()[0]
-        print(
-            "error: Another process of this job has ended, and so does this one. A new "
-            f"start of the job continues from the last checkpoint. ({cause})",
-            file=sys.stderr,
-        )
+        print(f"{ANOTHER_HAS_ENDED} ({cause})", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(FAILED)

@@ -218,6 +218,15 @@ def test_failing_policy_is_told_and_deletes_nothing(tmp_path):
     assert checkpointer.all_steps == [1]
 
 
+def test_what_tensorstore_leaves_to_asyncio_is_not_told_again(caplog):
+    never_raised = ValueError("Error writing params/0")
+    info = (ValueError, never_raised, None)
+    logging.getLogger("asyncio").error("Future was never retrieved", exc_info=info)
+    assert not caplog.records
+    logging.getLogger("asyncio").error("of others")
+    assert [record.message for record in caplog.records] == ["of others"]
+
+
 WITH_A_FULL_DISK = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))

@@ -1,0 +1,81 @@
+"""One readable line where jax ends a process because another one has died.
+
+jax notices in a thread of C++, which prints a stack and aborts, so that nothing can be
+said by the process itself any more. Of a job of several processes, each therefore
+writes its errors through a small process of its own: this file, run as a script. All
+but jax's last words pass unchanged.
+"""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+
+ANOTHER_HAS_ENDED = (
+    "error: Another process of this job has ended, and so does this one. A new start of "
+    "the job continues from the last checkpoint."
+)
+
+_LAST_WORDS = re.compile(rb"^F\d{4} .*Terminating process because the JAX distributed")
+# What jax prints right before, each of several lines.
+_MAY_BE_BEFORE = re.compile(rb"^E\d{4} .*coordination_service")
+_LONGEST_HOLD_SECONDS = 2.0
+
+
+def shorten_fatal_errors() -> None:
+    """Send the standard error of this process, C++ included, through the filter."""
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    subprocess.Popen(
+        [sys.executable, "-S", "-E", __file__],
+        stdin=reading,
+        stdout=subprocess.DEVNULL,
+    )
+    os.dup2(writing, sys.stderr.fileno())
+    os.close(reading)
+    os.close(writing)
+
+
+def _pass_on() -> None:
+    # It ends with the process that writes, whose own handlers may still have to say so.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    held, rest = b"", b""
+    while True:
+        is_ready = select.select([0], [], [], _LONGEST_HOLD_SECONDS)[0]
+        if not is_ready:
+            held = _write(held + rest)
+            rest = b""
+            continue
+        new = os.read(0, 1 << 16)
+        *lines, rest = (rest + new).split(b"\n")
+        for line in lines:
+            if _LAST_WORDS.match(line):
+                _write(f"{ANOTHER_HAS_ENDED}\n".encode())
+                return _swallow()
+            if held or _MAY_BE_BEFORE.match(line):
+                held += line + b"\n"
+            else:
+                _write(line + b"\n")
+        if not held and not rest.startswith((b"E", b"F")):
+            rest = _write(rest)  # bars and prompts have no end of line
+        if not new:
+            _write(held + rest)
+            return None
+
+
+def _swallow() -> None:
+    while os.read(0, 1 << 16):
+        pass
+
+
+def _write(data: bytes) -> bytes:
+    while data:
+        data = data[os.write(2, data) :]
+    return b""
+
+
+if __name__ == "__main__":
+    _pass_on()
