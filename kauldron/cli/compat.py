@@ -6,6 +6,9 @@ older_modules(
     "kauldron.cli",
     {
         "cmd_utils": "kauldron.cli",
+        "config": "kauldron.cli.commands.config",
+        "data": "kauldron.cli.commands.data",
+        "run": "kauldron.cli.commands.run",
         "patch_config": "kauldron.cli",
     },
 )

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from kauldron.cli.commands import FAILED
+from kauldron.cli.command_table import FAILED
 from kauldron.cli.fatal_errors import ANOTHER_HAS_ENDED, shorten_fatal_errors
 from kauldron.cli.terminal import print_table
 

@@ -195,7 +195,7 @@ def _resolve(cfg: konfig.ConfigDict) -> Any:
     try:
         return konfig.resolve(cfg)
     except Exception as error:
-        from kauldron.cli.check import build_what_can_be
+        from kauldron.cli.commands.check import build_what_can_be
 
         problems = build_what_can_be(cfg).problems.messages
         if problems in ([], [message_with_notes(error)]):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from kauldron import __version__
-from kauldron.cli.commands import (
+from kauldron.cli.command_table import (
     BAD_INPUT,
     COMMANDS,
     DEFAULT_COMMAND,

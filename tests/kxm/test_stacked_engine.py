@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from kauldron import kxm
+from kauldron.cli.commands.stack import plan_lines, trainer_of
 from kauldron.cli.main import main
-from kauldron.cli.stack import plan_lines, trainer_of
 from kauldron.kxm import records
 from kauldron.kxm.engines.stacked import _divided
 from kauldron.train.stacked.plan import make_stacks

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _TRAIN = "train"
 _STACK = "stack"
-_PROGRAM = "kauldron.cli.stack"
+_PROGRAM = "kauldron.cli.commands.stack"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

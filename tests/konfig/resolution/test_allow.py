@@ -301,7 +301,7 @@ _NESTED = {
     "in a tuple in a dict": {"a": {"b": ({"c": _call("os:system", "true")},)}},
     "behind an older path": _call("kauldron.konfig.module_configdict:load_module", "f"),
     "another class with the name of an allowed one": _call(
-        "kauldron.cli.train:Train", cfg={}
+        "kauldron.cli.commands.train:Train", cfg={}
     ),
     "both forms in one node": {
         "__const__": "numpy:float32",

@@ -9,7 +9,7 @@ import pathlib
 import time
 from typing import Any
 
-from kauldron.cli.commands import OK
+from kauldron.cli.command_table import OK
 from kauldron.cli.terminal import UsageError, print_json, print_table
 from kauldron.files import holder
 

@@ -1,6 +1,6 @@
 """The process of the engine `Stacked`: trains work units in stacks, and writes their states.
 
-    python -m kauldron.cli.stack --max_units=32 <folder of a work unit> ...
+    python -m kauldron.cli.commands.stack --max_units=32 <folder of a work unit> ...
 
 It stands in for the runners of the training jobs of these work units. What it prints goes
 to the log of the stack; the log of each work unit says where that is, and why it failed.
@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kauldron.cli.commands import FAILED, OK
+from kauldron.cli.command_table import FAILED, OK
 from kauldron.cli.loading import build_trainer, load_config, source_from_arguments
 from kauldron.kxm import records
 from kauldron.kxm.command import KAULDRON_TARGET

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kauldron import konfig
-from kauldron.cli.check import Problems
-from kauldron.cli.commands import FAILED, OK
+from kauldron.cli.command_table import FAILED, OK
+from kauldron.cli.commands.check import Problems
 from kauldron.cli.job import (
     add_job_arguments,
     ending_with_the_others,
@@ -63,7 +63,7 @@ class Train(SubCommand):
             raise UsageError("Where should the run go? Give --cfg.workdir=path/to/run.")
         with post_mortem(is_on=args.catch_post_mortem):
             if args.eval_names or trainer.setup.eval_only:
-                from kauldron.cli.eval import evaluate
+                from kauldron.cli.commands.eval import evaluate
 
                 evaluate(trainer, args.eval_names, args.cfg)
                 return OK

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kauldron import konfig
-from kauldron.cli.commands import FAILED, OK
+from kauldron.cli.command_table import FAILED, OK
 from kauldron.cli.loading import bad_input, source_from_arguments
 from kauldron.cli.terminal import UsageError
 from kauldron.errors import did_you_mean, message_with_notes
@@ -105,7 +105,7 @@ def _check_engine(experiment: Experiment, args: argparse.Namespace) -> None:
 
 def _plan(experiment: Experiment) -> int:
     """Print the stacks of a sweep."""
-    from kauldron.cli.stack import plan_lines, trainer_of
+    from kauldron.cli.commands.stack import plan_lines, trainer_of
     from kauldron.train.stacked.plan import make_stacks
 
     executor = experiment.common_executor

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kauldron.cli.commands import OK
+from kauldron.cli.command_table import OK
+from kauldron.cli.commands.train import Train as Train
 from kauldron.cli.loading import (
     ConfigOrigin,
     SubCommand,
@@ -19,7 +20,6 @@ from kauldron.cli.loading import (
     load_config,
 )
 from kauldron.cli.terminal import print_table
-from kauldron.cli.train import Train as Train
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

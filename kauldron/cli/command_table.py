@@ -36,7 +36,7 @@ class Command:
 
     Attributes:
       summary: One line for `--help`.
-      implementation: Where its class is: `"module:Class"`, in `kauldron.cli`.
+      implementation: Where its class is: `"module:Class"`, in `kauldron.cli.commands`.
       configs: The names of the flags that give a config, with its overrides.
       needs_configs: Whether all of them are required.
       arguments: Those without a flag, as the usage shows them.
@@ -51,7 +51,7 @@ class Command:
     def load(self) -> Implementation:
         """Import the command."""
         module, _, name = self.implementation.partition(":")
-        return getattr(importlib.import_module(f"kauldron.cli.{module}"), name)
+        return getattr(importlib.import_module(f"kauldron.cli.commands.{module}"), name)
 
 
 # From the words that name a command.

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from kauldron.cli.commands import OK
-from kauldron.cli.launch import exit_code, user_errors
+from kauldron.cli.command_table import OK
+from kauldron.cli.commands.launch import exit_code, user_errors
 from kauldron.cli.terminal import UsageError, print_json, print_table
 from kauldron.kxm import records
 from kauldron.kxm.handle import (

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from kauldron import konfig, path_grammar
-from kauldron.cli.commands import FOUND_SOMETHING, OK
+from kauldron.cli.command_table import FOUND_SOMETHING, OK
 from kauldron.cli.loading import load_config, users_line
 from kauldron.cli.terminal import print_lines
 from kauldron.errors import message_with_notes

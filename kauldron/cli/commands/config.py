@@ -10,7 +10,7 @@ import dataclasses
 import pathlib
 
 from kauldron import konfig, path_grammar
-from kauldron.cli.commands import FOUND_SOMETHING, OK
+from kauldron.cli.command_table import FOUND_SOMETHING, OK
 from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
 from kauldron.cli.terminal import (
     UsageError,

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from kauldron import konfig
-from kauldron.cli.commands import OK
+from kauldron.cli.command_table import OK
 from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
 from kauldron.cli.terminal import print_json, print_table
 

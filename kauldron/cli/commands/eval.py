@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kauldron import konfig, kontext
-from kauldron.cli.commands import FAILED, OK
+from kauldron.cli.command_table import FAILED, OK
 from kauldron.cli.job import (
     add_job_arguments,
     ending_with_the_others,

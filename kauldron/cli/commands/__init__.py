@@ -1,0 +1,1 @@
+"""The commands, a file each (or a file for each group, as `config show`)."""
