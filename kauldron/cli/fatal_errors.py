@@ -20,7 +20,9 @@ ANOTHER_HAS_ENDED = (
 
 _LAST_WORDS = re.compile(rb"^F\d{4} .*Terminating process because the JAX distributed")
 # What jax prints right before, each of several lines.
-_MAY_BE_BEFORE = re.compile(rb"^E\d{4} .*coordination_service")
+_MAY_BE_BEFORE = re.compile(
+    rb"^[EW]\d{4} .*(coordination_service|preemption_sync_manager)"
+)
 _LONGEST_HOLD_SECONDS = 2.0
 
 
@@ -59,7 +61,7 @@ def _pass_on() -> None:
                 held += line + b"\n"
             else:
                 _write(line + b"\n")
-        if not held and not rest.startswith((b"E", b"F")):
+        if not held and not rest.startswith((b"E", b"F", b"W")):
             rest = _write(rest)  # bars and prompts have no end of line
         if not new:
             _write(held + rest)

@@ -1,60 +1,25 @@
 """Training and evaluation in real processes that are stopped, killed and restarted."""
 
-import os
 import pathlib
 import signal
-import socket
-import subprocess
-import sys
-import time
 
 import pytest
 
 from kauldron import cli, kd
+from tests import processes
 from tests.eight_devices import passed_on_eight_devices
 from tests.evals import worker
 from tests.evals.experiments import make_cfg, points, standalone, steps
 
-ROOT = pathlib.Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
-DEADLINE_SECS = 120
-
-
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def finish(process):
-    """Wait for a process; gives its exit status and output."""
-    output, _ = process.communicate(timeout=DEADLINE_SECS)
-    return process.returncode, output
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 def kauldron(*arguments):
-    return start("kauldron.main", *arguments)
+    return processes.python("-m", "kauldron.main", *arguments)
 
 
-def wait_for_line(process, text):
-    for line in process.stdout:
-        if text in line:
-            return
-    raise AssertionError(f"The process ended without saying {text!r}.")
-
-
-def wait_until(is_so, *processes):
-    deadline = time.monotonic() + DEADLINE_SECS
-    while not is_so():
-        for process in processes:
-            assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def worker_process(*arguments):
+    return processes.python("-m", "tests.evals.worker", *arguments)
 
 
 #
@@ -64,30 +29,30 @@ def wait_until(is_so, *processes):
 
 @pytest.mark.slow
 def test_both_sides_are_killed_and_every_checkpoint_is_evaluated_once(tmp_path):
-    training = start("tests.evals.worker", "train", tmp_path, "slowly")
+    training = worker_process("train", tmp_path, "slowly")
     # Killed in the second batch of the second checkpoint.
-    killed = start("tests.evals.worker", "eval", tmp_path, 5)
-    status, output = finish(killed)
+    killed = worker_process("eval", tmp_path, 5)
+    status, output = killed.wait()
     assert status == -signal.SIGKILL, output
     assert steps(tmp_path, "e") == [0]
     # The next one goes on, and survives that training is killed and comes back.
-    evaluation = start("tests.evals.worker", "eval", tmp_path)
-    wait_until(lambda: 10 in steps(tmp_path, "e"), evaluation, training)
+    evaluation = worker_process("eval", tmp_path)
+    processes.wait_until(lambda: 10 in steps(tmp_path, "e"), evaluation, training)
     training.send_signal(signal.SIGKILL)
-    finish(training)
-    status, output = finish(start("tests.evals.worker", "train", tmp_path, "slowly"))
+    training.wait()
+    status, output = worker_process("train", tmp_path, "slowly").wait()
     assert status == 0, output
-    status, output = finish(evaluation)
+    status, output = evaluation.wait()
     assert status == 0, output
     assert steps(tmp_path, "e") == [0, 5, 10, 15, 20]
 
 
 @pytest.mark.slow
 def test_evaluation_that_is_terminated_exits_with_143(tmp_path):
-    waiting = start("tests.evals.worker", "eval", tmp_path)
-    wait_for_line(waiting, "Waiting for")
+    waiting = worker_process("eval", tmp_path)
+    waiting.wait_for("Waiting for")
     waiting.send_signal(signal.SIGTERM)
-    status, output = finish(waiting)
+    status, output = waiting.wait()
     assert status == 143 and "Traceback" not in output, output
 
 
@@ -96,7 +61,7 @@ def test_run_without_a_checkpoint_is_waited_for_until_the_time_limit(tmp_path):
     (tmp_path / "config.json").write_text(
         make_cfg(tmp_path, evals={"e": standalone(timeout_secs=0.5)}).to_json()
     )
-    status, output = finish(kauldron("eval", f"--workdir={tmp_path}"))
+    status, output = kauldron("eval", f"--workdir={tmp_path}").wait()
     assert status == 1 and "Traceback" not in output, output
     assert f"Waiting for {tmp_path}/element_spec.json" in output
     assert "error: Nothing appeared for 0.5 seconds" in output
@@ -105,15 +70,13 @@ def test_run_without_a_checkpoint_is_waited_for_until_the_time_limit(tmp_path):
 @pytest.mark.slow
 def test_two_processes_of_one_job_evaluate_together(tmp_path):
     worker.make(tmp_path).train()
-    with socket.socket() as sock:
-        sock.bind(("localhost", 0))
-        port = sock.getsockname()[1]
+    port = processes.free_port()
     jobs = [
-        start("tests.evals.worker", "eval", tmp_path, -1, f"localhost:{port}", index)
+        worker_process("eval", tmp_path, -1, f"localhost:{port}", index)
         for index in range(2)
     ]
     for job in jobs:
-        status, output = finish(job)
+        status, output = job.wait()
         assert status == 0, output
     assert steps(tmp_path, "e") == [20]
     alone = worker.make(tmp_path)
@@ -133,11 +96,11 @@ def test_example_of_standalone_evaluation(tmp_path):
     short = ("--cfg.num_train_steps=60", "--cfg.checkpointer.save_interval_steps=20")
     flags = (config, f"--cfg.workdir={tmp_path}", *short)
     curves = kauldron("eval", *flags, "--eval_names=curves")
-    wait_for_line(curves, "Waiting for")
-    status, output = finish(kauldron("train", *flags))
+    curves.wait_for("Waiting for")
+    status, output = kauldron("train", *flags).wait()
     assert status == 0, output
     assert f"kauldron eval --workdir={tmp_path} --eval_names=curves" in output
-    status, output = finish(curves)
+    status, output = curves.wait()
     assert status == 0, output
     evaluated = steps(tmp_path, "test", "losses/recon")
     assert evaluated[-1] == 60 and set(evaluated) <= {0, 20, 40, 60}

@@ -18,7 +18,7 @@ from kauldron.ckpts import Checkpointer, items
 from tests.evals import worker as evals_worker
 from tests.evals.experiments import steps as evaluated_steps
 from tests.faults import experiments, faults
-from tests.faults.processes import Group, Process, free_port, wait_until
+from tests.processes import Group, Process, free_port, wait_until
 
 MOST_STARTS = 6
 MOST_LINES = 100  # of a run that goes on without its checkpoints

@@ -18,7 +18,8 @@ import tempfile
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from kauldron import kd, konfig
-from tests.faults import experiments, processes
+from tests import processes
+from tests.faults import experiments
 
 with konfig.imports():
     from kauldron import kd as kd_cfg

@@ -1,54 +1,32 @@
 """Several processes that train one model together."""
 
-import os
 import pathlib
 import signal
-import socket
-import subprocess
-import sys
 
 import pytest
 
 from kauldron import writers
+from tests import processes
 from tests.train.distributed import process_worker
-
-ROOT = pathlib.Path(__file__).parents[3]
-
-
-def _free_port():
-    with socket.socket() as sock:
-        sock.bind(("localhost", 0))
-        return sock.getsockname()[1]
 
 
 def _start(workdir, count=2, **options):
     """Start the processes; each has two devices."""
-    port = _free_port()
-    env = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        "PYTHONUNBUFFERED": "1",
-    }
+    port = processes.free_port()
     words = [f"{key}={value}" for key, value in options.items()]
     return [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.train.distributed.process_worker"),
-                *(str(port), str(index), str(count), str(workdir), *words),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=ROOT,
-            env=env,
+        processes.python(
+            *("-m", "tests.train.distributed.process_worker"),
+            *(port, index, count, workdir, *words),
+            environment={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
         )
         for index in range(count)
     ]
 
 
 def _finish(workers):
-    outputs = [worker.communicate(timeout=240)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(outputs)
+    codes, outputs = zip(*(worker.wait() for worker in workers))
+    assert codes == (0, 0), "\n".join(outputs)
     done = {line for text in outputs for line in text.splitlines() if "done" in line}
     assert len(done) == 1, done  # both have the same parameters
     return done.pop()
@@ -84,12 +62,10 @@ def test_two_processes_train_evaluate_save_and_resume_like_one(tmp_path):
 @pytest.mark.slow
 def test_notice_to_one_process_stops_all_after_saving(tmp_path):
     workers = _start(tmp_path, num_train_steps=10**6, log_metrics_every=10)
-    for line in workers[0].stdout:
-        if "[10] collection=train" in line:
-            workers[1].send_signal(signal.SIGTERM)
-            break
-    outputs = [worker.communicate(timeout=240)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [143, 143], "\n".join(outputs)
+    workers[0].wait_for("[10] collection=train")
+    workers[1].send_signal(signal.SIGTERM)
+    codes, outputs = zip(*(worker.wait() for worker in workers))
+    assert codes == (143, 143), "\n".join(outputs)
     assert all("Stopped at step" in output for output in outputs), outputs
     assert not (tmp_path / "train_complete.txt").exists()
     steps = [
@@ -103,13 +79,10 @@ def test_notice_to_one_process_stops_all_after_saving(tmp_path):
 @pytest.mark.parametrize("dead", [0, 1], ids=["the first", "the second"])
 def test_death_of_one_process_ends_the_other_and_a_new_start_continues(tmp_path, dead):
     workers = _start(tmp_path, num_train_steps=10**6, log_metrics_every=10)
-    for line in workers[0].stdout:
-        if "[20] collection=train" in line:
-            workers[dead].send_signal(signal.SIGKILL)
-            break
-    output, _ = workers[1 - dead].communicate(timeout=240)
-    workers[dead].communicate()
-    assert workers[1 - dead].returncode != 0, output
+    workers[0].wait_for("[20] collection=train")
+    workers[dead].send_signal(signal.SIGKILL)
+    code, output = workers[1 - dead].wait()
+    assert code != 0, output
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1, output
     assert "Another process of this job has ended" in errors[0]

@@ -5,11 +5,13 @@ for that once, and has no backend, no threads and no devices: what it forks can 
 its own number of devices, receives real signals, and ends with real exit codes.
 """
 
+import atexit
 import gc
 import multiprocessing
 import os
 import pathlib
 import resource
+import runpy
 import signal
 import socket
 import sys
@@ -101,6 +103,25 @@ class Process:
 
     def __del__(self):
         self._log.unlink(missing_ok=True)
+
+
+def python(*words, **options):
+    """Start what `python words...` starts: `-m module arguments...` or a file."""
+    environment = {"JAX_PLATFORMS": "cpu"} | options.pop("environment", {})
+    words = [str(word) for word in words]
+    return Process(_run_as_main, words, environment=environment, **options)
+
+
+def _run_as_main(words):
+    try:
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            runpy.run_path(words[0], run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()
 
 
 class Group:
