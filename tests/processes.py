@@ -106,7 +106,7 @@ class Process:
 
 
 def python(*words, **options):
-    """Start what `python words...` starts: `-m module arguments...` or a file."""
+    """Start what `python words...` starts: `-m module ...`, `-c script ...` or a file."""
     environment = {"JAX_PLATFORMS": "cpu"} | options.pop("environment", {})
     words = [str(word) for word in words]
     return Process(_run_as_main, words, environment=environment, **options)
@@ -114,7 +114,10 @@ def python(*words, **options):
 
 def _run_as_main(words):
     try:
-        if words[0] == "-m":
+        if words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(compile(words[1], "<script>", "exec"), {"__name__": "__main__"})
+        elif words[0] == "-m":
             sys.argv = words[1:]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:

@@ -15,6 +15,7 @@ import optax
 import orbax.checkpoint as ocp
 
 from kauldron import kd
+from tests import processes
 
 
 def make_state(step=0, *, features=3, optimizer=True, dtype=jnp.float32):
@@ -66,20 +67,27 @@ def files_below(folder):
     }
 
 
-def run_python(script, *args, device_count=1, check=True):
+def run_python(script, *args, device_count=1, exit_code=0):
     """Run a script in a process of its own; returns what it printed."""
     flags = f"--xla_force_host_platform_device_count={device_count}"
-    env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    words = ("-c", textwrap.dedent(script), *args)
+    process = processes.python(*words, environment={"XLA_FLAGS": flags})
+    code, output = process.wait()
+    assert code == exit_code, output
+    return output
+
+
+def run_new_python(script, *args, exit_code=0):
+    """The same, for what happens when the interpreter itself is left."""
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), *map(str, args)],
-        env=env,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
     )
-    if check:
-        assert result.returncode == 0, result.stderr
-    return result
+    assert result.returncode == exit_code, result.stdout
+    return result.stdout
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from tests.ckpts.states import (
     make_checkpointer,
     make_state,
     orbax_manager,
-    run_python,
+    run_new_python,
     save_steps,
 )
 
@@ -188,7 +188,7 @@ def test_orbax_is_loaded_only_when_something_is_saved_or_read(tmp_path):
         loaded = {name.split(".")[0] for name in sys.modules}
         assert not loaded & {"orbax", "tensorstore", "tensorflow"}, loaded
     """
-    run_python(script, tmp_path)
+    run_new_python(script, tmp_path)
 
 
 def test_older_names_of_the_packages():

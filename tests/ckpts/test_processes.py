@@ -19,6 +19,7 @@ from tests.ckpts.states import (
     files_below,
     make_checkpointer,
     make_state,
+    run_new_python,
     run_python,
     save_steps,
 )
@@ -40,8 +41,7 @@ KILLED_WHILE_SAVING = """
 
 @pytest.mark.slow
 def test_killed_during_a_save_the_one_before_is_there_and_the_next_run_cleans(tmp_path):
-    result = run_python(KILLED_WHILE_SAVING, tmp_path, check=False)
-    assert result.returncode == -signal.SIGKILL, result.stderr
+    run_python(KILLED_WHILE_SAVING, tmp_path, exit_code=-signal.SIGKILL)
     names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     half_written = {name for name in names if name.startswith("ckpt_2.orbax-")}
     assert names == {"ckpt_1"} | half_written and half_written
@@ -72,9 +72,8 @@ LEAVING = """
 @pytest.mark.slow
 @pytest.mark.parametrize("how, status", [("end", 0), ("error", 1)])
 def test_leaving_the_interpreter_right_after_a_save_commits_it(tmp_path, how, status):
-    result = run_python(LEAVING, tmp_path, how, check=False)
-    assert result.returncode == status, result.stderr
-    assert "cannot schedule" not in result.stderr
+    output = run_new_python(LEAVING, tmp_path, how, exit_code=status)
+    assert "cannot schedule" not in output
     checkpointer = make_checkpointer(tmp_path)
     assert checkpointer.all_steps == [2]
     assert (tmp_path / "checkpoints/ckpt_2/checksums.json").exists()
@@ -96,8 +95,7 @@ FAILING_AT_THE_END = """
 
 @pytest.mark.slow
 def test_save_that_fails_while_leaving_is_told(tmp_path):
-    result = run_python(FAILING_AT_THE_END, tmp_path)
-    assert "ckpt_1 failed" in result.stderr
+    assert "ckpt_1 failed" in run_new_python(FAILING_AT_THE_END, tmp_path)
     assert make_checkpointer(tmp_path).all_steps == []
 
 
@@ -177,8 +175,8 @@ def test_following_from_another_process_changes_no_file(tmp_path):
     save_steps(make_checkpointer(tmp_path), [1, 2])
     (tmp_path / "checkpoints/ckpt_3.orbax-checkpoint-tmp").mkdir()
     before = files_below(tmp_path)
-    result = run_python(FOLLOWING, tmp_path)
-    assert json.loads(result.stdout.splitlines()[-1]) == [2, 2, [1, 2]]
+    output = run_python(FOLLOWING, tmp_path)
+    assert json.loads(output.splitlines()[-1]) == [2, 2, [1, 2]]
     assert files_below(tmp_path) == before
 
 

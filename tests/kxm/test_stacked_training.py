@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -13,6 +12,7 @@ from jax.experimental import checkify
 
 from kauldron import kd, konfig
 from kauldron.train.stacked import loop, plan
+from tests import processes
 from tests.kxm import stacked_config
 from tests.kxm.waiting import poll
 
@@ -247,25 +247,29 @@ LONG = [
 
 
 def start(folder):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", PROGRAM, str(folder)]
-    return subprocess.Popen(command, env=environment)
+    return processes.python("-c", PROGRAM, folder)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    assert start(folder).wait()[0] == 0
+    return folder
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, signum):
-    assert start(tmp_path / "whole").wait(timeout=300) == 0
-    process = start(tmp_path / "parts")
-    checkpoints = tmp_path / "parts" / "1" / "checkpoints"
+def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, undisturbed, signum):
+    process = start(tmp_path)
+    checkpoints = tmp_path / "1" / "checkpoints"
     poll(lambda: (checkpoints / "ckpt_20").exists(), seconds=200)
     process.send_signal(signum)
-    code = process.wait(timeout=100)
-    assert code == (143 if signum == signal.SIGTERM else -signum)
-    assert not (tmp_path / "parts" / "0" / "train_complete.txt").exists()
-    assert start(tmp_path / "parts").wait(timeout=300) == 0
+    code, output = process.wait()
+    assert code == (143 if signum == signal.SIGTERM else -signum), output
+    assert not (tmp_path / "0" / "train_complete.txt").exists()
+    assert start(tmp_path).wait()[0] == 0
     for number in range(2):
-        whole, parts = (tmp_path / n / str(number) for n in ("whole", "parts"))
+        whole, parts = (folder / str(number) for folder in (undisturbed, tmp_path))
         for left, right in zip(
             leaves(final_state(whole)), leaves(final_state(parts)), strict=True
         ):
