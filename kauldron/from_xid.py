@@ -8,14 +8,51 @@ everything else is as in `kd.from_workdir`.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from kauldron import from_workdir
+from kauldron.kxm import handle
 
 if TYPE_CHECKING:
     from kauldron.konfig import ConfigDict
+    from kauldron.train import Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentRun:
+    """A work unit of an experiment, and what its folder holds.
+
+    Attributes:
+      xid: The id of the experiment.
+      wid: The number of the work unit.
+    """
+
+    xid: int
+    wid: int = 1
+
+    @functools.cached_property
+    def wu(self) -> handle.WorkUnitHandle:
+        """The work unit: its folder, sweep values and state."""
+        return handle.get_experiment(self.xid).units([self.wid])[0]
+
+    @property
+    def root_dir(self) -> epath.Path:
+        """The folder of the experiment."""
+        return epath.Path(handle.get_experiment(self.xid).xp_dir)
+
+    @property
+    def config(self) -> ConfigDict:
+        """The config that the work unit ran with."""
+        return get_cfg(self.xid, self.wid)
+
+    @property
+    def trainer(self) -> Trainer:
+        """The trainer that the config describes."""
+        return get_trainer(self.xid, self.wid)
 
 
 def get_workdir(xid: int, wid: int = 1) -> epath.Path:

@@ -24,6 +24,8 @@ with lazy_imports(__name__):
     from kauldron import konfig as konfig
     from kauldron import kontext as kontext
     from kauldron import ktyping as ktyping
+    from kauldron import kxm as kxm
+    from kauldron import kxm as xm  # noqa: F401
     from kauldron import losses as losses
     from kauldron import metrics as metrics
     from kauldron import nn as nn

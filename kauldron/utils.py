@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kauldron.train.run import workdir_files as constants  # noqa: F401
 
 _PUBLIC = (
-    *("chrono", "config_util", "constants", "error_utils", "immutabledict"),
+    *("chrono", "colab", "config_util", "constants", "error_utils", "immutabledict"),
     *("status", "utils"),
 )
 
@@ -31,6 +31,7 @@ older_modules(
         "batch_mask": "kauldron.batch_mask",
         "chrono": "kauldron.train.run.chrono kauldron.train.compat",
         "chrono_utils": "kauldron.train.run.chrono",
+        "colab": "kauldron.kxm.sweeps.notebook",
         "config_util": "kauldron.config_base",
         "constants": "kauldron.train.run.workdir_files",
         "error_context": "kauldron.errors",
@@ -38,6 +39,7 @@ older_modules(
         "explained_arguments": "kauldron.errors",
         "immutabledict": "kauldron.immutabledict",
         "interms_property": "kauldron.nn.properties",
+        "pd_utils": "kauldron.inspect.styled_frame",
         "root_cfg_ref": "kauldron.config_base",
         "sharding_utils": "kauldron.kd kauldron.sharding",
         "small_tools": "kauldron.utils kauldron.train.forward",

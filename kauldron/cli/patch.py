@@ -92,7 +92,7 @@ class PatchConfig:
         """
         patched = copy.deepcopy(cfg)
         changes: dict[str, Any] = {}
-        for path, value in self._updates():
+        for path, value in self._updates(patched):
             root, dot, _ = path.partition(".")
             if dot and not isinstance(patched.get(root), konfig.ConfigDict):
                 continue
@@ -103,14 +103,14 @@ class PatchConfig:
             )
         return patched, changes
 
-    def _updates(self) -> list[tuple[str, Any]]:
+    def _updates(self, cfg: konfig.ConfigDict) -> list[tuple[str, Any]]:
         updates: list[tuple[str, Any]] = []
         if self.stop_after_steps is not None or self.profile:
             steps = _PROFILE_STEPS if self.profile else self.stop_after_steps
             updates.append(("stop_after_steps", steps))
         if self.batch_size is not None:
             updates += self._batch_size_updates()
-        updates += self._eval_updates()
+        updates += self._eval_updates(cfg)
         if self.skip_checkpointer:
             updates.append(("checkpointer", None))
         for is_skipped, name in (
@@ -122,7 +122,7 @@ class PatchConfig:
         if self.skip_flatboard:
             updates.append(("setup.add_flatboard", False))
         if self.profile:
-            updates.append(("profiler", _profiler()))
+            updates += _profiler_updates(cfg)
         if self.checkify:
             checks = {"__const__": "jax.experimental.checkify:all_checks"}
             updates.append(("checkify_error_categories", konfig.ConfigDict(checks)))
@@ -141,7 +141,7 @@ class PatchConfig:
             ("evals.**.batch_size", size),
         ]
 
-    def _eval_updates(self) -> list[tuple[str, Any]]:
+    def _eval_updates(self, cfg: konfig.ConfigDict) -> list[tuple[str, Any]]:
         if self.skip_eval:
             return [("evals", {})]
         updates: list[tuple[str, Any]] = []
@@ -149,18 +149,20 @@ class PatchConfig:
             updates.append(("evals.**.num_batches", self.num_batches))
         if self.eval_run_once:
             once = {"__qualname__": "kauldron.kd:evals.Once", "0": 0}
-            updates.append(("evals.*.run", konfig.ConfigDict(once)))
+            evaluators = cfg.get("evals") or {}
+            for name, evaluator in evaluators.items():
+                if isinstance(evaluator, konfig.ConfigDict):
+                    path = path_grammar.format_path(("evals", name, "run"))
+                    updates.append((path, konfig.ConfigDict(once)))
         return updates
 
 
-def _profiler() -> konfig.ConfigDict:
-    return konfig.ConfigDict(
-        {
-            "__qualname__": "kauldron.kd:inspect.Profiler",
-            "profile_duration_ms": None,
-            "on_colab": True,
-        }
-    )
+def _profiler_updates(cfg: konfig.ConfigDict) -> list[tuple[str, Any]]:
+    fields = {"profile_duration_ms": None, "on_colab": True}
+    if isinstance(cfg.get("profiler"), konfig.ConfigDict):  # keep what it has besides
+        return [(f"profiler.{name}", value) for name, value in fields.items()]
+    qualname = {"__qualname__": "kauldron.kd:inspect.Profiler"}
+    return [("profiler", konfig.ConfigDict(qualname | fields))]
 
 
 def _refuse(name: str, value: Any, expected: str) -> None:

@@ -22,6 +22,7 @@ from kauldron.kxm.kauldron_jobs import JobsProvider, NoJobs
 from kauldron.kxm.sweeps import Names, NoSweep, SweepInfo
 
 if TYPE_CHECKING:
+    from kauldron.from_xid import ExperimentRun
     from kauldron.kxm.handle import ExperimentHandle
 
 UNKNOWN_XID = "<xid>"
@@ -148,6 +149,23 @@ class Experiment(JobParams):
     #
     # What follows from the fields
     #
+
+    @staticmethod
+    def from_xid(xid: int, wid: int = 1) -> ExperimentRun:
+        """Return a work unit of an experiment that was launched, with its config.
+
+        Args:
+          xid: The id of the experiment.
+          wid: The number of the work unit.
+
+        Raises:
+          LookupError: There is no such experiment or work unit.
+        """
+        from kauldron.from_xid import ExperimentRun
+
+        run = ExperimentRun(xid, wid)
+        _ = run.wu  # complain now
+        return run
 
     @property
     def linked_jobs_provider(self) -> JobsProvider:

@@ -149,13 +149,19 @@ class ExperimentHandle:
 
     @property
     def tags(self) -> list[str]:
-        """The tags."""
-        return self.record["tags"]
+        """The tags, with those of the first training (`cfg.setup.tags`)."""
+        return list(dict.fromkeys([*self.record["tags"], *self._run_info("tags", [])]))
 
     @property
     def note(self) -> str:
-        """The note."""
-        return self.record["note"]
+        """The note; if there is none, that of the first training."""
+        return self.record["note"] or self._run_info("note", "")
+
+    def _run_info(self, name: str, default: Any) -> Any:
+        for unit in self.work_units[:1]:
+            path = pathlib.Path(unit.workdir, "run_info.json")
+            return records.read_json(path, {}).get(name, default)
+        return default
 
     @property
     def executor(self) -> Executor:

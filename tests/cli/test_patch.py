@@ -54,7 +54,8 @@ def test_nested_data_sets_are_found():
             "evals": {"a": {"ds": {"batch_size": 32}, "num_batches": None}},
         }
     )
-    _, changes = kd.cli.PatchConfig(batch_size=3)(cfg)
+    patch = kd.cli.PatchConfig(batch_size=3, eval_run_once=False)
+    _, changes = patch(cfg)
     assert changes == {
         "stop_after_steps": 1,
         "train_ds.inner[0].batch_size": 3,
@@ -84,6 +85,21 @@ def test_profile_and_checks(cfg):
     assert trainer.profiler.profile_duration_ms is None
     assert trainer.profiler.on_colab
     assert trainer.checkify_error_categories
+
+
+def test_a_profiler_of_the_config_keeps_its_other_fields(cfg):
+    with konfig.imports():
+        from kauldron import kd as kd_cfg
+    cfg.profiler = kd_cfg.inspect.Profiler(first_profile=3, profile_duration_ms=100)
+    patched, _ = kd.cli.PatchConfig(profile=True)(cfg)
+    assert konfig.resolve(patched.profiler).first_profile == 3
+    assert patched.profiler.profile_duration_ms is None
+
+
+def test_an_evaluator_that_says_not_when_it_runs_runs_once(cfg):
+    del cfg.evals.test.run
+    patched, _ = kd.cli.PatchConfig()(cfg)
+    assert konfig.resolve(patched.evals.test.run) == kd.evals.Once(0)
 
 
 def test_what_is_kept_is_not_patched(cfg):

@@ -270,3 +270,20 @@ def test_sweep_flags_make_a_product_with_the_last_varying_fastest():
 def test_bad_sweep_flags(flags):
     with pytest.raises(ValueError, match=r"--sweep\.a"):
         sweeps.sweep_from_flags(flags)
+
+
+def test_configs_of_a_sweep_in_a_notebook(config, capsys):
+    from kauldron.konfig.overrides import config_files
+    from kauldron.utils import colab
+
+    module = config_files.load_module(config(sweeps=SWEEPS), "my_config")
+    for mode, seeds in ((colab.SweepMode.ALL, [0, 1]), ("first", [0])):
+        configs = colab.iter_sweep_configs(
+            module=module, sweep_mode=mode, sweep_name=""
+        )
+        assert [cfg.seed for cfg in configs] == seeds
+        assert len(capsys.readouterr().out.splitlines()) == len(seeds)
+    [cfg] = colab.iter_sweep_configs(
+        module=module, sweep_mode=colab.SweepMode.NONE, sweep_name="lr"
+    )
+    assert cfg == module.get_config()

@@ -63,6 +63,8 @@ def test_a_sweep_trains_and_evaluates_each_unit(tmp_path, monkeypatch, capfd):
         "--cfg=config.py",
         "--sweep.seed=0,1",
         "--cfg.num_train_steps=5",
+        "--cfg.setup.tags=toy",
+        "--cfg.setup.note_template=for {cfg.num_train_steps} steps",
     ]
     assert main([*command, "--xp.platform=cpu"]) == 0
     handle = kxm.get_experiment(1)
@@ -91,6 +93,13 @@ def test_a_sweep_trains_and_evaluates_each_unit(tmp_path, monkeypatch, capfd):
     assert rows[1][3] == "5"
     assert "last/losses/total=" in rows[1][4]
     assert kd.from_xid.get_workdir(1, 2) == pathlib.Path(handle.work_units[1].workdir)
+    assert "toy" in handle.tags and handle.note == "for 5 steps"
+    run = kd.xm.Experiment.from_xid(1, 2)
+    assert run.wu.workdir == handle.work_units[1].workdir
+    assert run.config == configs[1] and run.trainer.seed == 1
+    assert run.root_dir == pathlib.Path(handle.xp_dir)
+    with pytest.raises(LookupError, match="no work unit 3"):
+        kd.xm.Experiment.from_xid(1, 3)
     _evaluate_again(tmp_path, losses[1])
 
 
