@@ -70,7 +70,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         implementation="check:Check",
     ),
     ("runs",): Command(
-        summary="List workdirs with their last step, values and state",
+        summary="List runs: state, step, speed, what differs in their configs, metrics",
         implementation="runs:Runs",
         arguments=("[folder]",),
         configs=(),
