@@ -75,6 +75,18 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         arguments=("[folder]",),
         configs=(),
     ),
+    ("board",): Command(
+        summary="Show runs in the browser: curves, tables, pictures, sweeps, configs",
+        implementation="board:Board",
+        arguments=("[folder]",),
+        configs=(),
+    ),
+    ("report",): Command(
+        summary="Write the board of some runs as one HTML file",
+        implementation="board:Report",
+        arguments=("WORKDIR", "..."),
+        configs=(),
+    ),
     ("launch",): Command(
         summary="Start the jobs of a config, or any program, here or on a cluster",
         implementation="launch:Launch",

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import math
+import mmap
 import os
 import pathlib
 import threading
@@ -21,8 +22,9 @@ import numpy as np
 
 FILENAME = "scalars.jsonl"
 
-_TAIL_BYTES = 1 << 16
+_TAIL_BYTES = 1 << 13
 _CHUNK_BYTES = 1 << 22
+_SHORTEST_LINE = 100  # of a log with more than one metric
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,15 +173,18 @@ class ScalarLog:
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                start = max(0, size - _TAIL_BYTES)
-                file.seek(start)
-                data = file.read()
+                data, start, length = b"", size, _TAIL_BYTES
+                while not data and start:  # else a line is longer than that
+                    start = max(0, size - length)
+                    file.seek(start)
+                    data = file.read()
+                    data = data[data.find(b"\n") + 1 if start else 0 :]
+                    data = data[: data.rfind(b"\n") + 1]
+                    length *= 8
         except OSError:
             return {}
-        if start:
-            data = data[data.find(b"\n") + 1 :]
         found: dict[str, tuple[int, float]] = {}
-        for entry in parse_lines(data[: data.rfind(b"\n") + 1]):
+        for entry in parse_lines(data):
             for name, value in entry["values"].items():
                 found[name] = (entry["step"], as_number(value))
         return found
@@ -211,29 +216,36 @@ class ScalarLog:
         self, count: int, first: float, last: float, by: str
     ) -> list[dict[str, Any]]:
         try:
-            data = self.path.read_bytes()
-        except OSError:
+            with (
+                self.path.open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            ):
+                return list(parse_lines(_spread(data, count, first, last, by)))
+        except (OSError, ValueError):  # not there, or empty
             return []
-        size = data.rfind(b"\n") + 1
-        start = 0 if first == -math.inf else _bisect(data, size, first, by)
-        stop = size if last == math.inf else _bisect(data, size, last, by)
-        start = data.rfind(b"\n", 0, max(0, start - 1)) + 1  # one line more
-        stop = data.find(b"\n", stop, size) + 1 or size
-        if data.count(b"\n", start, stop) <= count:
-            return list(parse_lines(data[start:stop]))
-        lines: list[bytes] = []
-        position = -1
-        for target in np.linspace(start, stop - 2, count).astype(int):
-            begin = data.rfind(b"\n", 0, target) + 1
-            if begin > position:
-                end = data.find(b"\n", begin)
-                lines.append(data[begin : end + 1])
-                position = begin
-        # What is written seldom, such as in a line of its own, is in the last lines.
-        return list(parse_lines(b"".join(lines)))
 
 
-def _bisect(data: bytes, size: int, wanted: float, by: str) -> int:
+def _spread(data: mmap.mmap, count: int, first: float, last: float, by: str) -> bytes:
+    """Return about `count` lines, evenly spaced, without touching all of the file."""
+    size = data.rfind(b"\n") + 1
+    start = 0 if first == -math.inf else _bisect(data, size, first, by)
+    stop = size if last == math.inf else _bisect(data, size, last, by)
+    start = data.rfind(b"\n", 0, max(0, start - 1)) + 1  # one line more
+    stop = data.find(b"\n", stop, size) + 1 or size
+    if stop - start <= _SHORTEST_LINE * count:
+        return data[start:stop]
+    lines: list[bytes] = []
+    position = -1
+    for target in np.linspace(start, stop - 2, count).astype(int).tolist():
+        begin = data.rfind(b"\n", 0, target) + 1
+        if begin > position:
+            end = data.find(b"\n", begin)
+            lines.append(data[begin : end + 1])
+            position = begin
+    return b"".join(lines)
+
+
+def _bisect(data: mmap.mmap, size: int, wanted: float, by: str) -> int:
     """Return where the first line of at least `wanted` begins: steps only grow."""
     low, high = 0, size
     while low < high:

@@ -109,7 +109,10 @@ def _print_table(table: RunTable) -> None:
     indices = [columns.index(column) for column in shown]
     lines = [[columns[i].name for i in indices]]
     lines += [[row[i] for i in indices] for row in rows]
-    numeric = [_is_numeric([row[i] for row in rows]) for i in indices]
+    numeric = [
+        columns[i].name != "run" and _is_numeric([row[i] for row in rows])
+        for i in indices
+    ]
     aligned = [
         [
             text.rjust(widths[column.name])
