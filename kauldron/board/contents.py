@@ -25,7 +25,7 @@ from kauldron.inspect.scalar_log import ScalarLog, Series
 
 # Logs up to this size together are read whole; of longer ones, evenly spaced lines.
 _QUICK_BYTES = 8 << 20
-_MOST_POINTS = 30_000  # of all curves of a chart
+_MOST_POINTS = 20_000  # of all curves of a chart
 _LOG_TAIL_BYTES = 1 << 18
 _MOST_HISTOGRAMS = 60
 
@@ -41,6 +41,7 @@ class Contents:
         self._folders = [pathlib.Path(folder).resolve() for folder in folders]
         self._lock = threading.Lock()
         self._runs: dict[str, Run] = {}
+        self._known = KnownColumns.of([])
         self._media: dict[str, Media] = {}
 
     #
@@ -51,9 +52,8 @@ class Contents:
         """Return all runs with their last values, and what the columns mean."""
         found = self._find()
         version = hashlib.sha1(repr([r.version for r in found.values()]).encode())
-        known = KnownColumns.of(list(found.values())) if found else None
-        fields = list(known.fields.values()) if known else []
-        metrics = list(known.metrics.values()) if known else []
+        known = self._known = KnownColumns.of(list(found.values()))
+        fields, metrics = list(known.fields.values()), list(known.metrics.values())
         important = {column.name for column in main_metrics(metrics)}
         return {
             "title": ", ".join(folder.name for folder in self._folders),
@@ -74,9 +74,8 @@ class Contents:
     def best(self) -> dict[str, dict[str, float | None]]:
         """Return the best value of each important metric of evaluations, by run."""
         found = self._find()
-        known = KnownColumns.of(list(found.values())) if found else None
-        chosen = known.choose_metrics(None) if known else []
-        columns = [column for column in chosen if column.is_best]
+        known = KnownColumns.of(list(found.values()))
+        columns = [column for column in known.choose_metrics(None) if column.is_best]
         return {
             name: {
                 column.name.removesuffix(BEST): _rounded(value)
@@ -108,8 +107,9 @@ class Contents:
         Raises:
           KeyError: No run has such a metric.
         """
-        found = self._find()
-        column = KnownColumns.of(list(found.values())).find(metric)
+        if metric not in self._known.metrics:  # the page asks for all runs before
+            self.runs()
+        found, column = self._runs, self._known.find(metric)
         collection, _, scalar = column.path.partition("/")
         logs = {
             name: log

@@ -102,12 +102,12 @@ class Run:
 
     def logs(self) -> dict[str, ScalarLog]:
         """Return the log of each collection: `train`, and the evaluators."""
-        for name in _names_in(self.workdir):
-            if name not in self._logs and name not in _NOT_RUNS:
-                path = self.workdir / name / FILENAME
-                if path.exists():
-                    self._logs[name] = ScalarLog(path)
-        return dict(sorted(self._logs.items(), key=lambda kv: (kv[0] != "train", kv)))
+        for name in _folders_in(self.workdir) - self._logs.keys() - _NOT_RUNS:
+            path = self.workdir / name / FILENAME
+            if path.exists():
+                self._logs[name] = ScalarLog(path)
+        ordered = sorted(self._logs, key=lambda name: (name != "train", name))
+        return {name: self._logs[name] for name in ordered}
 
     def last(self) -> dict[str, tuple[int, float]]:
         """Return the last step and value by full name, such as `test/metrics/accuracy`."""
@@ -200,6 +200,14 @@ def _names_in(folder: pathlib.Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
+
+
+def _folders_in(folder: pathlib.Path) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_dir()}
+    except OSError:
+        return set()
 
 
 def _version(path: pathlib.Path) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 
@@ -27,6 +28,13 @@ def address(folder):
 
 def wait_for_curves(page, metric, count):
     page.wait_for_selector(CURVES.format(metric=metric, count=count))
+
+
+def wait_until(page, expression):
+    deadline = time.monotonic() + 30
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        page.wait_for_timeout(20)
 
 
 def columns(page, selector):
@@ -78,7 +86,7 @@ def test_pictures_histograms_texts_and_confusions_are_shown(page, address):
     page.wait_for_selector(".pictures img")
     images = page.query_selector_all(".pictures img")
     assert len(images) == 2
-    page.wait_for_function("document.querySelector('.pictures img').naturalWidth == 8")
+    wait_until(page, "document.querySelector('.pictures img').naturalWidth == 8")
     assert page.inner_text("table.heat thead").strip() == "true \\ predicted\tcat\tdog"
     assert page.inner_text("table.heat tbody tr:nth-child(2)").strip() == "dog\t2\t7"
     slider = page.locator("input[aria-label='Step of test/summaries/said']")
@@ -111,7 +119,7 @@ def test_sweep_draws_fields_and_a_scatter_plot(page, address):
     page.wait_for_selector("canvas[aria-label='test/accuracy by lr']")
     is_drawn = """() => [...document.querySelectorAll('canvas')].every(c =>
         c.width && c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(Boolean))"""
-    page.wait_for_function(is_drawn)
+    wait_until(page, is_drawn)
 
 
 def test_keys_switch_views_and_reach_the_filter(page, address):
@@ -121,7 +129,7 @@ def test_keys_switch_views_and_reach_the_filter(page, address):
     page.wait_for_selector("#table")
     page.keyboard.press("/")
     page.keyboard.type("seed=1")
-    page.wait_for_function("document.querySelectorAll('#table tbody tr').length == 2")
+    wait_until(page, "document.querySelectorAll('#table tbody tr').length == 2")
 
 
 def test_page_follows_a_run_that_goes_on_and_new_runs(page, tmp_path):

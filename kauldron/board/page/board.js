@@ -662,7 +662,7 @@ function show(view) {
   state.view = view in VIEWS ? view : "curves";
   if (location.hash !== `#${state.view}`) history.replaceState(null, "", `#${state.view}`);
   $("main").scrollTop = 0;
-  render();
+  render().then(readBest).catch(() => {}); // a lost connection is told by the next poll
 }
 
 async function refresh() {
@@ -680,13 +680,22 @@ async function refresh() {
     if (before !== after || !count !== !data.runs.length) await render();
     else if (state.view === "curves") update();
     else if ((state.view === "table" || state.view === "sweep") && !isTyping) await render();
-    state.best = await ask("best");
-    if ((state.view === "table" || state.view === "sweep") && !isTyping) await render();
+    await readBest();
   } catch (error) {
     $("status").className = "lost";
     $("status").textContent = state.loaded ? "connection lost, trying again" : error.message;
     state.data.version = null;
   }
+}
+
+// Best values need whole logs: they are read for the views that show them.
+async function readBest() {
+  if (!["table", "sweep"].includes(state.view) || state.bestOf === state.data.version) return;
+  const version = state.data.version;
+  state.best = await ask("best");
+  state.bestOf = version;
+  const isTyping = document.activeElement && document.activeElement.matches("main select, main input");
+  if (["table", "sweep"].includes(state.view) && !isTyping) await render();
 }
 
 function setTheme(theme) {

@@ -7,19 +7,13 @@ import csv
 import pathlib
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 from kauldron.cli.command_table import OK
 from kauldron.cli.terminal import UsageError, print_json
-from kauldron.inspect.run_folder import Run, find_runs
-from kauldron.inspect.run_table import (
-    Column,
-    RunTable,
-    as_latex,
-    as_records,
-    best_cells,
-    read_table,
-    text_cells,
-)
+
+if TYPE_CHECKING:
+    from kauldron.inspect.run_table import Column, RunTable
 
 _STATE_STYLES = {"running": "green", "failed": "bold red", "stopped": "yellow"}
 _GAP = 2
@@ -60,9 +54,13 @@ class Runs:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        found = runs_below(args.folder)
+        from kauldron.inspect import run_folder, run_table  # numpy takes a while
+
+        if not pathlib.Path(args.folder).is_dir():
+            raise UsageError(f"{args.folder} is not a folder.")
+        found = run_folder.find_runs(args.folder)
         try:
-            table = read_table(
+            table = run_table.read_table(
                 found,
                 metrics=args.metrics,
                 fields=args.fields,
@@ -73,12 +71,12 @@ class Runs:
         except (LookupError, ValueError) as error:
             raise UsageError(str(error)) from error
         if args.json:
-            print_json(as_records(table))
+            print_json(run_table.as_records(table))
         elif args.csv:
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerows([table.names, *table.rows])
         elif args.latex:
-            print(as_latex(table))
+            print(run_table.as_latex(table))
         elif not found:
             print(f"No runs below {args.folder}.")
         elif not table.rows:
@@ -88,15 +86,9 @@ class Runs:
         return OK
 
 
-def runs_below(folder: str) -> list[Run]:
-    """Return the runs in a folder that a user named."""
-    root = pathlib.Path(folder)
-    if not root.is_dir():
-        raise UsageError(f"{root} is not a folder.")
-    return find_runs(root)
-
-
 def _print_table(table: RunTable) -> None:
+    from kauldron.inspect.run_table import best_cells, text_cells
+
     columns, rows = text_cells(table)
     widths = {
         column.name: max(len(text) for text in [column.name, *texts])
