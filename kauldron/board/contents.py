@@ -53,7 +53,7 @@ class Contents:
         found = self._find()
         version = hashlib.sha1(repr([r.version for r in found.values()]).encode())
         known = self._known = KnownColumns.of(list(found.values()))
-        fields, metrics = list(known.fields.values()), list(known.metrics.values())
+        fields, metrics = known.main_fields, list(known.metrics.values())
         important = {column.name for column in main_metrics(metrics)}
         return {
             "title": ", ".join(folder.name for folder in self._folders),

@@ -238,7 +238,8 @@ def flatten_config(config: Any, path: str = "") -> dict[str, Any]:
         flat: dict[str, Any] = {}
         for key, value in config.items():
             if key in ("__qualname__", "__const__"):
-                flat[path or key] = re.split(r"[.:]", str(value))[-1]
+                if path:  # what all of it builds is a trainer
+                    flat[path] = re.split(r"[.:]", str(value))[-1]
             else:
                 flat |= flatten_config(value, f"{path}.{key}" if path else str(key))
         return flat

@@ -20,6 +20,7 @@ BEST = ":best"
 DEVIATION = ":deviation"
 
 _MOST_METRICS = 12
+_MOST_FIELDS = 12
 _LARGEST_FAMILY = 3
 _SMALLER_IS_BETTER = re.compile(
     r"(^|[/_])(loss(es)?|total|err(or)?|mse|mae|rmse|nll|xent|perplexity|ppl|bpd|fid|kid"
@@ -39,7 +40,7 @@ def runs(
     """Return a table of the runs in a folder, one row each.
 
     The columns: `run` (the folder), `state`, `step`, `speed` (steps per second), what
-    differs between the configs, the last value of each metric, and of evaluations also
+    differs between the configs (at most 12 fields), the last value of each metric, and of evaluations also
     the best (`test/accuracy:best`). What has a value per class is left out unless
     `metrics` names it.
 
@@ -165,11 +166,13 @@ class KnownColumns:
 
     Attributes:
       fields: What differs between the configs.
+      main_fields: Those of `fields` to show: of many, the ones that all configs have.
       all_fields: All paths of the configs.
       metrics: The metrics, the last values only.
     """
 
     fields: dict[str, Column]
+    main_fields: tuple[Column, ...]
     all_fields: frozenset[str]
     metrics: dict[str, Column]
 
@@ -183,13 +186,19 @@ class KnownColumns:
         }
         configs = [run.config for run in found]
         differing = short_names(differing_fields(configs))
+        fields = {
+            # A field must not hide a column of another kind.
+            name: Column(name=name, kind="field", path=path)
+            for path, short in differing.items()
+            for name in [path if short in _ATTRIBUTES else short]
+        }
+        shown = list(fields.values())
+        if len(shown) > _MOST_FIELDS:  # experiments that have little in common
+            read = [config for config in configs if config]
+            shown = [c for c in shown if all(c.path in config for config in read)]
         return cls(
-            fields={
-                # A field must not hide a column of another kind.
-                name: Column(name=name, kind="field", path=path)
-                for path, short in differing.items()
-                for name in [path if short in _ATTRIBUTES else short]
-            },
+            fields=fields,
+            main_fields=tuple(shown[:_MOST_FIELDS]),
             all_fields=frozenset(path for config in configs for path in config),
             metrics=metrics,
         )
@@ -216,7 +225,7 @@ class KnownColumns:
     def choose_fields(self, patterns: str | Sequence[str] | None) -> list[Column]:
         """Return the columns of fields to show: by default, what differs."""
         if patterns is None:
-            return list(self.fields.values())
+            return list(self.main_fields)
         chosen: dict[str, Column] = {}
         for pattern in _as_list(patterns):
             matching = [

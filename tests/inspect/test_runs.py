@@ -118,6 +118,13 @@ def test_frame_of_runs(tmp_path):
         kd.inspect.runs(tmp_path, group="sed")
 
 
+def test_experiments_with_little_in_common_show_the_fields_of_both(tmp_path):
+    write_run(tmp_path / "a", config={"seed": 0, "a": {f"x{i}": i for i in range(20)}})
+    write_run(tmp_path / "b", config={"seed": 1, "b": {f"y{i}": i for i in range(20)}})
+    assert list(kd.inspect.runs(tmp_path))[4:] == ["seed"]
+    assert list(kd.inspect.runs(tmp_path, fields="x1?"))[4:6] == ["x10", "x11"]
+
+
 def test_reading_runs_loads_no_array_compiler(tmp_path):
     import subprocess
 
