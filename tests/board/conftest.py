@@ -14,6 +14,8 @@ CHROMIUM = pathlib.Path("/usr/bin/chromium")
 @contextlib.contextmanager
 def board(folder):
     """Serve a folder with `kauldron board`; gives the address."""
+    pytest.importorskip("starlette", reason="the extra `board` is not installed")
+    pytest.importorskip("uvicorn", reason="the extra `board` is not installed")
     command = [sys.executable, "-m", "kauldron", "board", str(folder), "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
