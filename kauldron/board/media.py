@@ -50,7 +50,8 @@ class Media:
         """Return the items by kind and tag, then by step."""
         with self._lock:
             for path in sorted(self._workdir.glob("*/events.out.tfevents.*")):
-                self._read_on(path)
+                if not (path.is_symlink() or path.parent.is_symlink()):
+                    self._read_on(path)
             return {key: dict(sorted(v.items())) for key, v in self._items.items() if v}
 
     def load(self, kind: str, tag: str, step: int) -> Any:

@@ -26,6 +26,8 @@ _DULL = re.compile(r"^(workdir|setup\.(tags|note_template)(\..*|\[.*)?)$")
 class Run:
     """One workdir. Files are read when they are asked for, and again when they change.
 
+    Links are not followed: what is shown of a run is inside its folder.
+
     Attributes:
       name: The path from the folder that was searched; the name of the folder itself
         if that is the workdir.
@@ -104,7 +106,7 @@ class Run:
         """Return the log of each collection: `train`, and the evaluators."""
         for name in _folders_in(self.workdir) - self._logs.keys() - _NOT_RUNS:
             path = self.workdir / name / FILENAME
-            if path.exists():
+            if path.exists() and not path.is_symlink():
                 self._logs[name] = ScalarLog(path)
         ordered = sorted(self._logs, key=lambda name: (name != "train", name))
         return {name: self._logs[name] for name in ordered}
@@ -143,7 +145,7 @@ class Run:
         known = self._files.get(path)
         if known is None or known[0] != version:
             try:
-                content = json.loads(path.read_bytes())
+                content = {} if path.is_symlink() else json.loads(path.read_bytes())
             except (OSError, ValueError):
                 content = {}
             content = convert(content) if isinstance(content, dict) else {}
@@ -205,7 +207,7 @@ def _names_in(folder: pathlib.Path) -> list[str]:
 def _folders_in(folder: pathlib.Path) -> set[str]:
     try:
         with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if entry.is_dir()}
+            return {e.name for e in entries if e.is_dir(follow_symlinks=False)}
     except OSError:
         return set()
 

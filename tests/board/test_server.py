@@ -12,6 +12,7 @@ import pytest
 
 from tests.board.board_runs import write_runs
 from tests.board.conftest import board
+from tests.inspect.written_runs import write_run
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,12 @@ def root(tmp_path_factory):
     (base / "secret.log").write_text("a secret")
     runs = write_runs(base / "runs")
     os.symlink(base / "secret.log", runs / "sweep/1/logs/linked.log")
+    outside = write_runs(base / "outside") / "sweep/1"
+    (outside / "config.json").write_text('{"password": "a secret"}')
+    linking = write_run(runs / "linking")
+    (linking / "config.json").unlink()
+    for name in ("config.json", "train", "test"):
+        os.symlink(outside / name, linking / name)
     return runs
 
 
@@ -58,6 +65,12 @@ def test_only_files_of_runs_can_be_read(address):
         "..%2f",
     ):
         assert get(address, path)[0] == 404
+
+
+def test_links_out_of_the_folder_are_not_followed(address):
+    assert get(address, "api/config", run="linking") == (200, "{}")
+    assert get(address, "api/media", run="linking") == (200, "[]")
+    assert "linking" not in get(address, "api/curves", metric="train/loss")[1]
 
 
 def test_other_names_of_the_server_are_turned_away(address):
