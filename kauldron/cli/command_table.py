@@ -70,9 +70,21 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         implementation="check:Check",
     ),
     ("runs",): Command(
-        summary="List workdirs with their last step, values and state",
+        summary="List runs: state, step, speed, what differs in their configs, metrics",
         implementation="runs:Runs",
         arguments=("[folder]",),
+        configs=(),
+    ),
+    ("board",): Command(
+        summary="Show runs in the browser: curves, tables, pictures, sweeps, configs",
+        implementation="board:Board",
+        arguments=("[folder]",),
+        configs=(),
+    ),
+    ("report",): Command(
+        summary="Write the board of some runs as one HTML file",
+        implementation="board:Report",
+        arguments=("WORKDIR", "..."),
         configs=(),
     ),
     ("launch",): Command(

@@ -18,6 +18,7 @@ with lazy_imports(__name__):
         get_colab_model_overview as get_colab_model_overview,
     )
     from kauldron.inspect.model_overview import lower_trainstep as lower_trainstep
+    from kauldron.inspect.run_table import runs as runs
     from kauldron.inspect.specs import json_spec_like as json_spec_like
     from kauldron.inspect.specs import plot_context as plot_context
     from kauldron.inspect.specs import plot_sharding as plot_sharding

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import csv
 import pathlib
-import time
-from typing import Any
+import shutil
+import sys
+from typing import TYPE_CHECKING
 
 from kauldron.cli.command_table import OK
-from kauldron.cli.terminal import UsageError, print_json, print_table
-from kauldron.files import holder
+from kauldron.cli.terminal import UsageError, print_json
 
-_DEEPEST = 4
-_LONGEST_LINE = 1 << 18
+if TYPE_CHECKING:
+    from kauldron.inspect.run_table import Column, RunTable
+
+_STATE_STYLES = {"running": "green", "failed": "bold red", "stopped": "yellow"}
+_GAP = 2
 
 
 class Runs:
-    """List workdirs with their last step, values and state."""
+    """List runs: state, step, speed, what differs in their configs, metrics."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,103 +30,143 @@ class Runs:
             default=".",
             help="where to look for workdirs (default: .)",
         )
-        parser.add_argument("--json", action="store_true", help="print a JSON list")
+        parser.add_argument(
+            "--metrics",
+            help="metrics to show, names or patterns: 'test/*,train/loss' (default: "
+            "total losses and metrics, but not those of each class)",
+        )
+        parser.add_argument(
+            "--fields",
+            help="fields of the configs to show (default: those that differ)",
+        )
+        parser.add_argument("--where", help="runs to show: 'lr > 1e-3 and seed == 0'")
+        parser.add_argument(
+            "--sort", help="column to sort by, the best first; '-' in front: the last"
+        )
+        parser.add_argument(
+            "--group",
+            help="fields to average over, such as seed: mean ± standard deviation",
+        )
+        formats = parser.add_mutually_exclusive_group()
+        formats.add_argument("--json", action="store_true", help="print a JSON list")
+        formats.add_argument("--csv", action="store_true", help="print CSV")
+        formats.add_argument("--latex", action="store_true", help="print a LaTeX table")
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        root = pathlib.Path(args.folder)
-        if not root.is_dir():
-            raise UsageError(f"{root} is not a folder.")
-        runs = [_describe(workdir, root) for workdir in sorted(_find_workdirs(root))]
-        if args.json:
-            print_json(runs)
-        elif runs:
-            rows = [
-                (
-                    run["workdir"],
-                    run["state"],
-                    "-" if run["step"] is None else str(run["step"]),
-                    run["last_start"] or "-",
-                    "  ".join(
-                        f"{name}={value}" for name, value in run["values"].items()
-                    ),
-                )
-                for run in runs
-            ]
-            print_table(
-                rows, header=("workdir", "state", "step", "last start", "values")
+        from kauldron.inspect import run_folder, run_table  # numpy takes a while
+
+        if not pathlib.Path(args.folder).is_dir():
+            raise UsageError(f"{args.folder} is not a folder.")
+        found = run_folder.find_runs(args.folder)
+        try:
+            table = run_table.read_table(
+                found,
+                metrics=args.metrics,
+                fields=args.fields,
+                where=args.where,
+                sort=args.sort,
+                group=args.group,
             )
+        except (LookupError, ValueError) as error:
+            raise UsageError(str(error)) from error
+        if args.json:
+            print_json(run_table.as_records(table))
+        elif args.csv:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerows([table.names, *table.rows])
+        elif args.latex:
+            print(run_table.as_latex(table))
+        elif not found:
+            print(f"No runs below {args.folder}.")
+        elif not table.rows:
+            print(f"None of the {len(found)} runs is one where {args.where}.")
         else:
-            print(f"No runs below {root}.")
+            _print_table(table)
         return OK
 
 
-def _find_workdirs(root: pathlib.Path) -> list[pathlib.Path]:
-    patterns = [
-        "/".join(["*"] * depth + ["run_info.json"]) for depth in range(_DEEPEST)
-    ]
-    return [path.parent for pattern in patterns for path in root.glob(pattern)]
+def _print_table(table: RunTable) -> None:
+    from kauldron.inspect.run_table import best_cells, text_cells
 
-
-def _describe(workdir: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
-    info = _read_json(workdir / "run_info.json")
-    starts = info.get("starts") or [{}]
-    started = starts[-1].get("time")
-    steps = [
-        int(path.name.removeprefix("ckpt_"))
-        for path in workdir.glob("checkpoints/ckpt_*")
-        if path.name.removeprefix("ckpt_").isdigit()
-    ]
-    values, logged_step = _last_values(workdir)
-    done = _read_json(workdir / "train_complete.txt").get("step")
-    known = [*steps, *(step for step in (logged_step, done) if step is not None)]
-    return {
-        "workdir": str(workdir.relative_to(root)),
-        "state": _state(workdir),
-        "step": max(known, default=None),
-        "last_start": started
-        and time.strftime("%Y-%m-%d %H:%M", time.localtime(started)),
-        "tags": info.get("tags", []),
-        "values": values,
+    columns, rows = text_cells(table)
+    widths = {
+        column.name: max(len(text) for text in [column.name, *texts])
+        for column, texts in zip(columns, zip(*rows))
     }
+    is_terminal = sys.stdout.isatty()
+    shown, hidden = columns, []
+    if is_terminal:
+        shown, hidden = _fitting(columns, widths, shutil.get_terminal_size().columns)
+    indices = [columns.index(column) for column in shown]
+    lines = [[columns[i].name for i in indices]]
+    lines += [[row[i] for i in indices] for row in rows]
+    numeric = [
+        columns[i].name != "run" and _is_numeric([row[i] for row in rows])
+        for i in indices
+    ]
+    aligned = [
+        [
+            text.rjust(widths[column.name])
+            if right
+            else text.ljust(widths[column.name])
+            for text, column, right in zip(line, shown, numeric)
+        ]
+        for line in lines
+    ]
+    if not is_terminal:
+        print("\n".join((" " * _GAP).join(line).rstrip() for line in aligned))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    marked = best_cells(table)
+    for number, line in enumerate(aligned):
+        text = Text(no_wrap=True, overflow="crop")
+        for cell, column in zip(line, shown):
+            style = "bold" if number == 0 else _STATE_STYLES.get(cell.strip(), "")
+            if (number - 1, column.name) in marked:
+                style = "bold green"
+            text.append(cell, style).append(" " * _GAP)
+        text.rstrip()
+        console.print(text, no_wrap=True, crop=True, soft_wrap=False)
+    if hidden:
+        note = f"Not shown: {', '.join(hidden)}. Choose with --metrics, --fields."
+        console.print(note, style="dim")
 
 
-def _state(workdir: pathlib.Path) -> str:
-    if (workdir / "train_complete.txt").exists():
-        return "complete"
-    return "stopped" if holder(workdir / "train.lock") is None else "running"
+def _is_numeric(texts: list[str]) -> bool:
+    return all(
+        text[:1].isdigit() or text[:1] == "-" or text in ("nan", "inf")
+        for text in texts
+    )
 
 
-def _last_values(workdir: pathlib.Path) -> tuple[dict[str, str], int | None]:
-    """Return the newest losses and metrics of each collection, and the newest step."""
-    values: dict[str, str] = {}
-    newest: int | None = None
-    for path in sorted(workdir.glob("*/scalars.jsonl")):
-        line = _last_line(path)
-        if line is None:
-            continue
-        newest = max(newest or 0, line["step"])
-        for name, value in line["values"].items():
-            if name.startswith("metrics/") or name == "losses/total":
-                shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-                values[f"{path.parent.name}/{name.split('/', 1)[1]}"] = shown
-    return values, newest
+def _fitting(
+    columns: list[Column], widths: dict[str, int], width: int
+) -> tuple[list[Column], list[str]]:
+    """Return the columns that fit into a terminal, and the names of the others.
 
+    Fields and metrics give way in turn, so that some of both are left, and values of
+    training before those of evaluations.
+    """
+    shown, hidden = list(columns), []
 
-def _last_line(path: pathlib.Path) -> dict[str, Any] | None:
-    """Return the last whole line of a log without reading all of the file."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _LONGEST_LINE))
-        lines = file.read().split(b"\n")[:-1]
-    try:
-        return json.loads(lines[-1]) if lines else None
-    except ValueError:  # damaged, or cut by a full disk
-        return None
+    def of(kind: str) -> list[Column]:
+        return [column for column in shown if column.kind == kind]
 
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
+    while sum(widths[c.name] + _GAP for c in shown) - _GAP > width:
+        fields, metrics = of("field"), of("metric")
+        dull = [
+            *(column for column in shown if column.name == "speed"),
+            *(column for column in metrics if column.path.startswith("train/")),
+            *(column for column in metrics if column.name.endswith("/loss:best")),
+        ]
+        longer = fields if len(fields) > len(metrics) else metrics
+        if not dull and not longer:
+            break
+        dropped = dull[0] if dull and longer is not fields else longer[-1]
+        shown.remove(dropped)
+        hidden.append(dropped.name)
+    return shown, [column.name for column in columns if column.name in hidden]

@@ -1,0 +1,85 @@
+"""`kauldron board` and `kauldron report`."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+from kauldron.cli.command_table import OK
+from kauldron.cli.terminal import UsageError
+
+
+class Board:
+    """Show runs in the browser: curves, tables, pictures, sweeps, configs, logs.
+
+    The page keeps itself up to date. Nothing outside of the folder can be read.
+    """
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "folder",
+            nargs="?",
+            default=".",
+            help="a workdir, or a folder of workdirs and experiments (default: .)",
+        )
+        parser.add_argument(
+            "--port", type=int, default=6007, help="default: 6007, or the next one free"
+        )
+        parser.add_argument(
+            "--host",
+            default="127.0.0.1",
+            help="address to listen on (default: this machine only)",
+        )
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        _check_folder(args.folder)
+        try:
+            import starlette  # noqa: F401
+            import uvicorn  # noqa: F401
+        except ImportError as error:
+            raise UsageError(
+                f"The board needs {error.name}: pip install 'kauldron[board]'"
+            ) from error
+        from kauldron.board import serve
+
+        def ready(address: str) -> None:
+            print(f"{args.folder}: {address} (Ctrl-C ends)", flush=True)
+
+        try:
+            serve(args.folder, host=args.host, port=args.port, ready=ready)
+        except (OSError, OverflowError) as error:
+            raise UsageError(str(error)) from error
+        return OK
+
+
+class Report:
+    """Write the board of some runs as one HTML file that needs no server."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "workdirs", nargs="+", help="workdirs, or folders of workdirs"
+        )
+        parser.add_argument(
+            "-o", "--output", default="report.html", help="default: report.html"
+        )
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        for workdir in args.workdirs:
+            _check_folder(workdir)
+        from kauldron.board.report import write_report
+
+        try:
+            path = write_report(args.output, *args.workdirs)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        print(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB).")
+        return OK
+
+
+def _check_folder(folder: str) -> None:
+    if not pathlib.Path(folder).is_dir():
+        raise UsageError(f"{folder} is not a folder.")

@@ -1,0 +1,52 @@
+"""A board over written runs, in a process of its own, and a real browser."""
+
+import contextlib
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+CHROMIUM = pathlib.Path("/usr/bin/chromium")
+
+
+@contextlib.contextmanager
+def board(folder):
+    """Serve a folder with `kauldron board`; gives the address."""
+    pytest.importorskip("starlette", reason="the extra `board` is not installed")
+    pytest.importorskip("uvicorn", reason="the extra `board` is not installed")
+    command = [sys.executable, "-m", "kauldron", "board", str(folder), "--port=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            yield re.search(r"http://[\d.]+:\d+", line).group()
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window."""
+    if not CHROMIUM.exists():
+        pytest.skip("there is no /usr/bin/chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as tool:
+        opened = tool.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox"]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A tab of its own; what goes wrong in its scripts fails the test."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    tab = context.new_page()
+    tab.set_default_timeout(30_000)
+    errors = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    yield tab
+    context.close()
+    assert errors == []
