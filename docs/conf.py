@@ -1,11 +1,15 @@
 """The site: `make docs`."""
 
 import os
+import pathlib
 import re
+import sys
 
 import kauldron
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE / "site"))
 
 project = "kauldron"
 copyright = "the kauldron authors"
@@ -35,6 +39,17 @@ def _as_restructured_text(app, what, name, obj, options, lines):
     lines[:] = text.split("\n")
 
 
+def _draw_pictures(app):
+    """Draw the pictures again if the code that draws them is newer."""
+    import pictures
+
+    folder = HERE / "_pictures"
+    drawn = [path.stat().st_mtime for path in folder.glob("*.svg")]
+    if not drawn or min(drawn) < pathlib.Path(pictures.__file__).stat().st_mtime:
+        pictures.draw_all(folder)
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("builder-inited", _draw_pictures)
     app.connect("autodoc-process-docstring", _as_restructured_text)
