@@ -20,6 +20,9 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 autodoc_typehints = "signature"
+add_module_names = False
+maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 
@@ -51,5 +54,10 @@ def _draw_pictures(app):
 
 def setup(app):
     """Called by Sphinx."""
+    import reference
+
     app.connect("builder-inited", _draw_pictures)
+    app.add_directive("namespace", reference.Namespace)
+    app.connect("autodoc-skip-member", reference.skip_member)
+    app.connect("autodoc-process-signature", reference.process_signature)
     app.connect("autodoc-process-docstring", _as_restructured_text)
