@@ -178,6 +178,8 @@ def _list(module: types.ModuleType, names: list[str]) -> list[str]:
     head, *rest = names
     lines = [f".. py:currentmodule:: {module.__name__}", "", f".. py:data:: {head}"]
     lines += [f"             {name}" for name in rest]
+    if module.__name__ == "kauldron.typing":  # links lead to `ktyping`
+        lines.append("   :no-index:")
     return [*lines, "", f"   {_LISTED.get(module.__name__, 'Types and constants.')}"]
 
 
