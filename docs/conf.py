@@ -28,6 +28,8 @@ napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = "kauldron"
+html_static_path = ["site/static"]
+html_css_files = ["style.css"]
 
 
 def _as_restructured_text(app, what, name, obj, options, lines):
