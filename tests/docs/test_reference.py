@@ -15,19 +15,18 @@ PAGES = {
     path.stem: re.findall(r"^\.\. namespace:: kauldron\.(\S+)", path.read_text(), re.M)
     for path in DOCS.glob("api/*.md")
 }
-pytest.importorskip("sphinx", reason="the reference is built with Sphinx")
 
 
 @pytest.fixture(scope="module")
-def reference():
+def public_names():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(DOCS / "site"))
-        yield importlib.import_module("reference")
+        yield importlib.import_module("public_names")
 
 
-def test_each_namespace_has_its_place_on_one_page(reference):
+def test_each_namespace_has_its_place_on_one_page(public_names):
     documented = [name for names in PAGES.values() for name in names]
-    assert sorted(documented) == sorted(reference.NAMESPACES)
+    assert sorted(documented) == sorted(public_names.NAMESPACES)
 
 
 def test_each_page_is_in_the_contents():
@@ -48,7 +47,7 @@ def test_each_namespace_of_kd_has_a_page(name):
     "namespace",
     ["konfig", "kontext", "klinen", "ktyping", "kxm", "random", "metrics", "train"],
 )
-def test_names_that_dir_shows_are_documented(reference, namespace):
+def test_names_that_dir_shows_are_documented(public_names, namespace):
     module = importlib.import_module(f"kauldron.{namespace}")
     shown = {
         name
@@ -57,15 +56,15 @@ def test_names_that_dir_shows_are_documented(reference, namespace):
         and hasattr(module, name)
         and not isinstance(getattr(module, name), types.ModuleType)
     } - {"Any", "TYPE_CHECKING", "annotations"}
-    assert shown <= set(reference.public_names(module))
+    assert shown <= set(public_names.public_names(module))
 
 
-def _classes_and_functions(reference):
+def _classes_and_functions(public_names):
     array_types = (type(kd.ktyping.Float), type(kd.ktyping.ElementSpec))
     assert type not in array_types
-    for namespace in reference.NAMESPACES:
+    for namespace in public_names.NAMESPACES:
         module = importlib.import_module(f"kauldron.{namespace}")
-        for name in reference.public_names(module):
+        for name in public_names.public_names(module):
             value = getattr(module, name)
             origin = getattr(value, "__module__", None) or ""
             if isinstance(value, array_types):
@@ -76,31 +75,31 @@ def _classes_and_functions(reference):
                 yield f"{namespace}.{name}", value
 
 
-def test_classes_and_functions_have_docstrings(reference):
+def test_classes_and_functions_have_docstrings(public_names):
     without = [
         name
-        for name, value in _classes_and_functions(reference)
+        for name, value in _classes_and_functions(public_names)
         if not inspect.getdoc(value)
     ]
     assert without == []
 
 
 def test_signatures_have_neither_factories_nor_private_arguments_nor_addresses(
-    reference,
+    public_names,
 ):
     noise = re.compile(r"<|ROOT_CFG_REF|lambda|ForwardRef|default_factory|[(, ]_\w+:")
     noisy = {
         name: signature[0]
-        for name, value in _classes_and_functions(reference)
-        if (signature := reference.readable_signature(value))
+        for name, value in _classes_and_functions(public_names)
+        if (signature := public_names.readable_signature(value))
         and noise.search(signature[0])
     }
     assert noisy == {}
 
 
-def test_trainer_is_first_and_its_signature_reads_as_code(reference):
+def test_trainer_is_first_and_its_signature_reads_as_code(public_names):
     assert ":first: Trainer" in (DOCS / "api" / "train.md").read_text()
-    arguments, result = reference.readable_signature(kd.train.Trainer)
+    arguments, result = public_names.readable_signature(kd.train.Trainer)
     assert arguments.startswith("(*, seed: int = 0, workdir: epath.Path = ")
     assert "rng_streams: RngStreams = RngStreams()" in arguments
     assert result == ""
