@@ -138,6 +138,10 @@ class SaveSession:
         root = self._checkpointer.folder
         if self._is_lead() and root.exists():
             _try(step_folders.remove_leftovers, root)
+            for step in step_folders.named_steps(root):
+                # Its step may never be saved again: that of an interrupted run is not.
+                if step in self.unreadable or not step_folders.is_complete(root, step):
+                    _try(self._put_aside, step)
             if delete_old:
                 self._delete_old(root)
 
@@ -207,8 +211,11 @@ class SaveSession:
             _try(step_folders.remove_leftovers, root)
             self._has_made_folder = True
         if step_folders.is_taken(step_folders.step_folder(root, step)):
-            aside = step_folders.put_aside(root, step)
-            status.log_warning(f"What cannot be read of step {step} is now {aside}.")
+            self._put_aside(step)
+
+    def _put_aside(self, step: int) -> None:
+        aside = step_folders.put_aside(self._checkpointer.folder, step)
+        status.log_warning(f"What cannot be read of step {step} is now {aside}.")
 
     #
     # In the background, once a checkpoint is there
