@@ -29,6 +29,10 @@ class ReadableKeyError(KeyError):
     __str__ = Exception.__str__
 
 
+class BeyondDataError(IndexError):
+    """Data is shorter than the position that a saved run had in it."""
+
+
 #
 # The nearest name
 #

@@ -22,6 +22,7 @@ from kauldron.ckpts.save_session import SaveSession
 from kauldron.ckpts.step_folders import (
     CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
 )
+from kauldron.errors import BeyondDataError
 
 _T = TypeVar("_T")
 
@@ -318,8 +319,8 @@ class Checkpointer(BaseCheckpointer):
             specs = restoring.forget_arrays(state) if donate else state
             try:
                 restored, error = self._restore_step(state, step, donate=donate), None
-            except structure.StructureMismatch:
-                raise
+            except (structure.StructureMismatch, BeyondDataError):
+                raise  # another config than that of the run: the checkpoint is whole
             except Exception as caught:
                 restored, error = specs, caught
             if not restoring.is_error_anywhere(error):

@@ -163,6 +163,9 @@ class SaveSession:
         if self._checkpointer.on_save_error == "warn":
             status.log_warning(f"{prefix}{error}. Training goes on without it.")
             return
+        if isinstance(error, OSError):  # says it all: nothing is wrong in the libraries
+            error = error.with_traceback(None)
+            error.__context__ = error.__cause__ = None
         with error_prefix(prefix):
             raise error
 
@@ -198,7 +201,9 @@ class SaveSession:
             except (OSError, jax.errors.JaxRuntimeError) as error:
                 if attempt == _MOST_ATTEMPTS or not _may_pass(error):
                     raise
-                status.log_warning(f"Saving step {step}: {error}. Trying again.")
+                if attempt == 1:
+                    status.log_warning(f"Saving step {step}: {error}. Trying again.")
+                _try(step_folders.remove_temporary, self._checkpointer.folder, step)
                 time.sleep(attempt)
 
     def _make_room(self, step: int) -> None:
