@@ -74,6 +74,17 @@ def did_you_mean(
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def a_type(value: Any) -> str:
+    """Return the type of a value with its article.
+
+    Example:
+      >>> a_type([]), a_type(1)
+      ('a list', 'an int')
+    """
+    name = type(value).__name__
+    return f"an {name}" if name[:1] in "AEIOUaeiou" else f"a {name}"
+
+
 #
 # More words for an error
 #

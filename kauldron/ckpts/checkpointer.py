@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import functools
 import math
+import numbers
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -424,9 +425,11 @@ def check_options(checkpointer: Checkpointer) -> None:
         value = getattr(checkpointer, name)
         if value is None and name not in _REQUIRED:
             continue
-        if not _is_at_least(value, least):
+        is_integer = isinstance(value, numbers.Integral)
+        if not _is_at_least(value, least) or (type(least) is int and not is_integer):
+            kind = "an integer of " if type(least) is int else ""
             raise ValueError(
-                f"Checkpointer.{name} must be at least {least}, got {value!r}."
+                f"Checkpointer.{name} must be {kind}at least {least}, got {value!r}."
             )
     for name, choices in _CHOICES.items():
         value = getattr(checkpointer, name)

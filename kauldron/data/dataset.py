@@ -31,6 +31,7 @@ from kauldron.data.iters import (
     wrap_like,
 )
 from kauldron.data.specs import ArraySpec, specs_of
+from kauldron.errors import a_type
 
 
 class IterableDataset(abc.ABC):
@@ -214,7 +215,7 @@ class PadDataset(DatasetOp):
             return {**batch, BATCH_MASK: np.arange(max(real, self.size)) < real}
         if real < self.size:
             raise UnmaskableError(
-                f"a batch that is a {type(batch).__name__} cannot carry the mask of its "
+                f"a batch that is {a_type(batch)} cannot carry the mask of its "
                 "filler: make the records dicts."
             )
         return batch

@@ -162,8 +162,13 @@ def check_device_resident(pipeline: Any) -> None:
         )
 
 
-def check_num_epochs(pipeline: Any) -> None:
-    """`num_epochs` is `None`, or an integer from 1 on."""
+def check_epochs(pipeline: Any) -> None:
+    """`shuffle` is a bool; `num_epochs` is `None`, or an integer from 1 on."""
+    shuffle = getattr(pipeline, "shuffle", False)
+    if not isinstance(shuffle, bool | np.bool_ | int):
+        raise TypeError(
+            f"{type(pipeline).__name__}(shuffle={shuffle!r}): expected True or False."
+        )
     epochs = pipeline.num_epochs
     if epochs is None:
         return

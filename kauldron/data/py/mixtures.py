@@ -13,6 +13,7 @@ from kauldron.data.engine import keys, mixtures
 from kauldron.data.engine.entries import Entry
 from kauldron.data.engine.nodes import ShuffleNode, StreamNode
 from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
+from kauldron.errors import a_type
 from kauldron.immutabledict import ImmutableDict
 
 # Fields of the parts that only matter where a pipeline is iterated itself.
@@ -61,7 +62,7 @@ class MixtureBase(PyGrainPipeline):
         name = type(self).__name__
         if not isinstance(child, PyGrainPipeline):
             raise TypeError(
-                f"{name}: {label} is a {type(child).__name__}; expected a pipeline of"
+                f"{name}: {label} is {a_type(child)}; expected a pipeline of"
                 " kd.data.py."
             )
         defaults = {f.name: f.default for f in dataclasses.fields(child)}

@@ -25,7 +25,7 @@ from kauldron.data.engine.batches import (
 from kauldron.data.engine.entries import Entry, Kind, parse_entries
 from kauldron.data.engine.executors import Executor, ThreadExecutor
 from kauldron.data.engine.nodes import SkippedRecords, StreamNode
-from kauldron.data.pipeline import check_num_epochs, frozen_transforms
+from kauldron.data.pipeline import check_epochs, frozen_transforms
 from kauldron.data.stream_pipeline import StreamPipeline
 from kauldron.data.transforms.forms import batch_form, warm_up
 
@@ -96,7 +96,7 @@ class PyGrainPipeline(StreamPipeline):
         remainder = DropRemainder(self.batch_drop_remainder)
         object.__setattr__(self, "batch_drop_remainder", remainder)
         object.__setattr__(self, "transforms", frozen_transforms(self.transforms))
-        check_num_epochs(self)
+        check_epochs(self)
         parse_entries(self.transforms)
         if isinstance(self.num_workers, str) and self.num_workers != "auto":
             raise ValueError(

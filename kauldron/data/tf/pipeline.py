@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from kauldron.data.dataset import IterableDataset
 from kauldron.data.engine.batches import DropRemainder, current_share
 from kauldron.data.engine.entries import SliceDataset, labelled, short_repr
-from kauldron.data.in_memory import check_num_epochs, frozen_transforms
+from kauldron.data.in_memory import check_epochs, frozen_transforms
 from kauldron.data.iters import Iterator, NonCheckpointableIterator
 from kauldron.data.pipeline import Pipeline
 from kauldron.data.specs import ArraySpec
@@ -211,7 +211,7 @@ class WithShuffleBuffer(TFDataPipeline):
                 f"{type(self).__name__}(shuffle=True) needs a shuffle_buffer_size: out of how many"
                 " records to draw the next one."
             )
-        check_num_epochs(self)
+        check_epochs(self)
 
     def transform_ds(self, ds: Any, *, rng: Any) -> Any:
         if self.cache:
