@@ -348,7 +348,10 @@ def test_reader_never_writes(tmp_path):
 @pytest.mark.parametrize(
     "kwargs, message",
     [
-        ({"save_interval_steps": 0}, "save_interval_steps must be an integer of at least 1, got 0"),
+        (
+            {"save_interval_steps": 0},
+            "save_interval_steps must be an integer of at least 1, got 0",
+        ),
         (
             {"save_interval_steps": None},
             "save_interval_steps must be an integer of at least 1, got N",
