@@ -132,7 +132,10 @@ class Checkpointer(BaseCheckpointer):
     def best_step(self) -> int | None:
         """Step with the best recorded metric; `None` if none is recorded."""
         if self.best_metric_path is None:
-            raise ValueError("There is no best step without `best_metric_path`.")
+            raise ValueError(
+                "There is no best step without `best_metric_path`: set it, such as "
+                "`best_metric_path='my_eval.accuracy'`."
+            )
         ranks = {step: self._rank(step) for step in self.all_steps}
         best = max(ranks, key=lambda step: (ranks[step], step), default=None)
         return None if best is None or ranks[best] == retention.WORST_RANK else best
@@ -161,7 +164,9 @@ class Checkpointer(BaseCheckpointer):
           FileNotFoundError: There is none; the message lists the steps there are.
         """
         if step < -1:
-            raise ValueError(f"step must be a step or -1 for the newest, got {step}.")
+            raise ValueError(
+                f"step must be 0 or more, or -1 for the newest, got {step}."
+            )
         if step == -1:
             newest = self.latest_step
             if newest is not None:
@@ -274,7 +279,10 @@ class Checkpointer(BaseCheckpointer):
 
     def _check_may_write(self) -> None:
         if not self.create:
-            raise ValueError("This checkpointer is a reader: it has `create=False`.")
+            raise ValueError(
+                "This checkpointer is a reader: it has `create=False`. To write, make one "
+                "with `create=True`."
+            )
 
     def reload(self) -> None:
         self._saves.forget_listing()
@@ -345,7 +353,8 @@ class Checkpointer(BaseCheckpointer):
         except structure.StructureMismatch:
             raise
         except Exception as error:  # a damaged one: an older one is restored
-            status.log_warning(f"ckpt_{step} cannot be looked at: {error}")
+            folder = step_folders.step_folder(self.folder, step)
+            status.log_warning(f"{folder} cannot be looked at: {error}")
 
     def _restore_step(self, state: _T, step: int, *, donate: bool) -> _T:
         folder = step_folders.step_folder(self.folder, step)
@@ -354,7 +363,9 @@ class Checkpointer(BaseCheckpointer):
         except Exception as error:
             if folder.exists():
                 raise
-            raise FileNotFoundError(f"{folder} was deleted meanwhile.") from error
+            raise FileNotFoundError(
+                f"{folder} was deleted while it was read."
+            ) from error
 
     def _note_unreadable(self, step: int, error: Exception) -> None:
         folder = step_folders.step_folder(self.folder, step)

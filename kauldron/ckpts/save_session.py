@@ -278,4 +278,4 @@ def _try(function: Any, *args: Any) -> None:
     try:
         function(*args)
     except OSError as error:
-        status.log_warning(f"Cleaning up failed: {error}")
+        status.log_warning(f"Cleaning up failed: {error}. The next start tries again.")

@@ -51,7 +51,10 @@ class IterableDataset(abc.ABC):
         Raises:
           TypeError: It is not known, or there is no end.
         """
-        raise TypeError(f"The number of batches of {type(self).__name__} is unknown.")
+        raise TypeError(
+            f"The number of batches of {type(self).__name__} is unknown: iterate over it, "
+            "or define `__len__`."
+        )
 
     @property
     def gives_single_records(self) -> bool:
@@ -63,7 +66,9 @@ class IterableDataset(abc.ABC):
         with as_iterator(self) as iterator:
             for batch in iterator:
                 return batch
-        raise ValueError(f"{self!r} has no batch.")
+        raise ValueError(
+            f"{self!r} has no batch: there are fewer records than `batch_size`, or none."
+        )
 
     def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
         """Return the same data with another last batch, where there is a choice.

@@ -45,7 +45,10 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         batch_size = _as_integer(self, "batch_size")
         if batch_size is not None and batch_size < 0:
             name = type(self).__name__
-            raise ValueError(f"{name}(batch_size={batch_size}): it is negative.")
+            raise ValueError(
+                f"{name}(batch_size={batch_size}): it is negative; expected 0 (single"
+                " records) or more."
+            )
         object.__setattr__(self, "batch_size", batch_size)
         if not isinstance(self.seed, RootCfgRef):
             object.__setattr__(self, "seed", _as_integer(self, "seed"))

@@ -259,7 +259,9 @@ class BatchIterator:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ValueError(f"The iterator over {self._name} is closed.")
+            raise ValueError(
+                f"The iterator over {self._name} is closed: make a new one with `iter(ds)`."
+            )
 
     def _stop_executor(self) -> None:
         executor, self._executor = self._executor, None

@@ -219,8 +219,8 @@ class ZipDatasets(MixtureBase):
     def __post_init__(self) -> None:
         if not isinstance(self.datasets, Mapping):
             raise TypeError(
-                "ZipDatasets takes a dict from names to data sets, not a"
-                f" {type(self.datasets).__name__}."
+                "ZipDatasets takes a dict from names to data sets, not"
+                f" {a_type(self.datasets)}."
             )
         object.__setattr__(self, "datasets", ImmutableDict(self.datasets))
         super().__post_init__()

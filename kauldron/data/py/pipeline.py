@@ -162,7 +162,10 @@ class PyGrainPipeline(StreamPipeline):
         Args:
           rng: A `kd.random.PRNGKey`, the same on all processes.
         """
-        raise NotImplementedError(f"{type(self).__name__}.ds_for_current_process")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no data: define `data_source`, or"
+            " `ds_for_current_process(self, rng)` to build it with grain."
+        )
 
     def ds_with_transforms(self, rng: Any) -> Any:
         """Return this process's records as a `grain.MapDataset`, after `transforms`."""

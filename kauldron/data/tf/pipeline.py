@@ -111,10 +111,14 @@ class TFDataPipeline(Pipeline):
     def __len__(self) -> int:
         cardinality = int(self._root_ds.cardinality())
         if cardinality == tf.data.INFINITE_CARDINALITY:
-            raise TypeError(f"{type(self).__name__} has no end.")
+            raise TypeError(
+                f"{type(self).__name__} has no end, and thus no number of batches: set "
+                "`num_epochs=1` or more."
+            )
         if cardinality == tf.data.UNKNOWN_CARDINALITY:
             raise TypeError(
-                f"The number of batches of {type(self).__name__} is unknown."
+                f"The number of batches of {type(self).__name__} is unknown: tf.data "
+                "cannot tell it after a filter. Iterate over it."
             )
         return cardinality
 

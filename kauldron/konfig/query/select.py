@@ -74,7 +74,9 @@ class Selection:
             copied = copy.deepcopy(node)
             for place in places:
                 if not place:
-                    raise ValueError("The whole config cannot be replaced.")
+                    raise ValueError(
+                        "The whole config cannot be replaced: select a part of it."
+                    )
                 if not any(place[: len(outer)] == outer for outer in taken):
                     assign(self._cfg, place, copied)
                     taken.append(place)
