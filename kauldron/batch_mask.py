@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kauldron.errors import a_type
+
 BATCH_MASK = "_batch_mask"
 
 
@@ -46,7 +48,7 @@ def with_mask_of(batch: Any, changed: Any) -> Any:
         return changed
     if not isinstance(changed, Mapping):
         raise UnmaskableError(
-            f"a padded batch became a {type(changed).__name__}, which cannot carry the "
+            f"a padded batch became {a_type(changed)}, which cannot carry the "
             "mask of its filler: return a dict."
         )
     return {**changed, BATCH_MASK: batch[BATCH_MASK]}

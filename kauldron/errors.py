@@ -29,6 +29,10 @@ class ReadableKeyError(KeyError):
     __str__ = Exception.__str__
 
 
+class BeyondDataError(IndexError):
+    """Data is shorter than the position that a saved run had in it."""
+
+
 #
 # The nearest name
 #
@@ -68,6 +72,17 @@ def did_you_mean(
     """
     close = nearest(name, candidates, count=count, cutoff=cutoff)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def a_type(value: Any) -> str:
+    """Return the type of a value with its article.
+
+    Example:
+      >>> a_type([]), a_type(1)
+      ('a list', 'an int')
+    """
+    name = type(value).__name__
+    return f"an {name}" if name[:1] in "AEIOUaeiou" else f"a {name}"
 
 
 #

@@ -27,7 +27,7 @@ def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
     data = content.encode() if isinstance(content, str) else content
     try:
-        with temporary.open("wb") as file:
+        with _named(path), temporary.open("wb") as file:
             file.write(data)
             file.flush()
             if hasattr(file, "fileno"):
@@ -36,6 +36,17 @@ def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
     finally:
         if temporary.exists():
             temporary.unlink()
+
+
+@contextlib.contextmanager
+def _named(path: epath.PathLike) -> Iterator[None]:
+    """Add the file to errors that do not tell it, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 #
@@ -69,21 +80,21 @@ def file_lock(
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+") as file:
+    with open(path, "ab", buffering=0) as file:
         if not _try_to_lock(file):
             owner = describe_holder(path)
             raise InUseError(f"{problem}: {owner}. Stop it, or {advice}.")
-        file.truncate(0)
         owner = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        file.write(json.dumps({**owner, **details}))
-        file.flush()
+        with _named(path):
+            file.truncate(0)
+            file.write(json.dumps({**owner, **details}).encode())
         try:
             yield
         finally:
             file.truncate(0)
 
 
-def _try_to_lock(file: IO[str]) -> bool:
+def _try_to_lock(file: IO[bytes]) -> bool:
     """Try for a while: a process that only asks for the holder locks it briefly."""
     deadline = time.monotonic() + _PATIENCE_SECS
     while True:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from kauldron import konfig, train
-from kauldron.errors import ReadableKeyError, error_prefix
+from kauldron.errors import ReadableKeyError, a_type, error_prefix
 from kauldron.evals import standalone_files
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.resolution.allow import active_lists, restricted_for
@@ -166,7 +166,7 @@ def get_trainer(
         trainer = _resolve(cfg, workdir, allow)
         if not isinstance(trainer, train.Trainer):
             raise TypeError(
-                f"it describes a {type(trainer).__name__}, not a `kd.train.Trainer`."
+                f"it describes {a_type(trainer)}, not a `kd.train.Trainer`."
             )
     return trainer
 

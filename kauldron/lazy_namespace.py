@@ -8,7 +8,7 @@ import importlib
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kauldron.errors import did_you_mean
@@ -38,7 +38,7 @@ def lazy_namespace(
 
     def get_member(name: str) -> Any:
         if name not in members:
-            raise AttributeError(_missing_message(namespace, name, members))
+            raise _missing_member(namespace, name, members)
         module_name, _, attribute = members[name].partition(":")
         if module_name == namespace:  # its own sub-module
             module_name, attribute = f"{namespace}.{attribute}", ""
@@ -61,6 +61,40 @@ def lazy_namespace(
         return sorted(defined.union(members))
 
     return get_member, list_members
+
+
+def suggest_names(namespace: str) -> None:
+    """Let the error about a name that a module lacks tell the nearest one.
+
+    To be called at the end of a module that imports its members at once.
+
+    Args:
+      namespace: The module's `__name__`.
+
+    Example:
+      >>> from kauldron import losses
+      >>> losses.Hubr
+      Traceback (most recent call last):
+      AttributeError: module 'kauldron.losses' has no attribute 'Hubr'. Did you mean 'Huber'?
+    """
+    own = vars(sys.modules[namespace])
+
+    def get_member(name: str) -> Any:
+        raise missing_name(namespace, name, own)
+
+    own["__getattr__"] = get_member
+
+
+def missing_name(namespace: str, name: str, known: Iterable[str]) -> AttributeError:
+    """Return the error about a name that a module lacks."""
+    message = f"module {namespace!r} has no attribute {name!r}."
+    if not name.startswith("__"):
+        public = [n for n in known if not n.startswith("_")]
+        # Of two letters, a half is right: there may be several like that.
+        is_short = len(name) < 3
+        options: Any = {"count": 2, "cutoff": 0.5} if is_short else {}
+        message += did_you_mean(name, public, **options)
+    return AttributeError(message)
 
 
 @contextlib.contextmanager
@@ -166,9 +200,10 @@ class _OlderModule(types.ModuleType):
         return sorted({name for module in modules for name in dir(module)})
 
 
-def _missing_message(namespace: str, name: str, members: Mapping[str, str]) -> str:
-    message = f"module {namespace!r} has no attribute {name!r}."
-    if name.startswith("__"):
-        return message
-    hint = did_you_mean(name, members)
-    return message + (hint or f" It has: {', '.join(sorted(members))}.")
+def _missing_member(
+    namespace: str, name: str, members: Mapping[str, str]
+) -> AttributeError:
+    error = missing_name(namespace, name, members)
+    if name.startswith("__") or str(error).endswith("?"):
+        return error
+    return AttributeError(f"{error} It has: {', '.join(sorted(members))}.")

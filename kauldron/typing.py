@@ -39,6 +39,7 @@ from kauldron.ktyping.shapes import spec as s
 from kauldron.ktyping.shapes.parsing import parse
 from kauldron.ktyping.shapes.sizes import ShapeError as ShapeError
 from kauldron.ktyping.values import ArraySpecLike, dtype_name
+from kauldron.lazy_namespace import missing_name
 
 #
 # Array types: the built-in `isinstance` binds their dims
@@ -349,7 +350,7 @@ def __getattr__(name: str) -> Any:
     """Return a name that needs jax, which is loaded only then."""
     make = _WITH_JAX.get(name)
     if make is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise missing_name(__name__, name, globals())
     import jax.typing
     import numpy
 

@@ -6,6 +6,7 @@ its own number of devices, receives real signals, and ends with real exit codes.
 """
 
 import atexit
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -78,7 +79,8 @@ class Process:
 
     def send_signal(self, number):
         if self.exit_code is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(self.pid, number)
 
     def wait(self, timeout=DEADLINE_SECS):
         """Wait for the end; return exit code and output."""

@@ -26,3 +26,7 @@ from kauldron.nn.weight_layouts import Weight as Weight
 # Other spellings.
 from kauldron.ckpts.compat import PartialLoader as PartialLoader
 from kauldron.ckpts.compat import workdir_from_xid as workdir_from_xid
+
+from kauldron.lazy_namespace import suggest_names as _suggest_names
+
+_suggest_names(__name__)

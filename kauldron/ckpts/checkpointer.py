@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import functools
 import math
+import numbers
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from kauldron.ckpts.save_session import SaveSession
 from kauldron.ckpts.step_folders import (
     CHECKPOINT_FOLDER_NAME as CHECKPOINT_FOLDER_NAME,
 )
+from kauldron.errors import BeyondDataError
 
 _T = TypeVar("_T")
 
@@ -130,7 +132,10 @@ class Checkpointer(BaseCheckpointer):
     def best_step(self) -> int | None:
         """Step with the best recorded metric; `None` if none is recorded."""
         if self.best_metric_path is None:
-            raise ValueError("There is no best step without `best_metric_path`.")
+            raise ValueError(
+                "There is no best step without `best_metric_path`: set it, such as "
+                "`best_metric_path='my_eval.accuracy'`."
+            )
         ranks = {step: self._rank(step) for step in self.all_steps}
         best = max(ranks, key=lambda step: (ranks[step], step), default=None)
         return None if best is None or ranks[best] == retention.WORST_RANK else best
@@ -159,7 +164,9 @@ class Checkpointer(BaseCheckpointer):
           FileNotFoundError: There is none; the message lists the steps there are.
         """
         if step < -1:
-            raise ValueError(f"step must be a step or -1 for the newest, got {step}.")
+            raise ValueError(
+                f"step must be 0 or more, or -1 for the newest, got {step}."
+            )
         if step == -1:
             newest = self.latest_step
             if newest is not None:
@@ -272,7 +279,10 @@ class Checkpointer(BaseCheckpointer):
 
     def _check_may_write(self) -> None:
         if not self.create:
-            raise ValueError("This checkpointer is a reader: it has `create=False`.")
+            raise ValueError(
+                "This checkpointer is a reader: it has `create=False`. To write, make one "
+                "with `create=True`."
+            )
 
     def reload(self) -> None:
         self._saves.forget_listing()
@@ -318,8 +328,8 @@ class Checkpointer(BaseCheckpointer):
             specs = restoring.forget_arrays(state) if donate else state
             try:
                 restored, error = self._restore_step(state, step, donate=donate), None
-            except structure.StructureMismatch:
-                raise
+            except (structure.StructureMismatch, BeyondDataError):
+                raise  # another config than that of the run: the checkpoint is whole
             except Exception as caught:
                 restored, error = specs, caught
             if not restoring.is_error_anywhere(error):
@@ -343,7 +353,8 @@ class Checkpointer(BaseCheckpointer):
         except structure.StructureMismatch:
             raise
         except Exception as error:  # a damaged one: an older one is restored
-            status.log_warning(f"ckpt_{step} cannot be looked at: {error}")
+            folder = step_folders.step_folder(self.folder, step)
+            status.log_warning(f"{folder} cannot be looked at: {error}")
 
     def _restore_step(self, state: _T, step: int, *, donate: bool) -> _T:
         folder = step_folders.step_folder(self.folder, step)
@@ -352,7 +363,9 @@ class Checkpointer(BaseCheckpointer):
         except Exception as error:
             if folder.exists():
                 raise
-            raise FileNotFoundError(f"{folder} was deleted meanwhile.") from error
+            raise FileNotFoundError(
+                f"{folder} was deleted while it was read."
+            ) from error
 
     def _note_unreadable(self, step: int, error: Exception) -> None:
         folder = step_folders.step_folder(self.folder, step)
@@ -423,9 +436,11 @@ def check_options(checkpointer: Checkpointer) -> None:
         value = getattr(checkpointer, name)
         if value is None and name not in _REQUIRED:
             continue
-        if not _is_at_least(value, least):
+        is_integer = isinstance(value, numbers.Integral)
+        if not _is_at_least(value, least) or (type(least) is int and not is_integer):
+            kind = "an integer of " if type(least) is int else ""
             raise ValueError(
-                f"Checkpointer.{name} must be at least {least}, got {value!r}."
+                f"Checkpointer.{name} must be {kind}at least {least}, got {value!r}."
             )
     for name, choices in _CHOICES.items():
         value = getattr(checkpointer, name)

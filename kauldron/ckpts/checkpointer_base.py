@@ -196,7 +196,10 @@ class NoopCheckpointer(BaseCheckpointer):
         self, state: Any, *, step: int, force: bool = False, **kwargs: Any
     ) -> bool:
         if force:
-            raise ValueError("A NoopCheckpointer cannot be forced to save.")
+            raise ValueError(
+                "A NoopCheckpointer cannot be forced to save: set `cfg.checkpointer = "
+                "kd.ckpts.Checkpointer(save_interval_steps=...)`."
+            )
         return False
 
     @property

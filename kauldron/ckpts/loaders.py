@@ -504,4 +504,4 @@ class SimpleCheckpointLoader(InitTransform):
 
 def _check_step(step: int) -> None:
     if step < -1:
-        raise ValueError(f"step must be a step or -1 for the newest, got {step}.")
+        raise ValueError(f"step must be 0 or more, or -1 for the newest, got {step}.")

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -289,6 +290,8 @@ def _let_failures_be_told_once() -> None:
     """Hide the tracebacks that each thread of a failed save prints by itself."""
     logging.getLogger("absl").addFilter(_is_not_a_traceback_of_a_save)
     sys.unraisablehook = functools.partial(_print_unless_late, sys.unraisablehook)
+    never_awaited = r"coroutine '.*Handler.async_save' was never awaited"
+    warnings.filterwarnings("ignore", never_awaited, category=RuntimeWarning)
 
 
 def _is_not_a_traceback_of_a_save(record: logging.LogRecord) -> bool:

@@ -138,6 +138,10 @@ class SaveSession:
         root = self._checkpointer.folder
         if self._is_lead() and root.exists():
             _try(step_folders.remove_leftovers, root)
+            for step in step_folders.named_steps(root):
+                # Its step may never be saved again: that of an interrupted run is not.
+                if step in self.unreadable or not step_folders.is_complete(root, step):
+                    _try(self._put_aside, step)
             if delete_old:
                 self._delete_old(root)
 
@@ -159,6 +163,9 @@ class SaveSession:
         if self._checkpointer.on_save_error == "warn":
             status.log_warning(f"{prefix}{error}. Training goes on without it.")
             return
+        if isinstance(error, OSError):  # says it all: nothing is wrong in the libraries
+            error = error.with_traceback(None)
+            error.__context__ = error.__cause__ = None
         with error_prefix(prefix):
             raise error
 
@@ -194,7 +201,9 @@ class SaveSession:
             except (OSError, jax.errors.JaxRuntimeError) as error:
                 if attempt == _MOST_ATTEMPTS or not _may_pass(error):
                     raise
-                status.log_warning(f"Saving step {step}: {error}. Trying again.")
+                if attempt == 1:
+                    status.log_warning(f"Saving step {step}: {error}. Trying again.")
+                _try(step_folders.remove_temporary, self._checkpointer.folder, step)
                 time.sleep(attempt)
 
     def _make_room(self, step: int) -> None:
@@ -207,8 +216,11 @@ class SaveSession:
             _try(step_folders.remove_leftovers, root)
             self._has_made_folder = True
         if step_folders.is_taken(step_folders.step_folder(root, step)):
-            aside = step_folders.put_aside(root, step)
-            status.log_warning(f"What cannot be read of step {step} is now {aside}.")
+            self._put_aside(step)
+
+    def _put_aside(self, step: int) -> None:
+        aside = step_folders.put_aside(self._checkpointer.folder, step)
+        status.log_warning(f"What cannot be read of step {step} is now {aside}.")
 
     #
     # In the background, once a checkpoint is there
@@ -266,4 +278,4 @@ def _try(function: Any, *args: Any) -> None:
     try:
         function(*args)
     except OSError as error:
-        status.log_warning(f"Cleaning up failed: {error}")
+        status.log_warning(f"Cleaning up failed: {error}. The next start tries again.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import errno
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,12 +18,13 @@ from kauldron.cli.command_table import (
     BAD_INPUT,
     COMMANDS,
     DEFAULT_COMMAND,
+    FAILED,
     INTERRUPTED,
     OK,
     Command,
 )
 from kauldron.cli.terminal import UsageError, reader_is_gone, tell
-from kauldron.errors import nearest
+from kauldron.errors import message_with_notes, nearest
 from kauldron.job_params import TRAINER_FIELDS
 
 _DESCRIPTION = """\
@@ -86,6 +88,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not reader_is_gone():
             raise
         return OK
+    except OSError as error:
+        if show_traceback or error.errno not in _OF_THE_DISK:
+            raise
+        print(f"error: {message_with_notes(error)}", file=sys.stderr)
+        return FAILED
+
+
+# Where in the code they happened tells nobody what to do.
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def _with_flag_files(arguments: Sequence[str]) -> list[str]:

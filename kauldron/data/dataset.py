@@ -31,6 +31,7 @@ from kauldron.data.iters import (
     wrap_like,
 )
 from kauldron.data.specs import ArraySpec, specs_of
+from kauldron.errors import a_type
 
 
 class IterableDataset(abc.ABC):
@@ -50,7 +51,10 @@ class IterableDataset(abc.ABC):
         Raises:
           TypeError: It is not known, or there is no end.
         """
-        raise TypeError(f"The number of batches of {type(self).__name__} is unknown.")
+        raise TypeError(
+            f"The number of batches of {type(self).__name__} is unknown: iterate over it, "
+            "or define `__len__`."
+        )
 
     @property
     def gives_single_records(self) -> bool:
@@ -62,7 +66,9 @@ class IterableDataset(abc.ABC):
         with as_iterator(self) as iterator:
             for batch in iterator:
                 return batch
-        raise ValueError(f"{self!r} has no batch.")
+        raise ValueError(
+            f"{self!r} has no batch: there are fewer records than `batch_size`, or none."
+        )
 
     def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
         """Return the same data with another last batch, where there is a choice.
@@ -214,7 +220,7 @@ class PadDataset(DatasetOp):
             return {**batch, BATCH_MASK: np.arange(max(real, self.size)) < real}
         if real < self.size:
             raise UnmaskableError(
-                f"a batch that is a {type(batch).__name__} cannot carry the mask of its "
+                f"a batch that is {a_type(batch)} cannot carry the mask of its "
                 "filler: make the records dicts."
             )
         return batch

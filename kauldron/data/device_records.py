@@ -19,6 +19,7 @@ from kauldron.data.engine.nodes import (
     as_array,
 )
 from kauldron.data.transforms.forms import jax_form
+from kauldron.errors import a_type
 
 if TYPE_CHECKING:
     from kauldron.data.stream_pipeline import StreamPipeline
@@ -179,7 +180,7 @@ def _parts(job: BatchJob) -> tuple[SourceNode, list[Entry], list[ReorderNode]]:
         elif isinstance(node, ReorderNode):
             reorderings.append(node)
         else:
-            raise _NotPossibleError(f"a {type(node).__name__} is in the way")
+            raise _NotPossibleError(f"{a_type(node)} is in the way")
         node = node.parent
     if not getattr(node.source, "is_in_memory", False):
         raise _NotPossibleError("the records are not arrays in memory")

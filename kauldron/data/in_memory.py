@@ -30,10 +30,11 @@ from kauldron.data.engine.nodes import (
 from kauldron.data.pipeline import (
     Pipeline,
     check_device_resident,
-    check_num_epochs,
+    check_epochs,
     frozen_transforms,
 )
 from kauldron.data.stream_pipeline import StreamPipeline
+from kauldron.errors import a_type
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,7 +74,7 @@ class InMemoryPipeline(StreamPipeline):
         super().__post_init__()
         object.__setattr__(self, "drop_remainder", DropRemainder(self.drop_remainder))
         object.__setattr__(self, "transforms", frozen_transforms(self.transforms))
-        check_num_epochs(self)
+        check_epochs(self)
         check_device_resident(self)
         parse_entries(self.transforms)
 
@@ -292,7 +293,7 @@ def as_columns(columns: Any, *, name: str) -> Any:
     column = np.asarray(columns)
     if column.ndim == 0:
         raise ValueError(
-            f"{name} is a {type(columns).__name__} without dimensions"
+            f"{name} is {a_type(columns)} without dimensions"
             f" ({columns!r}); expected an array whose first dimension counts records."
         )
     return column

@@ -45,7 +45,10 @@ class Pipeline(IterableDataset, UpdateFromRootCfg):
         batch_size = _as_integer(self, "batch_size")
         if batch_size is not None and batch_size < 0:
             name = type(self).__name__
-            raise ValueError(f"{name}(batch_size={batch_size}): it is negative.")
+            raise ValueError(
+                f"{name}(batch_size={batch_size}): it is negative; expected 0 (single"
+                " records) or more."
+            )
         object.__setattr__(self, "batch_size", batch_size)
         if not isinstance(self.seed, RootCfgRef):
             object.__setattr__(self, "seed", _as_integer(self, "seed"))
@@ -162,8 +165,13 @@ def check_device_resident(pipeline: Any) -> None:
         )
 
 
-def check_num_epochs(pipeline: Any) -> None:
-    """`num_epochs` is `None`, or an integer from 1 on."""
+def check_epochs(pipeline: Any) -> None:
+    """`shuffle` is a bool; `num_epochs` is `None`, or an integer from 1 on."""
+    shuffle = getattr(pipeline, "shuffle", False)
+    if not isinstance(shuffle, bool | np.bool_ | int):
+        raise TypeError(
+            f"{type(pipeline).__name__}(shuffle={shuffle!r}): expected True or False."
+        )
     epochs = pipeline.num_epochs
     if epochs is None:
         return

@@ -73,7 +73,10 @@ class StreamPipeline(Pipeline):
                 f" are left depends on {_droppers(self._job)}."
             )
         if plan.num_units is None:
-            raise TypeError(f"{self._name} has no end (num_epochs=None).")
+            raise TypeError(
+                f"{self._name} has no end (num_epochs=None): only with `num_epochs=1` or"
+                " more is there a number of batches."
+            )
         return plan.num_units
 
     def __getitem__(self, index: Any) -> Any:
@@ -106,7 +109,10 @@ class StreamPipeline(Pipeline):
         job = self._make_job(current_share())
         for batch in self._iterate(job, in_background=False):
             return batch
-        raise ValueError(f"{self._name} has no batch.")
+        raise ValueError(
+            f"{self._name} has no batch: there are fewer records than `batch_size`, or"
+            " none."
+        )
 
     def profile(self, *, seconds: float = 2.0) -> Costs:
         """Measure what a record costs: source, transforms, batching, transport.
@@ -174,7 +180,10 @@ class StreamPipeline(Pipeline):
 
     def _first_record(self, job: BatchJob) -> tuple[Chunk, int]:
         if not job.node.length:
-            raise ValueError(f"{self._name} has no records.")
+            raise ValueError(
+                f"{self._name} has no records: check its source, its split, and what"
+                " slices it."
+            )
         for position in range(job.node.length):
             chunk = job.node.fetch(range(position, position + 1))
             if chunk.size:

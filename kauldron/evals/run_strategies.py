@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kauldron.errors import did_you_mean
 from kauldron.immutabledict import ImmutableDict, freeze
 from kauldron.job_params import JOB_PARAMS
+
+
+def _check_integer(name: str, value: Any, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} needs an integer, got {value!r}.")
+    if value < least:
+        raise ValueError(f"{name} needs an integer of at least {least}, got {value}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +70,7 @@ class EveryNSteps(AlongTrain):
     skip_first: bool = False
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise ValueError(f"EveryNSteps(n) needs n of at least 1, got {self.n}.")
+        _check_integer("EveryNSteps(n)", self.n, least=1)
 
     def should_eval_in_train(self, step: int) -> bool:
         if self.skip_first and step == 0:
@@ -80,8 +87,7 @@ class Once(AlongTrain):
     step: int
 
     def __post_init__(self) -> None:
-        if self.step < 0:
-            raise ValueError(f"Once(step) needs a step of at least 0, got {self.step}.")
+        _check_integer("Once(step)", self.step, least=0)
 
     def should_eval_in_train(self, step: int) -> bool:
         return step == self.step

@@ -14,6 +14,9 @@ from kauldron.klinen.layers import Dropout as Dropout
 from kauldron.klinen.layers import Sequential as Sequential
 from kauldron.klinen.intermediate_fields import Intermediate as Intermediate
 from kauldron.klinen.intermediates import Intermediates as Intermediates
+from kauldron.lazy_namespace import suggest_names as _suggest_names
 
 # As an annotation it reads better: `def step(model: knn.Model, x): ...`.
 Model = Module
+
+_suggest_names(__name__)

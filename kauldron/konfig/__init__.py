@@ -67,3 +67,7 @@ from kauldron.konfig.authoring.imports import (
 
 # Names of the past
 from kauldron.konfig import compat as compat
+
+from kauldron.lazy_namespace import suggest_names as _suggest_names
+
+_suggest_names(__name__)

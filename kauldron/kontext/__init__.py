@@ -40,3 +40,7 @@ from kauldron.path_grammar import PathSyntaxError as PathSyntaxError
 from kauldron.kontext import path_builder as path_builder
 from kauldron.kontext import paths as paths
 from kauldron.kontext import compat as compat
+
+from kauldron.lazy_namespace import suggest_names as _suggest_names
+
+_suggest_names(__name__)

@@ -14,6 +14,8 @@ def attend(q: Float["*b n d"], k: Float["*b m d"]) -> Float["*b n m"]:
 
 from typing import TYPE_CHECKING, Any
 
+from kauldron.lazy_namespace import missing_name as _missing_name
+
 # What to decorate with, and what to ask in the body.
 from kauldron.ktyping.checks import typechecked as typechecked
 from kauldron.ktyping.checks import check_type as check_type
@@ -60,4 +62,4 @@ def __getattr__(name: str) -> Any:
         from jax.typing import DTypeLike
 
         return DTypeLike
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _missing_name(__name__, name, globals())

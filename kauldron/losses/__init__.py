@@ -26,3 +26,7 @@ from kauldron.losses.loss import compute_losses as compute_losses
 
 # Older module paths.
 from kauldron.losses import compat as compat
+
+from kauldron.lazy_namespace import suggest_names as _suggest_names
+
+_suggest_names(__name__)

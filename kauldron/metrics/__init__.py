@@ -51,3 +51,7 @@ from kauldron.metrics.state import merge_states as merge_states
 from kauldron.metrics.collecting_state import CollectingState as CollectingState
 from kauldron.metrics.collecting_state import CollectFirstState as CollectFirstState
 from kauldron.metrics import compat as compat
+
+from kauldron.lazy_namespace import suggest_names as _suggest_names
+
+_suggest_names(__name__)

@@ -60,7 +60,10 @@ class Accuracy(Metric):
         mask: Array | None = None,
     ) -> AverageState:
         if (logits is None) == (pred_labels is None):
-            raise ValueError("Accuracy needs either logits or pred_labels.")
+            raise ValueError(
+                "Accuracy needs either logits or pred_labels: set one of the keys, such as "
+                "`Accuracy(logits='preds.logits', labels='batch.label')`."
+            )
         if logits is not None:
             pred_labels = jnp.argmax(logits, axis=-1, keepdims=True)
         return AverageState.from_values(jnp.equal(pred_labels, labels), mask=mask)

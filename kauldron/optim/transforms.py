@@ -163,6 +163,12 @@ def named_chain(
       >>> list(chain.init(jnp.ones(2)))
       ['clip', 'sgd']
     """
+    for name, transform in transforms.items():
+        if not (hasattr(transform, "init") and hasattr(transform, "update")):
+            raise TypeError(
+                f"named_chain({name}={transform!r}) needs an optax transformation, such "
+                "as `optax.adam(1e-3)`."
+            )
     chain = optax.named_chain(*transforms.items())
     partial = {n: t for n, t in transforms.items() if isinstance(t, PartialUpdates)}
     if len(partial) < 2:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron.errors import did_you_mean
+from kauldron.lazy_namespace import missing_name
 
 # Functions of `jax.random` whose result is a key again.
 KEY_RESULTS = frozenset({"split", "fold_in", "clone"})
@@ -265,7 +266,7 @@ def mirrored_function(name: str) -> Any:
     """Return the `jax.random` function of this name, taking a `PRNGKey` as well."""
     function = None if name.startswith("_") else getattr(jax.random, name, None)
     if not callable(function):
-        raise AttributeError(f"module 'kauldron.random' has no attribute {name!r}")
+        raise missing_name("kauldron.random", name, list_names())
     return _mirror(name, function)
 
 

@@ -13,6 +13,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from kauldron.lazy_namespace import missing_name
+
 AXIS = "devices"
 
 DEVICES_MESH: Mesh
@@ -37,4 +39,4 @@ def __getattr__(name: str) -> Any:
         return _devices_mesh()
     if name in _SPECS:
         return NamedSharding(_devices_mesh(), _SPECS[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_name(__name__, name, [*_SPECS, "DEVICES_MESH", *globals()])

@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 _look_up, _ = lazy_namespace(__name__, {"TrainState": "kauldron.train:TrainState"})
 
 
+_SHARDING_TREES = ("batch", "params", "collections", "opt_state", "aux")
+
+
+def _check_sharding_tree(name: str, tree: ShardingTree) -> None:
+    """Raise `TypeError` that names the argument and a leaf that cannot be one."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if not isinstance(leaf, jax.sharding.Sharding) and not callable(leaf):
+            where = f" at {jax.tree_util.keystr(path)}" if path else ""
+            raise TypeError(
+                f"{name} has {leaf!r}{where}: expected a sharding such as "
+                "`kd.sharding.REPLICATED` or `kd.sharding.FSDPSharding()`, None, or a "
+                "tree of them."
+            )
+
+
 class _AcceptsOlderNames(type):
     """`ds=` stands for `batch=`, in subclasses too."""
 
@@ -71,7 +86,10 @@ class ShardingStrategy(metaclass=_AcceptsOlderNames):
     def __post_init__(self) -> None:
         # Hashable, to be a static argument of jitted functions.
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, freeze(getattr(self, field.name)))
+            value = getattr(self, field.name)
+            if field.name in _SHARDING_TREES:  # subclasses add others
+                _check_sharding_tree(f"{type(self).__name__}({field.name}=...)", value)
+            object.__setattr__(self, field.name, freeze(value))
 
     @property
     def state(self) -> TrainState:

@@ -18,6 +18,7 @@ from jax.extend.core import Jaxpr, Literal
 from jax.sharding import NamedSharding, Sharding
 from jax.tree_util import KeyPath
 
+from kauldron.errors import a_type
 from kauldron.sharding import device_mesh
 
 # Errors of JAX point to the caller of this module.
@@ -105,7 +106,7 @@ def _display(path: KeyPath) -> str:
 def _describe(node: Any) -> str:
     shape = getattr(node, "shape", None)
     suffix = "" if shape is None else f" of shape {tuple(shape)}"
-    return f"a {type(node).__name__}{suffix}"
+    return f"{a_type(node)}{suffix}"
 
 
 #

@@ -20,3 +20,7 @@ from kauldron.summaries.texts import ShowTexts as ShowTexts
 # Names and module paths of the past.
 from kauldron.summaries import compat as compat
 from kauldron.summaries import deprecated as deprecated
+
+from kauldron.lazy_namespace import suggest_names as _suggest_names
+
+_suggest_names(__name__)

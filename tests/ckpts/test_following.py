@@ -156,7 +156,7 @@ def test_step_deleted_while_it_is_read_is_not_found(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(step_folders, "is_complete", look_then_delete)
-    with pytest.raises(FileNotFoundError, match="ckpt_1 was deleted meanwhile"):
+    with pytest.raises(FileNotFoundError, match="ckpt_1 was deleted while it was read"):
         reader.restore(make_state(), step=1)
 
 

@@ -348,14 +348,17 @@ def test_reader_never_writes(tmp_path):
 @pytest.mark.parametrize(
     "kwargs, message",
     [
-        ({"save_interval_steps": 0}, "save_interval_steps must be at least 1, got 0"),
+        (
+            {"save_interval_steps": 0},
+            "save_interval_steps must be an integer of at least 1, got 0",
+        ),
         (
             {"save_interval_steps": None},
-            "save_interval_steps must be at least 1, got N",
+            "save_interval_steps must be an integer of at least 1, got N",
         ),
         ({"best_mode": "most"}, "best_mode must be 'max' or 'min', got 'most'"),
-        ({"max_to_keep": -1}, "max_to_keep must be at least 0, got -1"),
-        ({"keep_period": 0}, "keep_period must be at least 1, got 0"),
+        ({"max_to_keep": -1}, "max_to_keep must be an integer of at least 0, got -1"),
+        ({"keep_period": 0}, "keep_period must be an integer of at least 1, got 0"),
         ({"on_save_error": "ignore"}, "on_save_error must be 'raise' or 'warn'"),
         ({"best_metric_path": "my_eval..acc"}, "Invalid path"),
     ],

@@ -646,6 +646,83 @@ TRAINING = {
     ),
 }
 
+NAMES_AND_ARGUMENTS = {
+    "loss misspelt": (lambda: kd.losses.L3, AttributeError, ["'L3'", "'L2'"]),
+    "metric misspelt": (lambda: kd.metrics.Accuray, AttributeError, ["'Accuracy'"]),
+    "summary misspelt": (
+        lambda: kd.summaries.ShowImage,
+        AttributeError,
+        ["'ShowImages'"],
+    ),
+    "random function misspelt": (
+        lambda: kd.random.normall,
+        AttributeError,
+        ["'normall'", "'normal'"],
+    ),
+    "checkpointer misspelt": (
+        lambda: kd.ckpts.Checkpointr,
+        AttributeError,
+        ["'Checkpointer'"],
+    ),
+    "konfig function misspelt": (lambda: konfig.resolv, AttributeError, ["'resolve'"]),
+    "kontext function misspelt": (
+        lambda: kontext.get_by_pat,
+        AttributeError,
+        ["'get_by_path'"],
+    ),
+    "klinen module misspelt": (
+        lambda: kd.klinen.Modul,
+        AttributeError,
+        ["'Module'"],
+    ),
+    "array type misspelt": (lambda: kd.typing.Flot, AttributeError, ["'Float'"]),
+    "evaluation every text of steps": (
+        lambda: kd.evals.EveryNSteps("2"),  # pyright: ignore
+        TypeError,
+        ["EveryNSteps(n)", "integer", "'2'"],
+    ),
+    "evaluation once at half a step": (
+        lambda: kd.evals.Once(2.5),  # pyright: ignore
+        TypeError,
+        ["Once(step)", "integer", "2.5"],
+    ),
+    "list of fields": (
+        lambda: first_batch({"x": X}, fields=["x"]),
+        TypeError,
+        ["Arrays(fields=...)", "dict", "a list"],
+    ),
+    "shuffle as a text": (
+        lambda: first_batch(shuffle="no"),
+        TypeError,
+        ["Arrays(shuffle='no')", "True or False"],
+    ),
+    "number in a chain of transformations": (
+        lambda: kd.optim.named_chain(a=3),  # pyright: ignore
+        TypeError,
+        ["named_chain(a=3)", "optax.adam(1e-3)"],
+    ),
+    "optimizer that is not called": (
+        lambda: kd.optim.named_chain(adam=optax.adam),  # pyright: ignore
+        TypeError,
+        ["named_chain(adam=", "optax.adam(1e-3)"],
+    ),
+    "sharding as a text": (
+        lambda: kd.sharding.ShardingStrategy(params="x"),
+        TypeError,
+        ["ShardingStrategy(params=...)", "'x'", "kd.sharding.REPLICATED"],
+    ),
+    "sharding as a text below": (
+        lambda: kd.sharding.ShardingStrategy(params={"a": {"b": "x"}}),
+        TypeError,
+        ["ShardingStrategy(params=...)", "['a']['b']"],
+    ),
+    "checkpoints every half step": (
+        lambda: kd.ckpts.Checkpointer(save_interval_steps=2.5),  # pyright: ignore
+        ValueError,
+        ["Checkpointer.save_interval_steps", "an integer of at least 1", "2.5"],
+    ),
+}
+
 PYTHON_MISTAKES = {
     **CONFIGS,
     **PATHS_AND_TYPES,
@@ -653,7 +730,19 @@ PYTHON_MISTAKES = {
     **MEASURES,
     **CHECKPOINTS,
     **TRAINING,
+    **NAMES_AND_ARGUMENTS,
 }
 assert len(PYTHON_MISTAKES) == sum(
-    map(len, (CONFIGS, PATHS_AND_TYPES, DATA, MEASURES, CHECKPOINTS, TRAINING))
+    map(
+        len,
+        (
+            CONFIGS,
+            PATHS_AND_TYPES,
+            DATA,
+            MEASURES,
+            CHECKPOINTS,
+            TRAINING,
+            NAMES_AND_ARGUMENTS,
+        ),
+    )
 ), "Two mistakes have the same name."

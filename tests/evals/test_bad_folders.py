@@ -125,7 +125,10 @@ def test_earlier_run_that_is_none(complaint, run, eval_only, tmp_path, folder, m
     "flags, message",
     [
         (("--cfg.aux.step=3",), r"no checkpoint of step 3 in .*Steps: 0, 4, 5"),
-        (("--cfg.aux.step=-7",), r"step must be a step or -1 for the newest, got -7"),
+        (
+            ("--cfg.aux.step=-7",),
+            r"step must be 0 or more, or -1 for the newest, got -7",
+        ),
     ],
 )
 def test_checkpoint_of_an_earlier_run_that_is_not_there(

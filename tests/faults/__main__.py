@@ -48,7 +48,6 @@ def _parse(argv):
     parser.add_argument("--jobs", type=int, default=1, help="rounds at a time")
     parser.add_argument("--first", type=int, default=0, help="number of the first")
     parser.add_argument("--kind", default="", help="only kinds that contain this text")
-    parser.add_argument("--verbose", action="store_true", help="show known ones too")
     return parser.parse_args(argv)
 
 
@@ -63,10 +62,8 @@ def _round(number, args, lab):
         try:
             verdict, outcome = "right", rounds.run(fault, lab)
         except Exception as error:
-            verdict = "known" if fault.broken else "WRONG"
-            outcome = f"{verdict}: {fault.broken}" if fault.broken else verdict
+            verdict = outcome = "WRONG"
             message = f"\n{type(error).__name__}: {error}\n"
-            message = message if not fault.broken or args.verbose else ""
     seconds = f"{time.monotonic() - begin:.1f}"
     line = (number, fault.kind, fault.place, fault.setup, seconds, outcome)
     _print(_FORMAT.format(*line) + message)
@@ -82,7 +79,7 @@ def _draw(rng, kind):
 
 def print_summary(results):
     """Print a table of kinds and verdicts, as Markdown."""
-    verdicts = ["right", "known", "WRONG", "not possible"]
+    verdicts = ["right", "WRONG", "not possible"]
     counts = collections.Counter((fault.kind, verdict) for fault, verdict in results)
     shown = [v for v in verdicts if v == "right" or any(v == x for _, x in results)]
     _print(f"\n| fault | rounds | {' | '.join(shown)} |")

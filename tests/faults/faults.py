@@ -54,7 +54,6 @@ class Fault:
       setup: A name in `experiments.SETUPS`.
       details: What the kind must know besides.
       expected: What must come of it.
-      broken: Why it is known to come out wrong; empty if it is right.
     """
 
     kind: str
@@ -62,7 +61,6 @@ class Fault:
     setup: str = "plain"
     details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     expected: Expected = KILLED
-    broken: str = ""
 
     @property
     def needs_disk(self) -> bool:
@@ -131,7 +129,6 @@ def damage(path, how, setup="plain", *, stopped_in_evaluation=False):
             "stopped_in_evaluation": stopped_in_evaluation,
         },
         expected=expected,
-        broken=_broken_damage(path, how, stopped_in_evaluation),
     )
 
 
@@ -187,20 +184,6 @@ NO_CHECKPOINTS = Fault(
     place="after the end",
     expected=Expected(exit_codes=(1, 2), words=("checkpoint",), ending="refuses"),
 )
-
-#
-# What is known to be broken
-#
-
-
-def _broken_damage(path, how, stopped_in_evaluation):
-    name = path.rpartition("/")[2]
-    if stopped_in_evaluation and how != "link":
-        return "a damaged checkpoint that was made when asked to stop is kept"
-    if name == "run_info.json" and how not in ("link", "directory"):
-        return "a damaged run_info.json makes the start be described again"
-    return ""
-
 
 #
 # By chance
@@ -362,6 +345,10 @@ FIXED = [
     damage("run_info.json", "truncate"),
     damage("train/scalars.jsonl", "flip"),
     change_world("groups of steps", "eight devices", "step", 13),
+    change_world("eight devices", "plain", "step", 13),
+    change_world("plain", "two processes", "step", 13),
+    change_world("two processes", "plain", "step", 13),
+    change_world("two workers", "records", "step", 13),
     full_disk(3),
     full_disk(1, on_save_error="warn"),
     READ_ONLY,

@@ -111,7 +111,9 @@ class BatchSize:
 
     def __post_init__(self) -> None:
         if self.total < 0:
-            raise ValueError(f"batch_size={self.total} is negative.")
+            raise ValueError(
+                f"batch_size={self.total} is negative: expected 0 or more."
+            )
         count = current_share().count
         if self.total % count:
             raise ValueError(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kauldron.data.transforms import transform_types
+from kauldron.errors import a_type
 
 
 class Kind(enum.Enum):
@@ -120,7 +121,7 @@ def _kind(transform: Any, label: str) -> Kind:
     if callable(transform):
         return Kind.CALL
     raise TypeError(
-        f"{label} is a {type(transform).__name__} ({short_repr(transform)}), which is"
+        f"{label} is {a_type(transform)} ({short_repr(transform)}), which is"
         " not a transform. Accepted are: kd.data.MapTransform, kd.data.FilterTransform,"
         " kd.data.RandomMapTransform, the transforms of grain,"
         " kd.data.py.SliceDataset, and functions of one record."

@@ -16,6 +16,7 @@ import numpy as np
 from kauldron.data.engine import trees
 from kauldron.data.engine.batches import BatchJob, Piece, SparsePlan
 from kauldron.data.engine.executors import Executor
+from kauldron.errors import BeyondDataError
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ class BatchIterator:
         Raises:
           ValueError: The state was written by something else, or by another number of
             processes where each has its own position.
-          IndexError: The position lies beyond the data.
+          BeyondDataError: The position lies beyond the data.
         """
         self._check_open()
         self._go_to(self._position_from(state))
@@ -184,9 +185,10 @@ class BatchIterator:
         if position is None:
             position = next_index * count
         if position < 0 or (plan.total is not None and position > plan.total):
-            raise IndexError(
-                f"The saved position of {name} is {position}, but the data has only"
-                f" {plan.total} records (over all epochs). Has the data set shrunk?"
+            raise BeyondDataError(
+                f"The saved position of {name} is after {position} records, but the data"
+                f" has only {plan.total} (over all epochs): it is shorter than when the"
+                " run was saved. Set the same data as before, or more `num_epochs`."
             )
         saved = state.get("num_records")
         if saved is not None and saved != plan.length:
@@ -257,7 +259,9 @@ class BatchIterator:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ValueError(f"The iterator over {self._name} is closed.")
+            raise ValueError(
+                f"The iterator over {self._name} is closed: make a new one with `iter(ds)`."
+            )
 
     def _stop_executor(self) -> None:
         executor, self._executor = self._executor, None

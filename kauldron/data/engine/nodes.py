@@ -588,7 +588,7 @@ def _rows_of(chunk: Chunk, positions: Positions) -> np.ndarray:
 
 def _check_size(columns: Any, size: int) -> None:
     if columns is None:
-        raise ValueError("It returned None instead of a batch.")
+        raise ValueError("It returned None instead of a batch: is a `return` missing?")
     for path, column in trees.leaves_with_paths(columns):
         if np.shape(column)[:1] != (size,):
             raise ValueError(

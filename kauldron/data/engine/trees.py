@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from kauldron.errors import a_type
+
 
 def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
     """Return the same tree with `fn` applied to each leaf; mappings become plain dicts.
@@ -397,7 +399,7 @@ def _check_sequences(values: Sequence[Any], path: str) -> None:
     for row, value in enumerate(values):
         if len(value) != len(first):
             message = (
-                f"field {_shown(path)} is a {type(first).__name__} of {len(first)}"
+                f"field {_shown(path)} is {a_type(first)} of {len(first)}"
                 f" items in {{0}} and of {len(value)} in {{1}}; lists and tuples are"
                 " structure, so their lengths must agree (use an array, padded to one"
                 " length, for data)"

@@ -22,6 +22,7 @@ from kauldron.data.engine.nodes import (
     StreamNode,
     as_array,
 )
+from kauldron.errors import a_type
 
 if TYPE_CHECKING:
     from kauldron.data.py.mixtures import MixtureBase
@@ -77,8 +78,8 @@ def dataset_of(pipeline: PyGrainPipeline) -> grain.MapDataset:
     )
     if not isinstance(dataset, grain.MapDataset):
         raise TypeError(
-            f"{type(pipeline).__name__} must build a grain.MapDataset, not a"
-            f" {type(dataset).__name__}."
+            f"{type(pipeline).__name__} must build a grain.MapDataset, not"
+            f" {a_type(dataset)}."
         )
     return dataset
 

@@ -13,6 +13,7 @@ from kauldron.data.engine import keys, mixtures
 from kauldron.data.engine.entries import Entry
 from kauldron.data.engine.nodes import ShuffleNode, StreamNode
 from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
+from kauldron.errors import a_type
 from kauldron.immutabledict import ImmutableDict
 
 # Fields of the parts that only matter where a pipeline is iterated itself.
@@ -61,7 +62,7 @@ class MixtureBase(PyGrainPipeline):
         name = type(self).__name__
         if not isinstance(child, PyGrainPipeline):
             raise TypeError(
-                f"{name}: {label} is a {type(child).__name__}; expected a pipeline of"
+                f"{name}: {label} is {a_type(child)}; expected a pipeline of"
                 " kd.data.py."
             )
         defaults = {f.name: f.default for f in dataclasses.fields(child)}
@@ -218,8 +219,8 @@ class ZipDatasets(MixtureBase):
     def __post_init__(self) -> None:
         if not isinstance(self.datasets, Mapping):
             raise TypeError(
-                "ZipDatasets takes a dict from names to data sets, not a"
-                f" {type(self.datasets).__name__}."
+                "ZipDatasets takes a dict from names to data sets, not"
+                f" {a_type(self.datasets)}."
             )
         object.__setattr__(self, "datasets", ImmutableDict(self.datasets))
         super().__post_init__()

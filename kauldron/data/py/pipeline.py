@@ -25,7 +25,7 @@ from kauldron.data.engine.batches import (
 from kauldron.data.engine.entries import Entry, Kind, parse_entries
 from kauldron.data.engine.executors import Executor, ThreadExecutor
 from kauldron.data.engine.nodes import SkippedRecords, StreamNode
-from kauldron.data.pipeline import check_num_epochs, frozen_transforms
+from kauldron.data.pipeline import check_epochs, frozen_transforms
 from kauldron.data.stream_pipeline import StreamPipeline
 from kauldron.data.transforms.forms import batch_form, warm_up
 
@@ -96,7 +96,7 @@ class PyGrainPipeline(StreamPipeline):
         remainder = DropRemainder(self.batch_drop_remainder)
         object.__setattr__(self, "batch_drop_remainder", remainder)
         object.__setattr__(self, "transforms", frozen_transforms(self.transforms))
-        check_num_epochs(self)
+        check_epochs(self)
         parse_entries(self.transforms)
         if isinstance(self.num_workers, str) and self.num_workers != "auto":
             raise ValueError(
@@ -162,7 +162,10 @@ class PyGrainPipeline(StreamPipeline):
         Args:
           rng: A `kd.random.PRNGKey`, the same on all processes.
         """
-        raise NotImplementedError(f"{type(self).__name__}.ds_for_current_process")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no data: define `data_source`, or"
+            " `ds_for_current_process(self, rng)` to build it with grain."
+        )
 
     def ds_with_transforms(self, rng: Any) -> Any:
         """Return this process's records as a `grain.MapDataset`, after `transforms`."""

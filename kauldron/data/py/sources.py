@@ -18,7 +18,7 @@ from kauldron.data.engine.nodes import (
 from kauldron.data.in_memory import ColumnSource
 from kauldron.data.pipeline import check_device_resident
 from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
-from kauldron.errors import ReadableKeyError
+from kauldron.errors import ReadableKeyError, a_type
 from kauldron.immutabledict import ImmutableDict
 
 
@@ -76,7 +76,7 @@ class DataSourceBase(PyGrainPipeline):
         if missing or isinstance(source, dict):
             hint = " (for a dict of arrays use kd.data.py.Arrays)"
             raise TypeError(
-                f"{type(self).__name__}: the data source is a {type(source).__name__},"
+                f"{type(self).__name__}: the data source is {a_type(source)},"
                 f" but must give records by number: {' and '.join(missing) or 'integers'}"
                 f" needed{hint if isinstance(source, dict) else ''}."
             )
@@ -165,6 +165,11 @@ class Arrays(ColumnPipeline):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fields is not None:
+            if not isinstance(self.fields, Mapping):
+                raise TypeError(
+                    "Arrays(fields=...) takes a dict from names of the records' fields to"
+                    f" paths in the data, not {a_type(self.fields)}: {self.fields!r}."
+                )
             object.__setattr__(self, "fields", ImmutableDict(self.fields))
 
     @functools.cached_property

@@ -26,7 +26,7 @@ class TFDataIterator(Iterator):
 
     def __next__(self) -> Any:
         if self.__dict__.get("_is_closed"):
-            raise ValueError("The iterator is closed.")
+            raise ValueError("The iterator is closed: make a new one with `iter(ds)`.")
         return to_numpy(next(self.iter))
 
     def get_state(self) -> dict[str, Any]:

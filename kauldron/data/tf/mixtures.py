@@ -8,6 +8,7 @@ from typing import Any
 
 from kauldron.data.tf.pipeline import TFDataPipeline
 from kauldron.data.transforms.values import tf
+from kauldron.errors import a_type
 from kauldron.immutabledict import ImmutableDict
 
 
@@ -96,7 +97,7 @@ def check_children(mixture: TFDataPipeline, datasets: Mapping[Any, Any]) -> None
     for key, ds in datasets.items():
         if not isinstance(ds, TFDataPipeline):
             raise ValueError(
-                f"{name}: datasets[{key!r}] is a {type(ds).__name__}; expected a pipeline"
+                f"{name}: datasets[{key!r}] is {a_type(ds)}; expected a pipeline"
                 " of kd.data.tf."
             )
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from kauldron.data.dataset import IterableDataset
 from kauldron.data.engine.batches import DropRemainder, current_share
 from kauldron.data.engine.entries import SliceDataset, labelled, short_repr
-from kauldron.data.in_memory import check_num_epochs, frozen_transforms
+from kauldron.data.in_memory import check_epochs, frozen_transforms
 from kauldron.data.iters import Iterator, NonCheckpointableIterator
 from kauldron.data.pipeline import Pipeline
 from kauldron.data.specs import ArraySpec
@@ -111,10 +111,14 @@ class TFDataPipeline(Pipeline):
     def __len__(self) -> int:
         cardinality = int(self._root_ds.cardinality())
         if cardinality == tf.data.INFINITE_CARDINALITY:
-            raise TypeError(f"{type(self).__name__} has no end.")
+            raise TypeError(
+                f"{type(self).__name__} has no end, and thus no number of batches: set "
+                "`num_epochs=1` or more."
+            )
         if cardinality == tf.data.UNKNOWN_CARDINALITY:
             raise TypeError(
-                f"The number of batches of {type(self).__name__} is unknown."
+                f"The number of batches of {type(self).__name__} is unknown: tf.data "
+                "cannot tell it after a filter. Iterate over it."
             )
         return cardinality
 
@@ -211,7 +215,7 @@ class WithShuffleBuffer(TFDataPipeline):
                 f"{type(self).__name__}(shuffle=True) needs a shuffle_buffer_size: out of how many"
                 " records to draw the next one."
             )
-        check_num_epochs(self)
+        check_epochs(self)
 
     def transform_ds(self, ds: Any, *, rng: Any) -> Any:
         if self.cache:

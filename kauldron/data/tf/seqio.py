@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kauldron.data.engine.batches import current_share
-from kauldron.data.in_memory import check_num_epochs
+from kauldron.data.in_memory import check_epochs
 from kauldron.data.tf.pipeline import TFDataPipeline
 
 
@@ -33,7 +33,7 @@ class _SeqIOPipeline(TFDataPipeline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_num_epochs(self)
+        check_epochs(self)
 
     @abc.abstractmethod
     def _registry(self, seqio: Any) -> Any:

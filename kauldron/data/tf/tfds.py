@@ -12,9 +12,10 @@ import numpy as np
 from kauldron.data import py
 from kauldron.data.engine.batches import current_share
 from kauldron.data.engine.shuffles import EpochOrder
-from kauldron.data.in_memory import check_num_epochs
+from kauldron.data.in_memory import check_epochs
 from kauldron.data.tf.pipeline import TFDataPipeline, WithShuffleBuffer
 from kauldron.data.transforms.values import tf
+from kauldron.errors import a_type
 from kauldron.immutabledict import unfreeze
 
 
@@ -49,7 +50,7 @@ class Tfds(TFDataPipeline):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_num_epochs(self)
+        check_epochs(self)
 
     @functools.cached_property
     def _source(self) -> Any:
@@ -125,7 +126,7 @@ def _record_spec(source: Any) -> Any:
     for leaf in tf.nest.flatten(spec):
         if not isinstance(leaf, tf.TensorSpec):
             raise TypeError(
-                f"A feature of the data set is a {type(leaf).__name__}, which has no"
+                f"A feature of the data set is {a_type(leaf)}, which has no"
                 " tensor form here; use kd.data.tf.TfdsLegacy."
             )
     # Decoders change what a feature holds; only a record can tell.

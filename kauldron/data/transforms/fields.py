@@ -179,10 +179,12 @@ def _as_key_mapping(key: Any, *, owner: str) -> ImmutableDict:
         if not name:
             raise ReadableKeyError(f"{owner}(key=...): a field name is empty.")
     if not pairs:
-        raise ReadableKeyError(f"{owner}(key=...) selects no field.")
+        raise ReadableKeyError(f"{owner}(key=...) selects no field: name at least one.")
     twice = first_duplicate(out_key for _, out_key in pairs)
     if twice is not None:
-        raise ReadableKeyError(f"{owner}(key=...) writes the field {twice!r} twice.")
+        raise ReadableKeyError(
+            f"{owner}(key=...) writes the field {twice!r} twice: give each its own name."
+        )
     return ImmutableDict(pairs)
 
 

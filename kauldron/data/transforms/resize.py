@@ -116,7 +116,10 @@ def resize(
 ) -> Any:
     """Resize NumPy or jax images `(..., h, w, c)` to `(..., *size, c)`."""
     if 0 in array.shape:
-        raise ValueError(f"Cannot resize an image of shape {tuple(array.shape)}.")
+        raise ValueError(
+            f"Cannot resize an image of shape {tuple(array.shape)}: expected (..., h, w, c),"
+            " none of them 0."
+        )
     if method == "nearest":
         return _resize_nearest(array, size)
     compute = np.dtype(np.float64 if array.dtype == np.float64 else np.float32)

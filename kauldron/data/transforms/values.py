@@ -300,7 +300,8 @@ class OneHot(ElementWiseTransform):
         if not is_jax(labels) and labels.size and labels.max() >= self.num_classes:
             raise ValueError(
                 f"OneHot(num_classes={self.num_classes}): there is a label"
-                f" {labels.max()}."
+                f" {labels.max()}, and labels count from 0. Set"
+                f" num_classes={labels.max() + 1} or more."
             )
         xnp = array_module(labels)
         hits = labels[..., None] == xnp.arange(self.num_classes)

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from kauldron import path_grammar
-from kauldron.errors import did_you_mean, error_prefix
+from kauldron.errors import a_type, did_you_mean, error_prefix
 from kauldron.konfig.authoring.proxies import ConfigDictProxyObject
 from kauldron.konfig.overrides import config_args
 from kauldron.konfig.overrides.overrides import (
@@ -247,7 +247,7 @@ def _checked_config(cfg: Any, name: str, file: str) -> ConfigDict:
     if isinstance(cfg, Mapping):
         return ConfigDict(cfg)
     raise ValueError(
-        f"{name}() of {file} returned a {type(cfg).__name__}, not a config. Was the "
+        f"{name}() of {file} returned {a_type(cfg)}, not a config. Was the "
         "import of its module wrapped in konfig.imports()?"
     )
 

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from kauldron.errors import a_type
 from kauldron.konfig.overrides.py_expressions import PREFIX, parse_py
 from kauldron.konfig.symbols import expand_alias
 from kauldron.konfig.text.leaves import call_of
@@ -148,7 +149,7 @@ def _expression(value: Any) -> str:
             return f"{symbol}({', '.join(map(_expression, arguments))})"
     if value is ...:
         return "..."
-    raise TypeError(f"No flag can carry a {type(value).__name__}: {value!r:.60}")
+    raise TypeError(f"No flag can carry {a_type(value)}: {value!r:.60}")
 
 
 def _mapping_expression(value: Mapping[Any, Any]) -> str:

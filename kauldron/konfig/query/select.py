@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kauldron import path_grammar
+from kauldron.errors import a_type
 from kauldron.konfig.query.flatten import iter_nodes
 from kauldron.konfig.symbols import import_qualname, normalize_qualname
 from kauldron.konfig.tree.configdict import as_config
@@ -73,7 +74,9 @@ class Selection:
             copied = copy.deepcopy(node)
             for place in places:
                 if not place:
-                    raise ValueError("The whole config cannot be replaced.")
+                    raise ValueError(
+                        "The whole config cannot be replaced: select a part of it."
+                    )
                 if not any(place[: len(outer)] == outer for outer in taken):
                     assign(self._cfg, place, copied)
                     taken.append(place)
@@ -136,7 +139,7 @@ def _matcher(cfg: Node, target: Any, subclasses: bool) -> _Matcher:
     if callable(target):
         return lambda at, node: bool(target(node))
     raise TypeError(
-        f"Cannot select by a {type(target).__name__}: expected a proxy, a class, a "
+        f"Cannot select by {a_type(target)}: expected a proxy, a class, a "
         "function, a qualified name, a path or a predicate."
     )
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import FieldReference
 
+from kauldron.errors import a_type
 from kauldron.konfig.text.leaves import call_node, call_of, const_of
 from kauldron.konfig.tree.node import (
     CONST_KEY,
@@ -52,7 +53,7 @@ def load(text_or_path: Any) -> Any:
         text = Path(text).read_text(encoding="utf-8")
     loaded = json.loads(text)
     if not isinstance(loaded, dict):
-        raise ValueError(f"A config is a JSON object, not a {type(loaded).__name__}.")
+        raise ValueError(f"A config is a JSON object, not {a_type(loaded)}.")
     return loaded
 
 

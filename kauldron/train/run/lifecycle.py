@@ -86,7 +86,10 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     is_changed = status.is_lead_host and _write_files(trainer, begin)
     # What another config keeps is a reason to delete only once there is something new.
     trainer.checkpointer.clean_up(delete_old=not is_changed)
-    if begin.step == workdir_files.first_step(trainer.workdir, default=begin.step):
+    first_step = workdir_files.first_step(
+        trainer.workdir, begin.step, is_resumed=begin.is_resumed
+    )
+    if begin.step == first_step:
         _describe_run(trainer, begin)
     elif is_changed:
         trainer.writer.write_config(trainer.raw_cfg)

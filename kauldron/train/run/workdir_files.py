@@ -112,15 +112,20 @@ def write_run_info(trainer: Trainer, *, step: int, is_resumed: bool) -> None:
         "tags": list(trainer.setup.tags),
         "note": _note(trainer),
         "saved_step": step if is_resumed else earlier["saved_step"],
+        "first_step": first_step(trainer.workdir, step, is_resumed=is_resumed),
         "starts": [*earlier["starts"], {"time": time.time(), "step": step}],
     }
     write_atomically(path, json.dumps(info, indent=2))
 
 
-def first_step(workdir: epath.Path, *, default: int) -> int:
-    """Return the step that the very first start of the run began with."""
-    starts = read_starts(workdir)
-    return starts[0]["step"] if starts else default
+def first_step(workdir: epath.Path, step: int, *, is_resumed: bool) -> int:
+    """Return the step that the run began with, before a start at `step`."""
+    info = read_run_info(workdir)
+    if info["first_step"] is not None:
+        return info["first_step"]
+    if info["starts"]:
+        return info["starts"][0]["step"]
+    return 0 if is_resumed else step  # what is known of the starts was lost
 
 
 def read_starts(workdir: epath.Path) -> list[dict[str, Any]]:
@@ -130,7 +135,7 @@ def read_starts(workdir: epath.Path) -> list[dict[str, Any]]:
 
 def read_run_info(workdir: epath.Path) -> dict[str, Any]:
     """Return `run_info.json`, with at least the earlier starts and the saved step."""
-    nothing: dict[str, Any] = {"starts": [], "saved_step": None}
+    nothing: dict[str, Any] = {"starts": [], "saved_step": None, "first_step": None}
     path = workdir / RUN_INFO_FILENAME
     if not path.exists():
         return nothing
@@ -146,8 +151,8 @@ def read_run_info(workdir: epath.Path) -> dict[str, Any]:
 def _check_run_info(info: Any) -> None:
     """Raise `TypeError` or `KeyError` unless it has the starts and the saved step."""
     steps = [start["step"] for start in info["starts"]]
-    saved = info.get("saved_step")
-    steps += [] if saved is None else [saved]
+    noted = [info.get(name) for name in ("saved_step", "first_step")]
+    steps += [step for step in noted if step is not None]
     if not all(isinstance(step, int) for step in steps):
         raise TypeError(f"these are not steps: {steps}")
 

@@ -1,6 +1,7 @@
 """Sharing among processes, and going on where one stopped."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -219,7 +220,7 @@ def test_a_state_with_nothing_but_a_next_index_is_accepted():
 
 def test_a_position_beyond_the_data_is_an_error_with_both_numbers():
     ds = make_ds("arrays", 10, num_epochs=1, batch_size=2)
-    with pytest.raises(IndexError, match=r"12.*10 records"):
+    with pytest.raises(IndexError, match=r"12 records.*only 10 "):
         iter(ds).set_state({"next_index": 12})
 
 
@@ -248,6 +249,34 @@ def test_transforms_may_change_between_save_and_restore():
     changed = dataclasses.replace(ds, transforms=[lambda r: {"x": r["x"] + 100}])
     expected = [[x + 100 for x in batch] for batch in stream_of(ds, Share())[2:]]
     assert stream_of(changed, Share(), state) == expected
+
+
+@given(
+    kind=st.sampled_from(["arrays", "records", "mix"]),
+    size=st.integers(1, 20),
+    batch_size=st.integers(1, 7),
+    num_epochs=st.integers(1, 3),
+    shuffle=st.booleans(),
+    seed=st.integers(0, 2**31),
+    remainder=st.sampled_from(["keep", "drop"]),
+    consumed=st.integers(0, 30),
+    before=st.integers(1, 3),
+    after=st.integers(1, 3),
+)
+def test_any_position_is_gone_on_from_with_any_number_of_processes(
+    kind, size, batch_size, consumed, before, after, remainder, **options
+):
+    ds = make_ds(
+        kind, size, batch_size=6 * batch_size, batch_drop_remainder=remainder, **options
+    )
+    whole = stream_of(ds, Share())
+    consumed = min(consumed, len(whole))
+    state = consume(ds, Share(index=0, count=before), consumed)
+    parts = [stream_of(ds, Share(index=k, count=after), state) for k in range(after)]
+    together = [
+        sorted(itertools.chain(*batches)) for batches in zip(*parts, strict=True)
+    ]
+    assert together == [sorted(batch) for batch in whole[consumed:]]
 
 
 @given(steps=st.lists(st.integers(0, 4), max_size=8))

@@ -151,7 +151,7 @@ def test_dotted_module_is_loaded(write, monkeypatch, tmp_path):
     [
         ("def get_confg():\n    pass", AttributeError, ["config.py", "'get_confg'"]),
         ("def get_config():\n    pass", ValueError, ["config.py", "Forgot to return"]),
-        ("def get_config():\n    return 3", ValueError, ["returned a int"]),
+        ("def get_config():\n    return 3", ValueError, ["returned an int"]),
         (
             "def get_config():\n    return nope",
             NameError,

@@ -156,7 +156,7 @@ def test_cyclic_config_is_searched_once():
 
 
 def test_other_targets_are_a_type_error():
-    with pytest.raises(TypeError, match="Cannot select by a int"):
+    with pytest.raises(TypeError, match="Cannot select by an int"):
         konfig.select(make_config(), 3)
 
 

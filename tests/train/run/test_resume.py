@@ -107,6 +107,20 @@ def test_config_that_does_not_fit_the_checkpoint_changes_no_file(tmp_path, caplo
     assert (tmp_path / "config.json").read_text() == before
 
 
+def test_data_that_became_shorter_is_told_and_no_checkpoint_is_given_up(
+    tmp_path, caplog
+):
+    konfig.resolve(_config(tmp_path, num_train_steps=6)).train()
+    saved = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    shorter = _config(tmp_path, num_train_steps=8)
+    shorter.train_ds.num_epochs = 1
+    shorter.train_ds.batch_size = 32
+    with pytest.raises(IndexError, match=r"shorter than when the run was saved"):
+        konfig.resolve(shorter).train()
+    assert "cannot be read" not in caplog.text
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == saved
+
+
 def test_start_without_a_checkpoint_replaces_what_an_earlier_one_logged(tmp_path):
     changes = {"checkpointer": None, "num_train_steps": 6, "log_metrics_every": 2}
     evals = {
