@@ -14,6 +14,7 @@ from etils import epath
 from kauldron import ckpts, config_base, konfig, writers
 from kauldron import sharding as kd_sharding
 from kauldron.train import trainer_fields
+from kauldron.train.hooks import Hook
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run import loop
 from kauldron.train.run.profiler import NoopProfiler, Profiler
@@ -65,6 +66,8 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
       exporter: Writes the model in a form that needs only jax to run.
       trainstep: What one step does.
       evals: Evaluators by name.
+      hooks: What to do at events of the loop, by name: `kd.train.EarlyStopping`, or
+        a `kd.train.Hook` of your own.
       aux: Free values, referred to as `cfg.ref.aux.x`.
       setup: Options of the run that are not about the model.
       xm_job: Parameters of the launcher; never resolved.
@@ -110,6 +113,7 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
     exporter: ModelExporter = dataclasses.field(default_factory=NoopExporter)
     trainstep: TrainStep = dataclasses.field(default_factory=TrainStep, repr=False)
     evals: Mapping[str, evals.EvaluatorBase] = dataclasses.field(default_factory=dict)
+    hooks: Mapping[str, Hook] = dataclasses.field(default_factory=dict)
     aux: Any = dataclasses.field(default_factory=dict)
     setup: Setup = dataclasses.field(default_factory=Setup)
     xm_job: Any = None
