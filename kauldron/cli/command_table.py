@@ -65,6 +65,12 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         implementation="eval:Eval",
         needs_configs=False,
     ),
+    ("test",): Command(
+        summary="Evaluate a checkpoint of a run again, and print the values",
+        implementation="test:Test",
+        needs_configs=False,
+        arguments=("WORKDIR",),
+    ),
     ("check",): Command(
         summary="Find all problems before training: config, keys, shapes",
         implementation="check:Check",
