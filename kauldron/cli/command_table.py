@@ -56,6 +56,12 @@ class Command:
 
 # From the words that name a command.
 COMMANDS: dict[tuple[str, ...], Command] = {
+    ("init",): Command(
+        summary="Write a new project: config, model, data, metric, tests, notebook",
+        implementation="init:Init",
+        configs=(),
+        arguments=("NAME",),
+    ),
     ("train",): Command(
         summary="Train, evaluate and save what the config describes; resume if it ran",
         implementation="train:Train",

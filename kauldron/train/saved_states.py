@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from etils import epath
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 Step = int | Literal["best", "last"]
 
 
-def load(trainer: Trainer, *, step: Step = "last", optimizer: bool = True) -> Any:
+def load(
+    trainer: Trainer, *, step: Step = "last", optimizer: bool = True
+) -> TrainState:
     """Return the state of a checkpoint of the run; see `Trainer.get_state`."""
     number = find_step(trainer.checkpointer, step)
     path = trainer.workdir / workdir_files.ELEMENT_SPEC_FILENAME
@@ -82,7 +84,7 @@ def evaluate(
     if not trainer.evals:
         raise ValueError("This experiment has no evaluators: set `cfg.evals`.")
     chosen = trainer_fields.select_evaluators(
-        trainer, list(trainer.evals) if names is None else names
+        trainer, names if isinstance(names, str) else list(names or trainer.evals)
     )
     if state is None:
         needs_opt_state = any(e.needs_opt_state for e in chosen.values())

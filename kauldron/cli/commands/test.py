@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from kauldron.cli.command_table import OK
 from kauldron.cli.commands.eval import (
@@ -74,7 +75,7 @@ class Test:
         return OK
 
 
-def _step(text: str) -> int | str:
+def _step(text: str) -> Any:
     if text in ("best", "last"):
         return text
     if not text.isdigit():
