@@ -13,7 +13,7 @@ from etils import epath
 
 from kauldron import ckpts, config_base, konfig, writers
 from kauldron import sharding as kd_sharding
-from kauldron.train import saved_states, trainer_fields
+from kauldron.train import display, saved_states, trainer_fields
 from kauldron.train.hooks import Hook
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run import loop
@@ -134,6 +134,12 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
     def __post_konfig_resolve__(self, cfg: konfig.ConfigDict) -> None:
         """Keep the config, so that it can be written beside the run."""
         object.__setattr__(self, "raw_cfg", copy.deepcopy(cfg))
+
+    def __repr__(self) -> str:
+        return display.trainer_text(self)
+
+    def _repr_html_(self) -> str:
+        return display.trainer_html(self)
 
     #
     # Whole jobs
