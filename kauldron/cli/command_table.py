@@ -192,6 +192,12 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         summary="Print what a record costs at each stage, and who should build batches",
         implementation="data:Profile",
     ),
+    ("completion",): Command(
+        summary="Print the script with which bash, zsh or fish complete commands",
+        implementation="completion:Completion",
+        configs=(),
+        arguments=("SHELL",),
+    ),
     ("run", "train"): Command(
         summary="The same as train",
         implementation="train:Train",

@@ -251,10 +251,6 @@ class ActiveHooks:
     def __bool__(self) -> bool:
         return bool(self._trainer.hooks)
 
-    def want_values(self, step: int) -> bool:
-        """Return whether any hook is called after the update `step`."""
-        return any(hook.wants_values(step) for hook in self._trainer.hooks.values())
-
     def start(self, step: int, state: TrainState, *, is_resumed: bool) -> None:
         self._call("on_start", step=step, state=state, is_resumed=is_resumed)
 
