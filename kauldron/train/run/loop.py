@@ -164,6 +164,7 @@ class Run:
             self._add_metrics(evaluated)
             if self.begin.evals_pending and self._was_to_be_saved():
                 self.hooks.before_checkpoint(self.step, self.state)
+                self._complete_checkpoint()
         elif self._should_save(is_last):
             self._save(evaluated)
         return not is_last
@@ -207,6 +208,15 @@ class Run:
         """Return whether a run that nobody interrupts saves this step as well."""
         is_last = self.step == self.last_step
         return is_last or self.trainer.checkpointer.is_due(self.step)
+
+    def _complete_checkpoint(self) -> None:
+        """Make what a signal had saved early the checkpoint that it would have been."""
+        change = getattr(self.trainer.checkpointer, "change_metadata", None)
+        if not self.hooks or change is None:
+            return
+        lifecycle.flush_writers(self.trainer)
+        done = {"evals_pending": False, "unplanned": False}
+        change({**done, **self._hooks_item(evals_pending=False)}, step=self.step)
 
     def _was_to_be_saved(self) -> bool:
         """Return whether this step, saved because of a signal, was about to be saved."""

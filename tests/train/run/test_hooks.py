@@ -10,7 +10,7 @@ import pytest
 from kauldron import kd, konfig, writers
 from kauldron.train import problems
 from tests.faults import experiments
-from tests.faults.processes import Process
+from tests.processes import Process
 from tests.train import toy
 
 with konfig.imports():
@@ -362,9 +362,4 @@ def test_a_killed_run_stops_as_if_never_disturbed(tmp_path, undisturbed, instant
     assert code in (-signal.SIGKILL, 143), output
     code, output = Process(train_with_hooks, tmp_path).wait()
     assert code == 0, output
-    outcome = _outcome(tmp_path)
-    if instant == ("evaluation", 9, signal.SIGTERM):
-        # Step 16 was saved because of the signal, so that it takes no other's place.
-        assert outcome.pop("steps") == sorted([*undisturbed["steps"], "ckpt_5"])
-        undisturbed = {k: v for k, v in undisturbed.items() if k != "steps"}
-    assert outcome == undisturbed
+    assert _outcome(tmp_path) == undisturbed
