@@ -284,6 +284,21 @@ class ActiveHooks:
                 )
                 self._memory[name] = _as_saved(memory)
 
+    @property
+    def vote(self) -> int:
+        """The number of the hook that asks to stop; that of all hooks for none."""
+        names = list(self._trainer.hooks)
+        return len(names) if self.stop is None else names.index(self.stop.hook)
+
+    def agree(self, vote: int) -> Stop | None:
+        """Stop if a hook asks for it in any process; `vote` is the smallest of all."""
+        names = list(self._trainer.hooks)
+        if self.stop is None and vote < len(names):
+            name = names[vote]
+            reason = "another process asks for it"
+            self.stop = Stop(name, _describe(self._trainer.hooks[name]), reason)
+        return self.stop
+
     def to_json(self, *, evals_pending: bool = False) -> dict[str, Any]:
         """Return what to save with a checkpoint: a copy, as that takes a while.
 

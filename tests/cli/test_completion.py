@@ -5,7 +5,7 @@ import pathlib
 import pty
 import select
 import shutil
-import signal
+import subprocess
 import sys
 import time
 
@@ -80,12 +80,21 @@ class Bash:
             f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m kauldron.main "$@"\n'
         )
         program.chmod(0o755)
-        self.pid, self.terminal = pty.fork()
-        if self.pid == 0:
-            os.environ.update(
-                PATH=f"{folder}:{os.environ['PATH']}", PS1="ready> ", TERM="dumb"
-            )
-            os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
+        self.terminal, inner = pty.openpty()
+        changes = {
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "PS1": "ready> ",
+            "TERM": "dumb",
+        }
+        self.process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-i"],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={**os.environ, **changes},
+            start_new_session=True,
+        )
+        os.close(inner)
         self.seen = ""
 
     def type(self, text):
@@ -100,8 +109,8 @@ class Bash:
                 self.seen += os.read(self.terminal, 1 << 16).decode(errors="replace")
 
     def close(self):
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        self.process.kill()
+        self.process.wait()
         os.close(self.terminal)
 
 

@@ -291,11 +291,12 @@ def find_last_step(trainer: Trainer) -> int | None:
         return min(given)
     length = problems.batch_count(trainer.train_ds)
     if length is not None:
-        return min([*given, _smallest_of_all_processes(length)])
+        return min([*given, smallest_of_all_processes(length)])
     return given[0] if given else None
 
 
-def _smallest_of_all_processes(number: int) -> int:
+def smallest_of_all_processes(number: int) -> int:
+    """Return the smallest number that a process of the run gives."""
     if jax.process_count() == 1:
         return number
     return int(multihost_utils.process_allgather(np.asarray(number)).min())

@@ -173,16 +173,12 @@ class Run:
         """Make this the last step if a hook asks for that; return whether it is new."""
         if not self.hooks or self.step == self.last_step:
             return False
-        if not lifecycle.any_process(self.hooks.stop is not None):
+        vote = lifecycle.smallest_of_all_processes(self.hooks.vote)
+        stop = self.hooks.agree(vote)
+        if stop is None:
             return False
-        stop = self.hooks.stop
         status.log(
-            f"Training stops at step {self.step}: "
-            + (
-                f"{stop.reason} (hook {stop.hook})."
-                if stop
-                else "a process asks for it."
-            )
+            f"Training stops at step {self.step}: {stop.reason} (hook {stop.hook})."
         )
         self.last_step = self.step
         return True

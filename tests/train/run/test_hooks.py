@@ -4,13 +4,15 @@ import json
 import math
 import signal
 
+import jax
 import numpy as np
 import pytest
 
 from kauldron import kd, konfig, writers
+from kauldron.cli import job
 from kauldron.train import problems
 from tests.faults import experiments
-from tests.processes import Process
+from tests.processes import Group, Process, free_port
 from tests.train import toy
 
 with konfig.imports():
@@ -314,6 +316,42 @@ def train_with_hooks(workdir, instant=None):
     if instant is not None:
         experiments.arm(*instant)
     trainer.train()
+
+
+class OneStops(kd.train.Hook):
+    """Asks to stop in the second process only."""
+
+    def on_evaluation(self, event):
+        if event.step == 8 and jax.process_index() == 1:
+            event.stop("the second process has seen enough")
+
+
+def train_together(workdir):
+    """Train in one of two processes."""
+    job.start_distributed()
+    cfg = experiments.make_config(workdir, "two processes")
+    cfg.hooks = {"stops": this_module.OneStops()}
+    konfig.resolve(cfg).train()
+
+
+@pytest.mark.slow
+def test_all_processes_stop_when_one_asks(tmp_path):
+    common = {
+        "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
+        "KXM_NUM_PROCESSES": "2",
+    }
+    together = Group(
+        Process(
+            train_together, tmp_path, environment={**common, "KXM_PROCESS_ID": str(k)}
+        )
+        for k in range(2)
+    )
+    code, output = together.wait()
+    assert code == 0, output
+    assert _marker(tmp_path)["step"] == 8
+    assert _marker(tmp_path)["stopped_because"] == "another process asks for it"
+    assert (tmp_path / "checkpoints" / "ckpt_8").exists()
+    assert "Training stops at step 8: " in output
 
 
 def _outcome(workdir):
