@@ -8,6 +8,7 @@ Everything here reads data only, and writes nothing:
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import os
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ from kauldron.konfig.overrides import config_files
 from kauldron.konfig.resolution.allow import active_lists, restricted_for
 from kauldron.konfig.tree.history import recording
 from kauldron.kxm import handle
-from kauldron.train import trainer_fields
+from kauldron.train import saved_states, trainer_fields
 from kauldron.train.run import workdir_files
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def get_trainer(
 def get_state(
     workdir: epath.PathLike,
     *,
-    step: int = -1,
+    step: saved_states.Step = -1,
     optimizer: bool = False,
     allow: Iterable[str] | None = None,
 ) -> train.TrainState:
@@ -182,7 +183,8 @@ def get_state(
 
     Args:
       workdir: Folder of the run.
-      step: Which checkpoint; -1 for the newest.
+      step: Which checkpoint; -1 or `"last"` for the newest, `"best"` for the best by
+        the checkpointer's `best_metric_path`.
       optimizer: Whether to read the optimizer state too.
       allow: Packages that the config may name; see `konfig.resolve`. By default any, or
         the `konfig.COMMON_PACKAGES` if another user owns the folder's config.
@@ -198,6 +200,10 @@ def get_state(
     specs = trainer_fields.state_specs(
         trainer, element_spec=get_element_spec(workdir), with_optimizer=optimizer
     )
+    if isinstance(step, str):
+        checkpointer = get_resolved(workdir, "checkpointer", allow=allow)
+        moved = dataclasses.replace(checkpointer, workdir=epath.Path(workdir))
+        step = saved_states.find_step(moved, step)
     return standalone_files.load_state(specs, workdir=workdir, step=step)
 
 

@@ -51,6 +51,7 @@ TRAINER_FIELDS: tuple[str, ...] = (
     "exporter",
     "trainstep",
     "evals",
+    "hooks",
     "aux",
     "setup",
     "xm_job",

@@ -245,6 +245,11 @@ class Checkpointer(BaseCheckpointer):
         self._saves.add_metrics(self.find_step(step), values)
         self._check_metric(values)
 
+    def change_metadata(self, changes: Mapping[str, Any], *, step: int) -> None:
+        """Change the custom metadata of a checkpoint that is saved already."""
+        self._check_may_write()
+        self._saves.change_metadata(self.find_step(step), changes)
+
     @property
     def tracks_metrics(self) -> bool:
         """Whether metrics are stored with the checkpoints."""

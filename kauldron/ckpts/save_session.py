@@ -124,11 +124,18 @@ class SaveSession:
 
     def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Add metrics to a checkpoint, and delete what is then no longer kept."""
+        self._change(step, step_folders.add_metrics, values)
+
+    def change_metadata(self, step: int, changes: Mapping[str, Any]) -> None:
+        """Change the custom metadata, and delete what is then no longer kept."""
+        self._change(step, step_folders.change_metadata, changes)
+
+    def _change(self, step: int, change: Any, values: Mapping[str, Any]) -> None:
         self.finish()
         root = self._checkpointer.folder
         if not self._is_lead():
             return
-        step_folders.add_metrics(step_folders.step_folder(root, step), values)
+        change(step_folders.step_folder(root, step), values)
         self._infos[step] = retention.read_info(root, step)
         self._delete_old(root)
         self.forget_listing()

@@ -64,9 +64,12 @@ def item_names(folder: epath.Path) -> list[str]:
     return [path.name for path in children if path.is_dir()]
 
 
+_METADATA_FILENAME = "_CHECKPOINT_METADATA"
+
+
 def read_metadata(folder: epath.Path) -> dict[str, Any]:
     """Return what orbax noted about a checkpoint; empty if it noted nothing."""
-    return _read_json(folder / "_CHECKPOINT_METADATA") or {}
+    return _read_json(folder / _METADATA_FILENAME) or {}
 
 
 def read_metrics(folder: epath.Path) -> dict[str, Any] | None:
@@ -205,13 +208,24 @@ def check_checksums(folder: epath.Path) -> None:
 
 def add_metrics(folder: epath.Path, values: Mapping[str, Any]) -> None:
     """Add values to the metrics of a checkpoint; it is whole at every moment."""
-    name = f"{METRICS_ITEM_NAME}/{METRICS_ITEM_NAME}"
-    content = json.dumps({**(read_metrics(folder) or {}), **values})
+    content = {**(read_metrics(folder) or {}), **values}
+    _change(folder, f"{METRICS_ITEM_NAME}/{METRICS_ITEM_NAME}", json.dumps(content))
+
+
+def change_metadata(folder: epath.Path, changes: Mapping[str, Any]) -> None:
+    """Change the custom metadata of a checkpoint; it is whole at every moment."""
+    metadata = read_metadata(folder)
+    custom = {**(metadata.get("custom_metadata") or {}), **changes}
+    content = json.dumps({**metadata, "custom_metadata": custom})
+    _change(folder, _METADATA_FILENAME, content)
+
+
+def _change(folder: epath.Path, name: str, content: str) -> None:
     noted = _read_checksums(folder)
     if noted is None:
         write_atomically(folder / name, content)
         return
-    # In between, neither the old metrics nor the new must seem damaged.
+    # In between, neither the old file nor the new must seem damaged.
     others = {
         kind: {file: value for file, value in values.items() if file != name}
         for kind, values in noted.items()

@@ -56,6 +56,12 @@ class Command:
 
 # From the words that name a command.
 COMMANDS: dict[tuple[str, ...], Command] = {
+    ("init",): Command(
+        summary="Write a new project: config, model, data, metric, tests, notebook",
+        implementation="init:Init",
+        configs=(),
+        arguments=("NAME",),
+    ),
     ("train",): Command(
         summary="Train, evaluate and save what the config describes; resume if it ran",
         implementation="train:Train",
@@ -64,6 +70,12 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         summary="Evaluate the checkpoints of a run as they appear, in another process",
         implementation="eval:Eval",
         needs_configs=False,
+    ),
+    ("test",): Command(
+        summary="Evaluate a checkpoint of a run again, and print the values",
+        implementation="test:Test",
+        needs_configs=False,
+        arguments=("WORKDIR",),
     ),
     ("check",): Command(
         summary="Find all problems before training: config, keys, shapes",
@@ -179,6 +191,12 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("data", "profile"): Command(
         summary="Print what a record costs at each stage, and who should build batches",
         implementation="data:Profile",
+    ),
+    ("completion",): Command(
+        summary="Print the script with which bash, zsh or fish complete commands",
+        implementation="completion:Completion",
+        configs=(),
+        arguments=("SHELL",),
     ),
     ("run", "train"): Command(
         summary="The same as train",

@@ -7,6 +7,9 @@ from kauldron.train.auxiliaries import AuxiliariesState as AuxiliariesState
 from kauldron.train.compat import ModelWithAux as ModelWithAux
 from kauldron.train.forward import forward as forward
 from kauldron.train.forward import forward_with_loss as forward_with_loss
+from kauldron.train.hooks import EarlyStopping as EarlyStopping
+from kauldron.train.hooks import Event as Event
+from kauldron.train.hooks import Hook as Hook
 from kauldron.train.rng_streams import RngStream as RngStream
 from kauldron.train.rng_streams import RngStreams as RngStreams
 from kauldron.train.run.preemption import Preempted as Preempted

@@ -250,18 +250,54 @@ def _best_metric(trainer: Trainer) -> Iterator[Problem]:
     path = getattr(checkpointer, "best_metric_path", None)
     if path is None or not isinstance(checkpointer, Checkpointer):
         return
+    where = "checkpointer.best_metric_path"
+    if (message := _unknown_metric(path, _all_measured(trainer))) is not None:
+        yield Problem(where, message)
+    elif (message := retention.metric_never_there(checkpointer, trainer)) is not None:
+        yield Problem(where, message, is_error=False)
+
+
+def _hooks(trainer: Trainer) -> Iterator[Problem]:
+    """Find metrics that hooks need, and that no evaluator measures during training."""
+    measured = _all_measured(trainer)
+    along = {
+        name: values
+        for name, values in measured.items()
+        if name in trainer.evals
+        and trainer.evals[name].run.runs_in_training
+        and not trainer.evals[name].run.runs_at_end
+    }
+    for name, hook in trainer.hooks.items():
+        for field, path in hook.needed_metrics.items():
+            where = f"hooks.{name}.{field}"
+            owner = retention.metric_owner(path)
+            if owner in measured and owner not in along and owner != "train":
+                run = type(trainer.evals[owner].run).__name__
+                yield Problem(
+                    where,
+                    f"{path!r} is not known during training: the evaluator {owner!r} "
+                    f"runs as {run}. Use `kd.evals.EveryNSteps(...)`.",
+                )
+            elif (message := _unknown_metric(path, along)) is not None:
+                yield Problem(where, message)
+
+
+def _unknown_metric(path: str, measured: Mapping[str, Any]) -> str | None:
+    """Return a message if nothing measures the metric."""
+    if _leads_to_metric(measured, kontext.Path.from_str(path).parts):
+        return None
+    known = retention.metric_paths({n: v for n, v in measured.items() if v})
+    listed = f" There are: {', '.join(known)}." if known else ""
+    return f"nothing measures {path!r}.{did_you_mean(path, known)}{listed}"
+
+
+def _all_measured(trainer: Trainer) -> dict[str, Any]:
+    """Return all metrics by collection; `None` where an evaluator does not tell."""
     measured: dict[str, Any] = {"train": _measured(trainer, "train_")}
     for name, evaluator in trainer.evals.items():
         aux = getattr(evaluator, "aux", None)
         measured[name] = None if aux is None else _measured(aux, "")
-    where = "checkpointer.best_metric_path"
-    if not _leads_to_metric(measured, kontext.Path.from_str(path).parts):
-        known = retention.metric_paths({n: v for n, v in measured.items() if v})
-        listed = f" There are: {', '.join(known)}." if known else ""
-        hint = did_you_mean(path, known)
-        yield Problem(where, f"nothing measures {path!r}.{hint}{listed}")
-    elif (message := retention.metric_never_there(checkpointer, trainer)) is not None:
-        yield Problem(where, message, is_error=False)
+    return measured
 
 
 def _measured(owner: Any, prefix: str) -> dict[str, Any]:
@@ -318,6 +354,7 @@ CHECKS: list[Callable[[Trainer], Iterable[Problem]]] = [
     _init_transform,
     _evaluators_before_init,
     _best_metric,
+    _hooks,
 ]
 
 

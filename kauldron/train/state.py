@@ -11,7 +11,7 @@ from kauldron import kontext
 from kauldron.batch_mask import batch_mask_of
 from kauldron.ckpts import items
 from kauldron.optim.step_update import schedule_counts
-from kauldron.train import auxiliaries
+from kauldron.train import auxiliaries, display
 
 
 class TrainState(flax.struct.PyTreeNode, items.StandardCheckpointItem):
@@ -29,6 +29,17 @@ class TrainState(flax.struct.PyTreeNode, items.StandardCheckpointItem):
     params: Any = None
     collections: Any = None
     opt_state: Any = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # The decorator that makes a dataclass would give it another one.
+        cls.__repr__ = cls.__repr__
+        super().__init_subclass__(**kwargs)
+
+    def __repr__(self) -> str:
+        return display.state_text(self)
+
+    def _repr_html_(self) -> str:
+        return display.state_html(self)
 
 
 class _CheckpointFields(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -13,7 +13,8 @@ from etils import epath
 
 from kauldron import ckpts, config_base, konfig, writers
 from kauldron import sharding as kd_sharding
-from kauldron.train import trainer_fields
+from kauldron.train import display, saved_states, trainer_fields
+from kauldron.train.hooks import Hook
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run import loop
 from kauldron.train.run.profiler import NoopProfiler, Profiler
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import optax
 
     from kauldron import data, evals
-    from kauldron.train.auxiliaries import AuxiliariesState
+    from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
     from kauldron.train.state import Context, TrainState
 
 
@@ -65,6 +66,8 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
       exporter: Writes the model in a form that needs only jax to run.
       trainstep: What one step does.
       evals: Evaluators by name.
+      hooks: What to do at events of the loop, by name: `kd.train.EarlyStopping`, or
+        a `kd.train.Hook` of your own.
       aux: Free values, referred to as `cfg.ref.aux.x`.
       setup: Options of the run that are not about the model.
       xm_job: Parameters of the launcher; never resolved.
@@ -110,6 +113,7 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
     exporter: ModelExporter = dataclasses.field(default_factory=NoopExporter)
     trainstep: TrainStep = dataclasses.field(default_factory=TrainStep, repr=False)
     evals: Mapping[str, evals.EvaluatorBase] = dataclasses.field(default_factory=dict)
+    hooks: Mapping[str, Hook] = dataclasses.field(default_factory=dict)
     aux: Any = dataclasses.field(default_factory=dict)
     setup: Setup = dataclasses.field(default_factory=Setup)
     xm_job: Any = None
@@ -130,6 +134,12 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
     def __post_konfig_resolve__(self, cfg: konfig.ConfigDict) -> None:
         """Keep the config, so that it can be written beside the run."""
         object.__setattr__(self, "raw_cfg", copy.deepcopy(cfg))
+
+    def __repr__(self) -> str:
+        return display.trainer_text(self)
+
+    def _repr_html_(self) -> str:
+        return display.trainer_html(self)
 
     #
     # Whole jobs
@@ -156,6 +166,33 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
         evaluators = trainer_fields.select_evaluators(self, names)
         first = next(iter(evaluators.values()))
         return first.follow_checkpoints(self, evaluators)
+
+    def test(
+        self,
+        names: str | Sequence[str] | None = None,
+        *,
+        step: saved_states.Step = "last",
+        state: TrainState | None = None,
+        write_to: epath.PathLike | None = None,
+    ) -> dict[str, AuxiliariesOutput]:
+        """Evaluate a checkpoint of this run again, or a given state.
+
+        Evaluators of any strategy run, standalone or not. Nothing is written to the
+        logs of the run.
+
+        Args:
+          names: Evaluators or job groups; all by default.
+          step: Which checkpoint: a step, `"last"`, or `"best"` by the checkpointer's
+            `best_metric_path`.
+          state: Evaluate this one instead of a checkpoint.
+          write_to: Folder to write values and summaries to; nothing is written without.
+
+        Returns:
+          From evaluator name to its values.
+        """
+        return saved_states.evaluate(
+            self, names=names, step=step, state=state, write_to=write_to
+        )
 
     @classmethod
     def eval_only(cls, **kwargs: Any) -> Trainer:
@@ -204,6 +241,21 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
             skip_transforms=skip_transforms,
             skip_optimizer=skip_optimizer,
         )
+
+    def get_state(
+        self, *, step: saved_states.Step = "last", optimizer: bool = True
+    ) -> TrainState:
+        """Return the state of a checkpoint of this run.
+
+        Args:
+          step: Which checkpoint: a step, `"last"`, or `"best"` by the checkpointer's
+            `best_metric_path`.
+          optimizer: Whether to read the optimizer state too.
+
+        Returns:
+          The state, on the devices.
+        """
+        return saved_states.load(self, step=step, optimizer=optimizer)
 
     @functools.cached_property
     def state_specs(self) -> TrainState:

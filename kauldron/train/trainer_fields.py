@@ -21,6 +21,7 @@ from kauldron.immutabledict import ImmutableDict, freeze
 from kauldron.sharding import ShardingStrategy
 from kauldron.sharding.tree import flatten_with_shardings, replace_shape_dtype_struct
 from kauldron.train import train_step
+from kauldron.train.hooks import Hook
 from kauldron.train.rng_streams import RngStreams
 from kauldron.train.run.profiler import NoopProfiler, Profiler
 from kauldron.train.setup import ModelExporter, NoopExporter, Setup
@@ -171,6 +172,10 @@ _FIELDS: dict[str, _Field] = {
         is_member=callable,
     ),
     "evals": _mapping(is_frozen=False),
+    "hooks": _mapping(
+        "a hook, such as `kd.train.EarlyStopping(...)`",
+        is_member=lambda value: isinstance(value, Hook),
+    ),
     "aux": _Field(lambda name, value: None, dict),
     "model": _part_that_has(
         "init", "apply", expected="a flax module, such as `MyModel(x='batch.image')`"

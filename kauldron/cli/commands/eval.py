@@ -53,7 +53,7 @@ class Eval:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        source = _with_config_of_run(args.cfg, args.workdir)
+        source = with_config_of_run(args.cfg, args.workdir)
         if args.list:
             cfg = load_config(source, import_nothing=True)
             _print_groups(cfg, args)
@@ -67,7 +67,8 @@ class Eval:
         return OK
 
 
-def _with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSource:
+def with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSource:
+    """Take the config that the run in a folder has saved, unless one is given."""
     if workdir is None and source.file is None:
         raise UsageError("--workdir=path/to/run is missing, or --cfg=config.py.")
     if workdir is None or source.file is not None:
@@ -106,7 +107,7 @@ def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> 
         standalone.check(trainer, evaluators)
     if str(trainer.workdir or ".") == ".":
         raise UsageError("Which run? Give --workdir=path/to/run.")
-    with _checkpoints_that_cannot_be_had(), ending_with_the_others():
+    with checkpoints_that_cannot_be_had(), ending_with_the_others():
         trainer.continuous_eval(names)
     print_closing_table(trainer)
 
@@ -132,7 +133,7 @@ def _default_names(trainer: Trainer) -> list[str]:
 
 
 @contextlib.contextmanager
-def _checkpoints_that_cannot_be_had() -> Iterator[None]:
+def checkpoints_that_cannot_be_had() -> Iterator[None]:
     """Report without a traceback what is not a mistake in any code.
 
     Raises:

@@ -121,7 +121,8 @@ class Dispatcher:
     def _measured_at(self, step: int) -> _Measured:
         if self.host_steps.logs_summaries(step):
             return _ALL
-        if self.host_steps.logs_metrics(step):  # perhaps the last step alone
+        host = self.host_steps
+        if host.logs_metrics(step) or host.is_watched(step):  # perhaps the last alone
             return _METRICS if self._logs_metrics_alone else _ALL
         return self._measured_between_logs
 
@@ -345,6 +346,14 @@ class HostSteps:
         """Return whether the update `step` writes anything."""
         return self.logs_metrics(step) or self.logs_summaries(step)
 
+    def is_watched(self, step: int) -> bool:
+        """Return whether a hook wants the values of the update `step`."""
+        return any(hook.wants_values(step) for hook in self.trainer.hooks.values())
+
+    def is_seen(self, step: int) -> bool:
+        """Return whether anybody looks at the values of the update `step`."""
+        return self.logs(step) or self.is_watched(step)
+
     def pauses_before(self, step: int) -> bool:
         """Return whether anything happens between the updates `step - 1` and `step`."""
         trainer = self.trainer
@@ -359,10 +368,10 @@ class HostSteps:
 
         At least 1: a step that logs stands alone.
         """
-        if self.logs(step):
+        if self.is_seen(step):
             return 1
         for size in range(1, limit):
-            if self.pauses_before(step + size) or self.logs(step + size):
+            if self.pauses_before(step + size) or self.is_seen(step + size):
                 return size
         return limit
 
@@ -379,10 +388,10 @@ class HostSteps:
         for start, stop in spans:
             length = 0
             for step in range(start, stop):
-                if length and (self.logs(step) or self._plans_to_pause(step)):
+                if length and (self.is_seen(step) or self._plans_to_pause(step)):
                     runs.append(length)
                     length = 0
-                length += not self.logs(step)
+                length += not self.is_seen(step)
             runs.append(length)
         return [run for run in runs if run]
 

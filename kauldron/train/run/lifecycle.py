@@ -21,6 +21,7 @@ from kauldron.data.iters import (
     wrap_like,
 )
 from kauldron.errors import error_prefix
+from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.run import chrono as chrono_lib
@@ -46,6 +47,7 @@ class Start:
       is_resumed: Whether this continues an earlier start.
       evals_pending: Whether the earlier start left before its evaluations of this step.
       is_complete: Whether no update is left to do.
+      hooks: What hooks saved, if it continues an earlier start.
     """
 
     state: TrainState
@@ -55,6 +57,7 @@ class Start:
     is_resumed: bool = False
     evals_pending: bool = False
     is_complete: bool = False
+    hooks: Mapping[str, Any] | None = None
 
     def position_item(self, feeder: Feeder) -> Any:
         """Return what to save of the data: the position after what the loop received."""
@@ -98,8 +101,10 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
 
 
 def _is_complete(trainer: Trainer, begin: Start, last_step: int | None) -> bool:
+    is_evaluated = not begin.evals_pending
+    if is_evaluated and hooks_lib.stopped_before(trainer, begin.hooks):
+        return True
     if last_step is not None:
-        is_evaluated = not begin.evals_pending
         return begin.step > last_step or (begin.step == last_step and is_evaluated)
     # Data of unknown length: an earlier start has seen its end.
     marker = workdir_files.read_train_complete(trainer.workdir) or {}
@@ -123,13 +128,18 @@ def best_metrics(
     values: dict[str, Any] = {}
     if log.last_values is not None and log.last_values[0] == step - 1:
         logged = log.last_values[1]
-        values["train"] = _nested({**logged.metric_values, **logged.loss_values})
+        values["train"] = logged_values(logged)
     for name, result in evaluated.items():
         if isinstance(result, AuxiliariesState):
             result = result.compute(flatten=False)
         if isinstance(result, AuxiliariesOutput):
             values[name] = {**result.metric_values, "losses": result.loss_values}
     return values
+
+
+def logged_values(logged: AuxiliariesOutput) -> dict[str, Any]:
+    """Return what a train step measured, as `best_metric_path` names it."""
+    return _nested({**logged.metric_values, **logged.loss_values})
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
@@ -162,13 +172,15 @@ def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start
             f"{state_step}: its folder was renamed, or it is damaged."
         )
     trainer.setup.log_status(f"Resuming at step {step}")
+    metadata = checkpointer.custom_metadata(step)
     return Start(
         state=restored.train_state,
         step=step,
         chrono=restored.timer,
         ds_iter=restored.ds_iter,
         is_resumed=True,
-        evals_pending=bool(checkpointer.custom_metadata(step).get("evals_pending")),
+        evals_pending=bool(metadata.get("evals_pending")),
+        hooks=metadata.get("hooks"),
     )
 
 
@@ -282,11 +294,12 @@ def find_last_step(trainer: Trainer) -> int | None:
         return min(given)
     length = problems.batch_count(trainer.train_ds)
     if length is not None:
-        return min([*given, _smallest_of_all_processes(length)])
+        return min([*given, smallest_of_all_processes(length)])
     return given[0] if given else None
 
 
-def _smallest_of_all_processes(number: int) -> int:
+def smallest_of_all_processes(number: int) -> int:
+    """Return the smallest number that a process of the run gives."""
     if jax.process_count() == 1:
         return number
     return int(multihost_utils.process_allgather(np.asarray(number)).min())
@@ -308,7 +321,9 @@ def leaving_if_asked(stop_request: preemption.StopRequest, step: int) -> Iterato
         stop_request.leave(step)
 
 
-def finish(trainer: Trainer, state: TrainState, step: int) -> TrainState:
+def finish(
+    trainer: Trainer, state: TrainState, step: int, hooks: hooks_lib.ActiveHooks
+) -> TrainState:
     """Run the `Final` evaluators and declare the run complete.
 
     Returns:
@@ -316,7 +331,8 @@ def finish(trainer: Trainer, state: TrainState, step: int) -> TrainState:
     """
     final = _final_evals(trainer)
     state = _evaluate(trainer, final, state, step)
-    _declare_complete(trainer, step, final)
+    hooks.end(step, state)
+    _declare_complete(trainer, step, final, hooks)
     return state
 
 
@@ -325,11 +341,16 @@ def finish_complete_run(trainer: Trainer, begin: Start) -> TrainState:
     status.log(
         f"Training is complete: {trainer.workdir} has reached step {begin.step}."
     )
-    marker = workdir_files.read_train_complete(trainer.workdir) or {}
+    marker = workdir_files.read_train_complete(trainer.workdir)
+    hooks = hooks_lib.ActiveHooks(trainer, begin.hooks)
+    is_ended = marker is not None
+    marker = marker or {}
     final = _final_evals(trainer)
     missing = {n: e for n, e in final.items() if n not in marker.get("final_evals", ())}
     state = _evaluate(trainer, missing, begin.state, begin.step)
-    _declare_complete(trainer, begin.step, final)
+    if not is_ended:
+        hooks.end(begin.step, state)
+    _declare_complete(trainer, begin.step, final, hooks)
     return state
 
 
@@ -380,7 +401,12 @@ def _offload_optimizer(
     return light, lambda: jax.device_put(on_host, shardings)
 
 
-def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> None:
+def _declare_complete(
+    trainer: Trainer,
+    step: int,
+    final: Mapping[str, Any],
+    hooks: hooks_lib.ActiveHooks,
+) -> None:
     trainer.checkpointer.wait_until_finished()
     flush_writers(trainer)
     if jax.process_count() > 1:
@@ -397,7 +423,12 @@ def _declare_complete(trainer: Trainer, step: int, final: Mapping[str, Any]) -> 
         return
     if is_real(checkpointer):
         workdir_files.note_saved(trainer.workdir, step)
-    workdir_files.write_train_complete(trainer, step=step, final_evals=list(final))
+    workdir_files.write_train_complete(
+        trainer,
+        step=step,
+        final_evals=list(final),
+        stopped_by=None if hooks.stop is None else hooks.stop.reason,
+    )
 
 
 #

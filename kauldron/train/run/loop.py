@@ -14,6 +14,7 @@ import numpy as np
 
 from kauldron import status
 from kauldron.errors import error_prefix
+from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.problems import describe_wrong_labels
@@ -64,7 +65,7 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
         run = Run(trainer, begin, last_step, stop_request)
         state, aux, step = run.until_the_end(stack)
         with lifecycle.leaving_if_asked(stop_request, step):
-            return lifecycle.finish(trainer, state, step), aux
+            return lifecycle.finish(trainer, state, step, run.hooks), aux
 
 
 class Run:
@@ -84,6 +85,7 @@ class Run:
         self.state = begin.state
         self.step = begin.step
         self.chrono = begin.chrono
+        self.hooks = hooks_lib.ActiveHooks(trainer, begin.hooks)
         self.aux: AuxiliariesState | None = None
         self.is_over = False
         self.is_save_to_be_noted = False
@@ -101,6 +103,7 @@ class Run:
         trainer = self.trainer
         dispatcher = self._prepare(stack)
         trainer.setup.log_status(f"Starting the training loop at step {self.step}")
+        self.hooks.start(self.step, self.state, is_resumed=self.begin.is_resumed)
         self.chrono.start_loop()
         try:
             while not self.is_over and self._continue_at_step():
@@ -144,17 +147,41 @@ class Run:
     def _continue_at_step(self) -> bool:
         """Evaluate and save what is due; return whether another update follows."""
         self._note_first_save()
+        self.hooks.next_step()
         if self.stop_request.is_set(self.step):
             self._save_and_leave(evals_pending=not self._is_just_resumed())
+        self._stop_if_hooks_ask()
         evaluated: dict[str, Any] = {}
         if not self._is_just_resumed() or self.begin.evals_pending:
             evaluated = self._evaluate()
+            if evaluated and self.hooks:
+                values = lifecycle.best_metrics(evaluated, self.log, self.step)
+                self.hooks.after_evaluation(self.step, self.state, values)
+                if self._stop_if_hooks_ask():
+                    evaluated |= self._evaluate(at_data_end=True)
         is_last = self.step == self.last_step
         if self._is_just_resumed():
             self._add_metrics(evaluated)
+            if self.begin.evals_pending and self._was_to_be_saved():
+                self.hooks.before_checkpoint(self.step, self.state)
+                self._complete_checkpoint()
         elif self._should_save(is_last):
             self._save(evaluated)
         return not is_last
+
+    def _stop_if_hooks_ask(self) -> bool:
+        """Make this the last step if a hook asks for that; return whether it is new."""
+        if not self.hooks or self.step == self.last_step:
+            return False
+        vote = lifecycle.smallest_of_all_processes(self.hooks.vote)
+        stop = self.hooks.agree(vote)
+        if stop is None:
+            return False
+        status.log(
+            f"Training stops at step {self.step}: {stop.reason} (hook {stop.hook})."
+        )
+        self.last_step = self.step
+        return True
 
     def _add_metrics(self, evaluated: dict[str, Any]) -> None:
         """Add what the earlier start was not given time for to its checkpoint."""
@@ -177,6 +204,20 @@ class Run:
         """Return whether a run that nobody interrupts saves this step as well."""
         is_last = self.step == self.last_step
         return is_last or self.trainer.checkpointer.is_due(self.step)
+
+    def _complete_checkpoint(self) -> None:
+        """Make what a signal had saved early the checkpoint that it would have been."""
+        change = getattr(self.trainer.checkpointer, "change_metadata", None)
+        if not self.hooks or change is None:
+            return
+        lifecycle.flush_writers(self.trainer)
+        done = {"evals_pending": False, "unplanned": False}
+        change({**done, **self._hooks_item(evals_pending=False)}, step=self.step)
+
+    def _was_to_be_saved(self) -> bool:
+        """Return whether this step, saved because of a signal, was about to be saved."""
+        checkpointer = self.trainer.checkpointer
+        return self.step == self.last_step or checkpointer.is_planned(self.step)
 
     def _is_just_resumed(self) -> bool:
         return self.begin.is_resumed and self.step == self.begin.step
@@ -214,6 +255,8 @@ class Run:
     ) -> None:
         self.progress.doing("saving")
         self._finish_steps()  # a value that is not finite must not be saved over
+        if evaluated is not None:
+            self.hooks.before_checkpoint(self.step, self.state)
         checkpointer = self.trainer.checkpointer
         with self.chrono.pause(chrono_lib.Pause.CHECKPOINT):
             self._check_step_count()
@@ -230,10 +273,16 @@ class Run:
                     "evals_pending": evals_pending,
                     "interrupted": evaluated is None,
                     "unplanned": evaluated is None and not self._is_planned(),
-                },
+                }
+                | self._hooks_item(evals_pending),
             )
 
         self.is_save_to_be_noted = not self.has_noted_save
+
+    def _hooks_item(self, evals_pending: bool) -> dict[str, Any]:
+        if not self.hooks:
+            return {}
+        return {"hooks": self.hooks.to_json(evals_pending=evals_pending)}
 
     def _note_first_save(self) -> None:
         """Note that there is a checkpoint once it is there: see `saved_step`."""
@@ -300,9 +349,21 @@ class Run:
             values[1].loss_values if values else None,
             speed=self.chrono.steps_per_sec,
         )
+        if self.hooks and dispatcher.host_steps.is_watched(step):
+            self._show_to_hooks()
         if self.profiler.is_due(self.step):
             self._wait_for_steps()
             self.profiler.after_step(self.step)
+
+    def _show_to_hooks(self) -> None:
+        """Call hooks with what the last update measured, once it is known."""
+        assert self.aux is not None
+        self._finish_steps()
+        values = self.log.last_values
+        if values is None or values[0] != self.step - 1:
+            values = (self.step - 1, self.aux.replace(summary_states=None).compute())
+        measured = {"train": lifecycle.logged_values(values[1])}
+        self.hooks.after_step(self.step, self.state, measured)
 
     def _finish_steps(self, *, but: int = 0) -> None:
         """Wait for all dispatches but the newest; write what the last logged step measured.

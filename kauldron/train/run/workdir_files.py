@@ -248,14 +248,20 @@ def _is_collection(path: epath.Path, trainer: Trainer) -> bool:
 
 
 def write_train_complete(
-    trainer: Trainer, *, step: int, final_evals: Sequence[str]
+    trainer: Trainer,
+    *,
+    step: int,
+    final_evals: Sequence[str],
+    stopped_by: str | None = None,
 ) -> None:
     """Mark the run as complete; standalone evaluations then stop."""
-    content = {
+    content: dict[str, Any] = {
         "step": step,
         "num_train_steps": trainer.num_train_steps,
         "final_evals": list(final_evals),
     }
+    if stopped_by is not None:
+        content["stopped_because"] = stopped_by
     write_atomically(
         trainer.workdir / TRAIN_COMPLETE_FILENAME, json.dumps(content) + "\n"
     )

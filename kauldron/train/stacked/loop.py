@@ -289,7 +289,7 @@ class Stack:
     def _finish(self, unit: Unit) -> None:
         self.finish_steps()
         with self._leaving_if_asked():
-            lifecycle.finish(unit.trainer, unit.state, unit.step)
+            lifecycle.finish(unit.trainer, unit.state, unit.step, unit.hooks)
         self._end_unit(unit, Ending(kind="complete", step=unit.step))
 
     @contextlib.contextmanager

@@ -143,6 +143,8 @@ def obstacle_to_stacking(trainer: Trainer) -> str | None:
         return f"{type(trainer.trainstep).__name__} overrides `step`"
     if trainer.checkify_error_categories:
         return "checkify looks at every step"
+    if trainer.hooks:
+        return "it has hooks, which may end it before the others"
     if jax.config.jax_disable_jit or jax.config.jax_debug_nans:
         return "jax is in a debugging mode"
     if jax.device_count() > 1:

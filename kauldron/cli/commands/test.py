@@ -1,0 +1,83 @@
+"""`kauldron test`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from kauldron.cli.command_table import OK
+from kauldron.cli.commands.eval import (
+    checkpoints_that_cannot_be_had,
+    with_config_of_run,
+)
+from kauldron.cli.job import add_job_arguments, start_job
+from kauldron.cli.loading import bad_input, build_trainer, load_config
+from kauldron.cli.terminal import UsageError, print_json, print_table
+
+
+class Test:
+    """Evaluate a checkpoint of a run again, and print the values."""
+
+    __test__ = False  # not one of pytest's
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("workdir", help="folder of the run")
+        parser.add_argument(
+            "--step",
+            default="last",
+            help="which checkpoint: best, last (default) or a step",
+        )
+        parser.add_argument(
+            "--eval",
+            help="evaluators or job groups to run (comma-separated; default: all)",
+        )
+        parser.add_argument("--json", action="store_true", help="print a JSON object")
+        parser.add_argument(
+            "--write_to",
+            metavar="FOLDER",
+            help="write values and summaries to this folder; by default nothing is "
+            "written, and never to the logs of the run",
+        )
+        add_job_arguments(parser)
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        step = _step(args.step)
+        source = with_config_of_run(args.cfg, args.workdir)
+        start_job(args)
+        cfg = load_config(source, import_nothing=False)
+        cfg.workdir = args.workdir
+        trainer = build_trainer(cfg, source)
+        from kauldron import status
+        from kauldron.train import saved_states, trainer_fields
+
+        names = [n.strip() for n in (args.eval or "").split(",") if n.strip()]
+        with bad_input(source):
+            number = saved_states.find_step(trainer.checkpointer, step)
+            names = list(
+                trainer_fields.select_evaluators(trainer, names or [*trainer.evals])
+            )
+        with checkpoints_that_cannot_be_had():
+            results = trainer.test(names, step=number, write_to=args.write_to)
+        if not status.is_lead_host:
+            return OK
+        values = {name: saved_states.numbers(out) for name, out in results.items()}
+        if args.json:
+            print_json({"workdir": args.workdir, "step": number, "values": values})
+            return OK
+        rows = [
+            (name, str(number), key, f"{value:.5g}")
+            for name, found in values.items()
+            for key, value in found.items()
+        ]
+        print_table(rows, header=("evaluator", "step", "value", ""))
+        return OK
+
+
+def _step(text: str) -> Any:
+    if text in ("best", "last"):
+        return text
+    if not text.isdigit():
+        raise UsageError(f"--step must be best, last or a step, got {text!r}.")
+    return int(text)
