@@ -1,4 +1,4 @@
-"""Messages reach the user, with the line they came from."""
+"""Messages reach the user; records carry the line they came from."""
 
 import logging
 import subprocess
@@ -25,15 +25,17 @@ def test_message_appears_on_stderr_of_a_plain_script(tmp_path):
     script.write_text(
         "from kauldron import kd\n\nkd.utils.status.log('hello')\n"
         "kd.utils.status.log_status('starting')\nkd.utils.status.log('again')\n"
+        "kd.utils.status.log_warning('careful')\n"
     )
     run = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=True
     )
     lines = run.stderr.splitlines()
     assert [line.split(" ", 1)[1] for line in lines] == [
-        "my_script.py:3] hello",
-        "my_script.py:4] starting",
-        "my_script.py:5] again",
+        "hello",
+        "starting",
+        "again",
+        "warning: careful",
     ]
     assert run.stdout == ""
 

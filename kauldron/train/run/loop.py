@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import math
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,9 +19,9 @@ from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.problems import describe_wrong_labels
 from kauldron.train.run import chrono as chrono_lib
-from kauldron.train.run import lifecycle, preemption, workdir_files
+from kauldron.train.run import lifecycle, panel, preemption, workdir_files
 from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
-from kauldron.train.run.feed import Feeder
+from kauldron.train.run.feed import DataWaitHint, Feeder
 from kauldron.train.run.progress import Progress
 from kauldron.train.run.workdir_files import workdir_lock
 from kauldron.train.state import CheckpointState
@@ -47,6 +48,7 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
     last_step = lifecycle.find_last_step(trainer)
     trainer.setup.run(trainer)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(panel.shown(trainer))
         if status.is_lead_host:
             stack.enter_context(workdir_lock(trainer.workdir))
         stop_request = stack.enter_context(
@@ -61,8 +63,10 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
             begin.ds_iter.close()
             with lifecycle.leaving_if_asked(stop_request, begin.step):
                 return lifecycle.finish_complete_run(trainer, begin), None
+        panel.begin(trainer, begin.state, step=begin.step, last_step=last_step)
         run = Run(trainer, begin, last_step, stop_request)
         state, aux, step = run.until_the_end(stack)
+        run.progress.doing("finishing")
         with lifecycle.leaving_if_asked(stop_request, step):
             return lifecycle.finish(trainer, state, step), aux
 
@@ -89,6 +93,7 @@ class Run:
         self.is_save_to_be_noted = False
         self.has_noted_save = begin.is_resumed
         self.log = DeferredLog(trainer)
+        self.data_wait_hint = DataWaitHint(trainer)
         self.in_flight: collections.deque[tuple[jax.Array, int]] = collections.deque()
         self.progress: Progress
         self.feeder: Feeder
@@ -135,6 +140,7 @@ class Run:
                 trainer.setup.tqdm_info.desc, step=self.step, last_step=self.last_step
             )
         )
+        dispatcher.on_compile = lambda: self.progress.doing("compiling")
         return dispatcher
 
     #
@@ -233,6 +239,7 @@ class Run:
                 },
             )
 
+        self.progress.saved(self.step)
         self.is_save_to_be_noted = not self.has_noted_save
 
     def _note_first_save(self) -> None:
@@ -268,12 +275,15 @@ class Run:
 
     def _dispatch(self, dispatcher: Dispatcher) -> None:
         step = self.step
-        self.progress.resume()
+        self.progress.doing("reading data")
+        start = time.perf_counter()
         try:
             feed = next(self.feeder)
         except StopIteration:
             self._on_data_end()
             return
+        self.chrono.add_data_wait(time.perf_counter() - start)
+        self.progress.resume()
         with (
             jax.profiler.StepTraceAnnotation("train", step_num=step),
             error_prefix(lambda: f"Step {step} failed: "),
@@ -299,6 +309,7 @@ class Run:
             self.step,
             values[1].loss_values if values else None,
             speed=self.chrono.steps_per_sec,
+            data_wait=self.chrono.data_wait_fraction,
         )
         if self.profiler.is_due(self.step):
             self._wait_for_steps()
@@ -315,6 +326,7 @@ class Run:
             perf_stats = self.chrono.flush_metrics()
             with self.chrono.measure(chrono_lib.Pause.METRICS_WRITING):
                 self.log.write(perf_stats)
+            self.data_wait_hint.add(perf_stats)
 
     def _wait_for_steps(self, *, but: int = 0) -> None:
         """Wait for all dispatches but the newest: memory and Ctrl-C stay bounded."""
