@@ -82,42 +82,60 @@ def test_rows_line_up_below_a_header(tmp_path, columns):
     assert "reading data" in seen
 
 
+SPEAKING = """
+    import logging
+    from kauldron import status
+
+    def speak(batch):
+        if not spoken:
+            spoken.append(1)
+            warnings.warn("the model is sleepy")
+            status.log_warning("low on coffee")
+            logging.getLogger("library").warning("from a library")
+            print("a result")
+        return batch
+
+    spoken = []
+    trainer = make_trainer(
+        sys.argv[1], train_ds=make_ds().map(speak), checkpointer=None
+    )
+"""
+
+
 @pytest.mark.slow
-def test_messages_stand_above_and_stdout_stays_apart(tmp_path):
+def test_warnings_stand_out_above_and_stdout_stays_apart(tmp_path):
     reading, writing = os.pipe()
+    program = textwrap.dedent(SPEAKING) + "trainer.train()"
     with open(writing, "wb") as stdout:
-        code, output = _run(
-            tmp_path,
-            """
-            import logging
-            from kauldron import status
-
-            def speak(batch):
-                if not spoken:
-                    spoken.append(1)
-                    warnings.warn("the model is sleepy")
-                    status.log_warning("low on coffee")
-                    logging.getLogger("library").warning("from a library")
-                    print("a result")
-                return batch
-
-            spoken = []
-            logging.basicConfig(format="LIB %(message)s", stream=sys.stderr)
-            logging.getLogger().setLevel(logging.WARNING)
-            logging.getLogger("kauldron").setLevel(logging.NOTSET)
-            make_trainer(
-                sys.argv[1], train_ds=make_ds().map(speak), checkpointer=None
-            ).train()
-            print("done", file=sys.stdout)
-            """,
-            stdout=stdout.fileno(),
-        )
+        code, output = _run(tmp_path, program, stdout=stdout.fileno())
     assert code == 0, output
     with open(reading) as file:
-        assert file.read() == "a result\ndone\n"
+        assert file.read() == "a result\n"
     lines = screen(output)
-    assert "LIB from a library" in lines
-    assert any("the model is sleepy (UserWarning, <string>" in line for line in lines)
+    assert " warning  low on coffee" in lines
+    assert "\x1b[30;43m warning \x1b[0m \x1b[1mlow on coffee" in output
+    assert any(
+        line.startswith(" warning  the model is sleepy (UserWarning, ")
+        for line in lines
+    )
+    assert "from a library" in lines
+    assert lines[-1].split()[0] == "9", "the table is whole"
+
+
+@pytest.mark.slow
+def test_program_that_configured_logging_gets_lines_by_its_own_handlers(tmp_path):
+    program = textwrap.dedent(SPEAKING) + textwrap.dedent(
+        """
+        logging.basicConfig(level=logging.INFO, format="APP %(message)s")
+        trainer.train()
+        """
+    )
+    code, output = _run(tmp_path, program)
+    assert code == 0, output
+    lines = screen(output)
+    assert {"APP from a library", "APP low on coffee", "a result"} <= set(lines)
+    assert any(re.match(r"APP \[5\] train  loss ", line) for line in lines)
+    assert lines[-1].startswith("APP [9] train")
 
 
 @pytest.mark.slow
