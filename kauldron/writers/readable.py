@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 _SHORT = {"learning_rate": "lr", "accuracy": "acc"}
 _TOTAL = "losses/total"
-_KINDS = ("losses/", "metrics/", "schedules/")
+_KINDS = ("metrics/", "schedules/", "losses/")  # after the total loss
 _PERF = "perf_stats/"
 _LEAST_WAIT_TO_TELL = 0.05
 
@@ -84,8 +84,8 @@ def number(value: float) -> str:
     if size == 0:
         return "0"
     if size < 0.001 or size >= 1e6:
-        mantissa, _, exponent = f"{value:.1e}".partition("e")
-        return f"{mantissa}e{int(exponent)}"
+        text = _scientific(value, 1)
+        return text if len(text) <= 7 else _scientific(value, 0)
     if size < 0.1:
         return f"{value:.4f}"
     digits = 3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0
@@ -97,13 +97,20 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.0f} %"
 
 
+def _scientific(value: float, digits: int) -> str:
+    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
 def _is_entry(key: str) -> bool:
     return key.rpartition("/")[2].isdecimal()
 
 
-def _place(key: str) -> tuple[int, bool]:
+def _place(key: str) -> int:
+    if key == _TOTAL:
+        return -1
     kinds = [index for index, kind in enumerate(_KINDS) if key.startswith(kind)]
-    return (kinds[0] if kinds else len(_KINDS), key != _TOTAL)
+    return kinds[0] if kinds else len(_KINDS)
 
 
 def _without_kind(key: str) -> str:
