@@ -190,6 +190,7 @@ def _make_visible() -> None:
     elif _LOGGER.level == logging.NOTSET and _is_configured_by_accident(root):
         _LOGGER.addHandler(_FALLBACK)
         _LOGGER.setLevel(logging.INFO)
+        _LOGGER.propagate = False
 
 
 def _is_configured_by_accident(root: logging.Logger) -> bool:

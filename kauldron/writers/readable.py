@@ -25,7 +25,7 @@ def line(step: int, collection: str, values: Mapping[str, float]) -> str:
     parts = [f"{name} {number(values[key])}" for key, name in names.items()]
     speed = values.get(f"{_PERF}steps_per_sec")
     if speed is not None:
-        parts.append(f"{speed:.3g} steps/s")
+        parts.append(f"{rate(speed)} steps/s")
     wait = values.get(f"{_PERF}data_wait_fraction")
     if wait is not None and wait >= _LEAST_WAIT_TO_TELL:
         parts.append(f"data wait {percent(wait)}")
@@ -90,6 +90,16 @@ def number(value: float) -> str:
         return f"{value:.4f}"
     digits = 3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0
     return f"{value:.{digits}f}"
+
+
+def rate(per_second: float) -> str:
+    """Return a speed with three digits.
+
+    Example:
+      >>> rate(0.5), rate(8.25), rate(1612.3)
+      ('0.5', '8.25', '1612')
+    """
+    return f"{per_second:.3g}" if per_second < 1000 else f"{per_second:.0f}"
 
 
 def percent(fraction: float) -> str:

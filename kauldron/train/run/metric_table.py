@@ -16,6 +16,7 @@ _GAP = 2
 _GROUP_GAP = 4
 _CELL_WIDTH = 7
 _LONGEST_TITLE = 14
+_LONGEST_NAME = 14
 _NOTES_WIDTH = _GAP + len("best, saved")
 
 # Names of the sixteen colours, which every theme makes readable on its background.
@@ -89,14 +90,19 @@ def make_layout(
 
 
 def _columns(collection: str, keys: Sequence[str]) -> list[Column]:
+    name_width = min(len(collection) + 2, _LONGEST_NAME)  # above the first column
     return [
         Column(
             collection=collection,
             key=key,
             title=_cut(name.replace("_", " "), _LONGEST_TITLE),
-            width=max(_CELL_WIDTH, min(len(name), _LONGEST_TITLE)),
+            width=max(
+                _CELL_WIDTH,
+                min(len(name), _LONGEST_TITLE),
+                0 if index else name_width,
+            ),
         )
-        for key, name in readable.short_names(keys).items()
+        for index, (key, name) in enumerate(readable.short_names(keys).items())
     ]
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -363,12 +363,35 @@ def begin(
     if panel is None or status.on_notebook:
         status.log(text)
         return
-    panel._print(Text(text, style="bold", no_wrap=True))
-    log = {n: read_scalars(trainer.workdir / n) for n in ("train", *trainer.evals)}
+    names = ["train", *trainer.evals]
+    earlier = {name: read_scalars(trainer.workdir / name) for name in names if step}
+    _begin_table(panel, trainer, text, last_step=last_step, earlier=earlier)
+
+
+def begin_evaluations(trainer: Trainer, names: Sequence[str]) -> None:
+    """Tell which evaluators follow a run; a panel shows their values as a table."""
+    panel = current()
+    if panel is None or status.on_notebook:
+        return
+    text = " · ".join((trainer.workdir.name, *names, str(trainer.workdir)))
+    earlier = {name: read_scalars(trainer.workdir / name) for name in names}
+    last_step = trainer.num_train_steps
+    _begin_table(panel, trainer, text, last_step=last_step, earlier=earlier)
+
+
+def _begin_table(
+    panel: Panel,
+    trainer: Trainer,
+    title: str,
+    *,
+    last_step: int | None,
+    earlier: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> None:
+    panel._print(Text(title, style="bold", no_wrap=True))
     panel.table = MetricTable(
         last_step=last_step,
-        best=best_of(trainer, log),
-        earlier={n: lines[-1]["values"] for n, lines in log.items() if lines and step},
+        best=best_of(trainer, earlier),
+        earlier={name: lines[-1]["values"] for name, lines in earlier.items() if lines},
     )
 
 

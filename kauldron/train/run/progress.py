@@ -122,7 +122,7 @@ class Progress:
         self._plain_step, self._plain_time = self._step, now
         of_total = f" of {self._last}" if self._last is not None else ""
         status.log(
-            f"{self._desc}: step {self._step}{of_total}, {rate:.3g} steps/s "
+            f"{self._desc}: step {self._step}{of_total}, {readable.rate(rate)} steps/s "
             f"{self._values}".rstrip()
         )
 
@@ -188,7 +188,7 @@ class Progress:
 
     def _speed_text(self) -> str:
         speed = self._rate()
-        return f"{speed:>4.3g} steps/s" if speed else ""
+        return f"{readable.rate(speed).rjust(4)} steps/s" if speed else ""
 
     def _rate(self) -> float | None:
         if self._speed or self._step == self._first:
