@@ -5,11 +5,13 @@ This module is itself the object `kd.utils.status`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kauldron.import_hooks import on_import
@@ -50,7 +52,26 @@ def log_status(msg: Any, *, stacklevel: int = 1) -> None:
 
     The one place to attach an external display of the run's state to.
     """
-    log(msg, stacklevel=stacklevel + 1)
+    _log_at(logging.INFO, msg, stacklevel + 1, kauldron_phase=str(msg))
+
+
+def log_values(
+    line: str, *, step: int, collection: str, values: Mapping[str, Any]
+) -> None:
+    """Tell the user numbers (or texts) of a step: a row of the panel, else a line.
+
+    Args:
+      line: How it reads where there is no panel; nothing if it is empty.
+      step: The step.
+      collection: Which values these are, such as `"train"`.
+      values: The values by name.
+    """
+    told = (step, collection, values)
+    if line:
+        _log_at(logging.INFO, line, 2, kauldron_values=told)
+    elif _FALLBACK.display is not None:
+        record = logging.makeLogRecord({"msg": line, "kauldron_values": told})
+        _FALLBACK.display(record)
 
 
 def warn(
@@ -62,12 +83,12 @@ def warn(
     warnings.warn(str(msg), category, stacklevel=stacklevel + 1)
 
 
-def _log_at(level: int, msg: Any, stacklevel: int) -> None:
+def _log_at(level: int, msg: Any, stacklevel: int, **extra: Any) -> None:
     if _on_notebook():
         print(msg)
         return
     _make_visible()
-    _LOGGER.log(level, "%s", msg, stacklevel=stacklevel + 1)
+    _LOGGER.log(level, "%s", msg, stacklevel=stacklevel + 1, extra=extra)
 
 
 # --------------------------------------------------------------------------------------
@@ -111,7 +132,22 @@ def __getattr__(name: str) -> Any:
 
 
 class _CurrentStderr(logging.StreamHandler):
-    """Writes where `sys.stderr` is now: a progress bar may have taken its place."""
+    """Writes where `sys.stderr` is now, or hands records to the panel that is there."""
+
+    display: Callable[[logging.LogRecord], None] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.display is not None:
+            self.display(record)
+        else:
+            super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if record.levelno < logging.WARNING:
+            return text
+        time, _, rest = text.partition(" ")
+        return f"{time} {record.levelname.lower()}: {rest}"
 
     @property
     def stream(self) -> Any:
@@ -123,9 +159,24 @@ class _CurrentStderr(logging.StreamHandler):
 
 
 _FALLBACK = _CurrentStderr()
-_FALLBACK.setFormatter(
-    logging.Formatter("%(asctime)s %(filename)s:%(lineno)d] %(message)s", "%H:%M:%S")
-)
+_FALLBACK.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+
+
+@contextlib.contextmanager
+def shown_by(display: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    """Hand messages to `display` instead of writing them to stderr.
+
+    An application that configured its logging gets them by its own handlers, as ever.
+
+    Args:
+      display: Called with each record; `kauldron_values` and `kauldron_phase` among its
+        attributes tell what `log_values` and `log_status` were given.
+    """
+    earlier, _FALLBACK.display = _FALLBACK.display, display
+    try:
+        yield
+    finally:
+        _FALLBACK.display = earlier
 
 
 def _make_visible() -> None:
@@ -139,6 +190,7 @@ def _make_visible() -> None:
     elif _LOGGER.level == logging.NOTSET and _is_configured_by_accident(root):
         _LOGGER.addHandler(_FALLBACK)
         _LOGGER.setLevel(logging.INFO)
+        _LOGGER.propagate = False
 
 
 def _is_configured_by_accident(root: logging.Logger) -> bool:

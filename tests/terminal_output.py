@@ -1,6 +1,13 @@
 """What a program writes to a terminal, for tests that give it one."""
 
+import fcntl
 import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+from collections.abc import Callable
 
 
 def read_all(descriptor: int) -> str:
@@ -15,3 +22,72 @@ def read_all(descriptor: int) -> str:
             os.close(descriptor)
             return b"".join(pieces).decode()
         pieces.append(piece)
+
+
+def run_in_terminal(
+    command: list[str],
+    *,
+    columns: int = 80,
+    rows: int = 50,
+    env: dict[str, str] | None = None,
+    on_start: Callable[[subprocess.Popen], None] = lambda process: None,
+    stdout: int | None = None,
+) -> tuple[int, str]:
+    """Run a program in a pseudo-terminal; return its exit code and what it wrote."""
+    controller, terminal = pty.openpty()
+    size = struct.pack("HHHH", rows, columns, 0, 0)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
+    ignored = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
+    clean = {k: v for k, v in os.environ.items() if k not in ignored}
+    process = subprocess.Popen(
+        command,
+        stdin=terminal,
+        stdout=terminal if stdout is None else stdout,
+        stderr=terminal,
+        env=clean | {"TERM": "xterm-256color"} | (env or {}),
+        start_new_session=True,
+    )
+    os.close(terminal)
+    try:
+        on_start(process)
+        output = read_all(controller)
+        return process.wait(timeout=120), output
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def screen(output: str, *, columns: int = 80) -> list[str]:
+    """Return the lines that a terminal shows at the end, those scrolled away included.
+
+    A line that is longer than the terminal is wide goes on in the next one.
+    """
+    lines: list[list[str]] = [[]]
+    row = column = 0
+    for token in re.findall(
+        r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|.", output, re.S
+    ):
+        if token == "\n":
+            row += 1
+        elif token == "\r":
+            column = 0
+        elif token.startswith("\x1b["):
+            count = int(token[2:-1]) if token[2:-1].isdecimal() else 1
+            if token.endswith("A"):
+                row -= count
+            elif token.endswith("K"):
+                lines[row] = [] if token == "\x1b[2K" else lines[row][:column]
+        elif token >= " ":
+            if column == columns:
+                row, column = row + 1, 0
+            while len(lines) <= row:
+                lines.append([])
+            line = lines[row]
+            line.extend(" " * (column + 1 - len(line)))
+            line[column] = token
+            column += 1
+        while len(lines) <= row:
+            lines.append([])
+    shown = "\n".join("".join(line).rstrip() for line in lines)
+    return shown.rstrip().split("\n")

@@ -214,6 +214,7 @@ class Evaluator(EvaluatorBase):
             step=start,
             last_step=batch_count(self._batches),
             activity="evaluating",
+            is_compiled="program" in self._memory or "merge_plan" in self._memory,
         )
 
     def _not_empty(self, merged: AuxiliariesState | None) -> AuxiliariesState:

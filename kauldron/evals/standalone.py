@@ -31,7 +31,7 @@ from kauldron.evals.standalone_files import (
 )
 from kauldron.files import write_atomically
 from kauldron.train.auxiliaries import AuxiliariesState
-from kauldron.train.run import preemption, workdir_files
+from kauldron.train.run import panel, preemption, workdir_files
 from kauldron.train.run.preemption import raise_if_stop_requested
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ def follow(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> dict[st
     with contextlib.ExitStack() as stack:
         if status.is_lead_host:
             stack.enter_context(evaluation_lock(folder, names))
+        stack.enter_context(panel.shown(trainer))
+        panel.begin_evaluations(trainer, names)
         stop = stack.enter_context(
             preemption.stop_on_signals("stopping after this batch")
         )

@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 from etils import epath
@@ -28,11 +28,20 @@ class TqdmInfo:
 
     Attributes:
       desc: Its label.
+      display: `"auto"`: a panel in a terminal, lines elsewhere; `"lines"`: always lines.
       log_xm: Accepted for older configs; has no effect.
     """
 
     desc: str = "train"
+    display: Literal["auto", "lines"] = "auto"
     log_xm: bool = True
+
+    def __post_init__(self) -> None:
+        if self.display not in ("auto", "lines"):
+            raise ValueError(
+                "`cfg.setup.tqdm_info.display` must be 'auto' or 'lines', got "
+                f"{self.display!r}."
+            )
 
 
 def _default_cache_dir() -> str:

@@ -19,7 +19,9 @@ from etils import epath
 
 from kauldron import status
 from kauldron.files import write_atomically
+from kauldron.writers import readable
 from kauldron.writers.event_file import EventFile
+from kauldron.writers.routing import Routed
 from kauldron.writers.writer import Arrays, WriterBase
 
 _FLUSH_SECONDS = 10.0
@@ -40,13 +42,20 @@ class KDMetricWriter(WriterBase):
     add_artifacts: bool = True
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        texts = [
-            f"{key}={value:.6g}"
-            for key, value in sorted(scalars.items())
-            if not key.startswith("perf_stats/") or key == "perf_stats/steps_per_sec"
-        ]
-        status.log(f"[{step}] collection={self.collection} {', '.join(texts)}")
+        if set(scalars) != {"num_params"}:  # which the first line of a run tells
+            status.log_values(
+                readable.line(step, self.collection, scalars),
+                step=step,
+                collection=self.collection,
+                values=scalars,
+            )
         self._submit("scalars", step, dict(scalars))
+
+    def write_routed(self, step: int, routed: Routed) -> None:
+        super().write_routed(step, routed)
+        if routed.texts:
+            texts = routed.texts
+            status.log_values("", step=step, collection=self.collection, values=texts)
 
     def write_summaries(
         self, step: int, values: Arrays, *, metadata: Mapping[str, Any] | None = None

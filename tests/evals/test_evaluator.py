@@ -78,21 +78,6 @@ def test_failing_evaluator_raises_its_own_error_with_name_and_step(tmp_path):
     assert evaluator.maybe_eval(step=7, state=state) is None
 
 
-def test_evaluation_is_a_second_line_of_the_display_of_training(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
-    monkeypatch.setenv("COLUMNS", "150")
-    make_trainer(
-        tmp_path,
-        num_train_steps=2,
-        eval_ds=make_ds(**ALL),
-        evals={"my_eval": kd.evals.Evaluator(run=kd.evals.Once(1))},
-    ).train()
-    shown = capsys.readouterr().err
-    assert "evaluating my_eval" in shown and "0/4" in shown
-
-
 class ModeProbe(nn.Module):
     """Tells in which mode it runs."""
 

@@ -82,6 +82,8 @@ class Chrono(JsonCheckpointItem):
     _is_first_step: bool = dataclasses.field(default=True, repr=False)
     _first_step_time: float | None = dataclasses.field(default=None, repr=False)
     _last_rate: float | None = dataclasses.field(default=None, repr=False)
+    _data_wait: float | None = dataclasses.field(default=None, repr=False)
+    _last_data_wait: float | None = dataclasses.field(default=None, repr=False)
 
     def start_loop(self) -> None:
         """Call right before the loop, also after a restore."""
@@ -104,6 +106,10 @@ class Chrono(JsonCheckpointItem):
             self._is_first_step = False
             self._first_step_time = step_time
         self._start_time, self._paused_time = now, 0.0
+
+    def add_data_wait(self, seconds: float) -> None:
+        """Note that the loop waited this long for its next batch."""
+        self._data_wait = (self._data_wait or 0.0) + seconds
 
     @contextlib.contextmanager
     def pause(self, report_as: str | None = None) -> Iterator[RunningPause]:
@@ -155,6 +161,11 @@ class Chrono(JsonCheckpointItem):
             return self._last_rate
         return steps.num_steps / steps.total_time
 
+    @property
+    def data_wait_fraction(self) -> float | None:
+        """Share of the steps' time spent waiting for data, over the last whole window."""
+        return self._last_data_wait
+
     def flush_metrics(self) -> dict[str, float]:
         """Return averages since the last call, and begin a new window.
 
@@ -162,7 +173,8 @@ class Chrono(JsonCheckpointItem):
           `steps_per_sec`, `data_points_per_sec_global` and `..._per_device` (with a
           batch size), `<name>/avg_time_sec` of the loop and of each pause,
           `first_step_sec` (mostly compilation) if the window has the first step of the
-          loop, `total_training_time_hours`. What did not happen is left out.
+          loop, `data_wait_fraction` (of a loop that notes how long it waits for data),
+          `total_training_time_hours`. What did not happen is left out.
         """
         metrics = {"total_training_time_hours": self._global_total_time / 3600}
         for name, section in self.chrono_since_last_flush.items():
@@ -171,6 +183,11 @@ class Chrono(JsonCheckpointItem):
         steps = self.chrono_since_last_flush.get(self.name, Section())
         if steps.total_time > 0:
             metrics |= self._rates(steps)
+            if self._data_wait is not None:
+                # Steps in flight are waited for already, and counted only later.
+                fraction = min(1.0, self._data_wait / steps.total_time)
+                metrics["data_wait_fraction"] = self._last_data_wait = fraction
+                self._data_wait = 0.0
         if self._first_step_time is not None:
             metrics["first_step_sec"] = self._first_step_time
             self._first_step_time = None

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -67,6 +67,7 @@ class Dispatcher:
       size: Number of steps in a group; 1 when every step is a call of its own.
       records: The records, if they live on the devices: then feeds bring rows of them.
       calls_step: Whether `trainstep.step` itself must run every step.
+      on_compile: Called before a program runs for the first time.
     """
 
     trainer: Trainer
@@ -74,6 +75,7 @@ class Dispatcher:
     size: int = 1
     records: DeviceRecords | None = None
     calls_step: bool = False
+    on_compile: Callable[[], None] = lambda: None
     _compiled: set[Any] = dataclasses.field(default_factory=set)
     _singly_until: int = 0
 
@@ -106,6 +108,7 @@ class Dispatcher:
                 return self._programs.run_step(
                     state, feed.batch, columns, measured=measured
                 )
+        self._guard(feed, measured)
         batch = feed.batch
         if columns is not None:
             batch = self._programs.gather(columns, batch)
@@ -148,6 +151,8 @@ class Dispatcher:
         program = (measured, feed.is_rows, *shapes)
         if program in self._compiled and not _is_debugging():
             return jax.transfer_guard("disallow")
+        if program not in self._compiled:
+            self.on_compile()
         self._compiled.add(program)
         return contextlib.nullcontext()
 

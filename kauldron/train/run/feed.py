@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import queue
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -15,6 +16,7 @@ from kauldron import status
 
 if TYPE_CHECKING:
     from kauldron.data import DeviceRecords
+    from kauldron.train.trainer import Trainer
 
 
 _LOOK_UP_SECONDS = 0.2
@@ -270,3 +272,42 @@ def _have_equal_shapes(batches: list[Any]) -> bool:
         for batch in batches
     ]
     return all(shape == shapes[0] for shape in shapes)
+
+
+#
+# Training that waits for its data
+#
+
+
+class DataWaitHint:
+    """Says once that training waits for data, when it has done so for a while."""
+
+    HIGH_FRACTION = 0.2
+    PATIENCE_SECONDS = 20.0
+    PATIENCE_WRITES = 3
+
+    def __init__(self, trainer: Trainer):
+        self._trainer = trainer
+        self._since: float | None = None
+        self._count = 0
+        self._is_told = False
+
+    def add(self, perf_stats: Mapping[str, float]) -> None:
+        """Look at the times of one more write of metrics."""
+        fraction = perf_stats.get("data_wait_fraction", 0.0)
+        if fraction <= self.HIGH_FRACTION:
+            self._since, self._count = None, 0
+            return
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        self._count += 1
+        is_long = now - self._since >= self.PATIENCE_SECONDS
+        if not is_long or self._count < self.PATIENCE_WRITES or self._is_told:
+            return
+        self._is_told = True
+        if status.is_lead_host:
+            status.log_warning(
+                f"Training waits for data {100 * fraction:.0f} % of the time. What each "
+                "stage of the pipeline costs: kauldron data profile "
+                f"--cfg={self._trainer.workdir}"
+            )

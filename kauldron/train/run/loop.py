@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import math
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,9 +20,9 @@ from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.problems import describe_wrong_labels
 from kauldron.train.run import chrono as chrono_lib
-from kauldron.train.run import lifecycle, preemption, workdir_files
+from kauldron.train.run import lifecycle, panel, preemption, workdir_files
 from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
-from kauldron.train.run.feed import Feeder
+from kauldron.train.run.feed import DataWaitHint, Feeder
 from kauldron.train.run.progress import Progress
 from kauldron.train.run.workdir_files import workdir_lock
 from kauldron.train.state import CheckpointState
@@ -48,6 +49,7 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
     last_step = lifecycle.find_last_step(trainer)
     trainer.setup.run(trainer)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(panel.shown(trainer))
         if status.is_lead_host:
             stack.enter_context(workdir_lock(trainer.workdir))
         stop_request = stack.enter_context(
@@ -62,8 +64,10 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
             begin.ds_iter.close()
             with lifecycle.leaving_if_asked(stop_request, begin.step):
                 return lifecycle.finish_complete_run(trainer, begin), None
+        panel.begin(trainer, begin.state, step=begin.step, last_step=last_step)
         run = Run(trainer, begin, last_step, stop_request)
         state, aux, step = run.until_the_end(stack)
+        run.progress.doing("finishing")
         with lifecycle.leaving_if_asked(stop_request, step):
             return lifecycle.finish(trainer, state, step, run.hooks), aux
 
@@ -91,6 +95,7 @@ class Run:
         self.is_save_to_be_noted = False
         self.has_noted_save = begin.is_resumed
         self.log = DeferredLog(trainer)
+        self.data_wait_hint = DataWaitHint(trainer)
         self.in_flight: collections.deque[tuple[jax.Array, int]] = collections.deque()
         self.progress: Progress
         self.feeder: Feeder
@@ -138,6 +143,7 @@ class Run:
                 trainer.setup.tqdm_info.desc, step=self.step, last_step=self.last_step
             )
         )
+        dispatcher.on_compile = lambda: self.progress.doing("compiling")
         return dispatcher
 
     #
@@ -277,6 +283,7 @@ class Run:
                 | self._hooks_item(evals_pending),
             )
 
+        self.progress.saved(self.step)
         self.is_save_to_be_noted = not self.has_noted_save
 
     def _hooks_item(self, evals_pending: bool) -> dict[str, Any]:
@@ -317,12 +324,15 @@ class Run:
 
     def _dispatch(self, dispatcher: Dispatcher) -> None:
         step = self.step
-        self.progress.resume()
+        self.progress.doing("reading data")
+        start = time.perf_counter()
         try:
             feed = next(self.feeder)
         except StopIteration:
             self._on_data_end()
             return
+        self.chrono.add_data_wait(time.perf_counter() - start)
+        self.progress.resume()
         with (
             jax.profiler.StepTraceAnnotation("train", step_num=step),
             error_prefix(lambda: f"Step {step} failed: "),
@@ -348,6 +358,7 @@ class Run:
             self.step,
             values[1].loss_values if values else None,
             speed=self.chrono.steps_per_sec,
+            data_wait=self.chrono.data_wait_fraction,
         )
         if self.hooks and dispatcher.host_steps.is_watched(step):
             self._show_to_hooks()
@@ -376,6 +387,7 @@ class Run:
             perf_stats = self.chrono.flush_metrics()
             with self.chrono.measure(chrono_lib.Pause.METRICS_WRITING):
                 self.log.write(perf_stats)
+            self.data_wait_hint.add(perf_stats)
 
     def _wait_for_steps(self, *, but: int = 0) -> None:
         """Wait for all dispatches but the newest: memory and Ctrl-C stay bounded."""

@@ -1,87 +1,88 @@
-"""The progress display of a run: a live bar, or plain lines."""
+"""How far a loop is: a live line in a terminal or notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-import rich.console
-import rich.progress
-import rich.table
+from rich.text import Text
 
 from kauldron import status
+from kauldron.train.run import panel as panel_lib
+from kauldron.writers import readable
 
 _PLAIN_LINE_SECONDS = 60.0
 _PLAIN_LINE_SHARE = 0.05
 _UPDATE_SECONDS = 0.1
+_LONGEST_BAR = 30
+_SHORTEST_BAR = 8
 
 
 class Progress:
-    """A live bar in a terminal or notebook, plain lines elsewhere; lead host only.
+    """Step, speed and what happens now; lead host only.
 
-    One inside the block of another (an evaluation along training) is a second line of
-    the same display.
+    One inside the block of another (an evaluation along training) is told at the end of
+    the other's line. The loop only sets attributes: a thread draws them now and then.
     """
 
-    _display: ClassVar[rich.progress.Progress | None] = None
-
     def __init__(
-        self, desc: str, *, step: int, last_step: int | None, activity: str = "training"
+        self,
+        desc: str,
+        *,
+        step: int,
+        last_step: int | None,
+        activity: str = "training",
+        is_compiled: bool = False,
     ):
         self._desc = desc
         self._first = step
         self._step = step
         self._last = last_step
         self._activity = activity
-        self._work = "compiling"  # what the next step does
+        self._work = activity if is_compiled else "compiling"  # what a step does
         self._shown = self._work
-        self._start = time.monotonic()
         self._plain_step = step
-        self._plain_time = self._start
+        self._plain_time = self._start = time.monotonic()
         self._next_update = 0.0
         self._values = ""
-        self._bar: rich.progress.Progress | None = None
+        self._speed: float | None = None
+        self._data_wait: float | None = None
+        self._panel: panel_lib.Panel | None = None
         self._is_outermost = False
 
     def __enter__(self) -> Progress:
-        console = rich.console.Console(stderr=True)
-        if not status.is_lead_host or not (console.is_terminal or console.is_jupyter):
-            return self
-        display = Progress._display
-        self._is_outermost = display is None
-        if display is None:
-            display = Progress._display = _make_bar(console)
-            display.start()
-        self._bar = display
-        self._task = display.add_task(
-            self._desc,
-            total=self._last,
-            completed=self._step,
-            values="",
-            doing=self._shown,
-        )
+        panel = panel_lib.current()
+        if panel is None:
+            panel = panel_lib.Panel.of_console()
+            if panel is None:
+                return self
+            self._is_outermost = True
+            panel.__enter__()
+        self._panel = panel
+        panel.loops.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is None:
+        if self._panel is None:
             return
-        self._bar.remove_task(self._task)
+        self._panel.loops.remove(self)
         if self._is_outermost:
-            self._bar.stop()
-            Progress._display = None
-        self._bar = None
+            self._panel.__exit__(*error)
+        self._panel = None
 
     def doing(self, what: str) -> None:
-        """Show what happens between steps, until `resume`."""
+        """Show what happens now, until `resume`."""
         self._shown = what
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._step, doing=what)
 
     def resume(self) -> None:
         """Show that steps go on: the first one is compiled."""
-        if self._shown != self._work:
-            self.doing(self._work)
+        self._shown = self._work
+
+    def saved(self, step: int) -> None:
+        """Show that a step was saved."""
+        if self._panel is not None:
+            self._panel.note_saved(step)
 
     def update(
         self,
@@ -89,6 +90,7 @@ class Progress:
         values: Mapping[str, Any] | None = None,
         *,
         speed: float | None = None,
+        data_wait: float | None = None,
     ) -> None:
         """Show that `step` updates are done, with the newest losses.
 
@@ -96,59 +98,120 @@ class Progress:
           step: Number of updates.
           values: Losses by name.
           speed: Steps per second as the log reports them; otherwise they are measured.
+          data_wait: Fraction of the time in which the loop waited for data.
         """
         self._step = step
-        self._work = self._activity
+        self._work = self._shown = self._activity
+        self._speed = speed
+        self._data_wait = data_wait
         now = time.monotonic()
-        if now < self._next_update and step != self._last:  # faster than anyone reads
+        if now < self._next_update:  # faster than anyone reads
             return
         self._next_update = now + _UPDATE_SECONDS
         if values:
             self._values = _format_losses(values)
-        if self._bar is not None:
-            self._shown = self._work
-            self._bar.update(
-                self._task,
-                completed=step,
-                values=self._values,
-                doing=self._work,
-                speed=speed,
-            )
-        elif status.is_lead_host:
-            self._maybe_print_line(now, speed)
+        if self._panel is None and status.is_lead_host:
+            self._maybe_print_line(now)
 
-    def _maybe_print_line(self, now: float, speed: float | None) -> None:
+    def _maybe_print_line(self, now: float) -> None:
         total = (self._last or 0) - self._first
         is_far = self._step - self._plain_step >= max(1, total * _PLAIN_LINE_SHARE)
         if not is_far or now - self._plain_time < _PLAIN_LINE_SECONDS:
             return
-        rate = speed or (self._step - self._plain_step) / (now - self._plain_time)
+        rate = self._speed or (self._step - self._plain_step) / (now - self._plain_time)
         self._plain_step, self._plain_time = self._step, now
         of_total = f" of {self._last}" if self._last is not None else ""
         status.log(
-            f"{self._desc}: step {self._step}{of_total}, {rate:.3g} steps/s "
+            f"{self._desc}: step {self._step}{of_total}, {readable.rate(rate)} steps/s "
             f"{self._values}".rstrip()
         )
 
+    #
+    # The live line; drawn by another thread, which only reads
+    #
 
-def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
-    return rich.progress.Progress(
-        rich.progress.TextColumn("[bold]{task.description}"),
-        rich.progress.BarColumn(bar_width=30),
-        rich.progress.MofNCompleteColumn(),
-        _StepsPerSecond(),
-        rich.progress.TimeRemainingColumn(compact=True),
-        rich.progress.TextColumn("[cyan]{task.fields[values]}"),
-        rich.progress.TextColumn("[dim]{task.fields[doing]}"),
-        console=console,
-        transient=True,
-    )
+    def line(
+        self, width: int, *, inner: Progress | None, memory: str, has_table: bool
+    ) -> Text:
+        """Return the line, in which the least important parts give way.
 
+        Args:
+          width: Characters there are.
+          inner: The loop inside this one, if one runs.
+          memory: Memory of the devices, if it is known.
+          has_table: Whether losses stand in a table above.
+        """
+        shown = self._shown if inner is None else inner.state()
+        count = str(self._step)
+        if self._last is not None:
+            count = f"{count.rjust(len(str(self._last)))}/{self._last}"
+        parts = {  # from the most to the least important
+            "shown": Text(shown, style="bold"),
+            "count": Text(count),
+            "left": Text(self._time_left()),
+            "speed": Text(self._speed_text()),
+            "wait": self._wait_text(),
+            "values": Text("" if has_table else self._values, style="cyan"),
+            "memory": Text(memory),
+            "desc": Text("" if has_table else self._desc, style="bold"),
+        }
+        kept, room = set(), width
+        for name, part in parts.items():
+            if part and part.cell_len + 2 <= room:
+                kept.add(name)
+                room -= part.cell_len + 2
+        texts = {name: part for name, part in parts.items() if name in kept}
+        order = ("desc", "bar", "count", "speed", "left", "wait", "memory", "values")
+        if room >= _SHORTEST_BAR and self._last:
+            texts["bar"] = self._bar(min(room, _LONGEST_BAR))
+        line = Text("  ").join(texts[n] for n in (*order, "shown") if n in texts)
+        line.truncate(width, overflow="ellipsis")
+        line.no_wrap = True
+        return line
 
-class _StepsPerSecond(rich.progress.ProgressColumn):
-    def render(self, task: rich.progress.Task) -> str:
-        speed = task.fields.get("speed") or task.speed
-        return f"{speed:.3g} steps/s" if speed else "- steps/s"
+    def state(self) -> str:
+        """Return what an inner loop is at, such as `evaluating test 3/12`."""
+        of_total = f"/{self._last}" if self._last is not None else ""
+        return f"{self._shown} {self._desc} {self._step}{of_total}"
+
+    def _bar(self, width: int) -> Text:
+        assert self._last
+        done = min(1.0, self._step / self._last)
+        cells = int(done * width)
+        is_utf8 = self._panel is not None and self._panel.is_utf8
+        full, half, rest = "━╸─" if is_utf8 else "=>-"
+        text = Text(full * cells, style="cyan")
+        if cells < width:
+            text.append(half, style="cyan")
+        text.append(rest * (width - cells - 1), style="dim")
+        return text
+
+    def _speed_text(self) -> str:
+        speed = self._rate()
+        return f"{readable.rate(speed).rjust(4)} steps/s" if speed else ""
+
+    def _rate(self) -> float | None:
+        if self._speed or self._step == self._first:
+            return self._speed
+        return (self._step - self._first) / max(time.monotonic() - self._start, 1e-9)
+
+    def _time_left(self) -> str:
+        speed = self._rate()
+        if not speed or self._last is None:
+            return ""
+        seconds = int((self._last - self._step) / speed)
+        minutes, hours = seconds // 60, seconds // 3600
+        if hours >= 48:
+            return f"{hours // 24} days left"
+        if hours:
+            return f"{hours}:{minutes % 60:02}:{seconds % 60:02} left"
+        return f"{minutes}:{seconds % 60:02} left"
+
+    def _wait_text(self) -> Text:
+        if self._data_wait is None:
+            return Text()
+        style = "bold red" if self._data_wait > panel_lib.HIGH_DATA_WAIT else ""
+        return Text(f"data wait {readable.percent(self._data_wait)}", style=style)
 
 
 def _format_losses(values: Mapping[str, Any]) -> str:

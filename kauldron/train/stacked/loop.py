@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -306,13 +307,18 @@ class Stack:
 
     def _dispatch(self) -> None:
         step = self.step
-        self.progress.resume()
+        self.progress.doing("reading data")
+        start = time.perf_counter()
         try:
             feed = next(self._feeder)
         except StopIteration:
             self._on_data_end()
             return
+        self.progress.resume()
+        waited = time.perf_counter() - start
         updated = [unit for unit in self.units if unit.is_active(step)]
+        for unit in updated:
+            unit.chrono.add_data_wait(waited)
         with error_prefix(lambda: f"Step {step} failed: "):
             stepped = self._run(feed, step, updated)
         self.lanes = stepped.lanes

@@ -62,7 +62,7 @@ def test_two_processes_train_evaluate_save_and_resume_like_one(tmp_path):
 @pytest.mark.slow
 def test_notice_to_one_process_stops_all_after_saving(tmp_path):
     workers = _start(tmp_path, num_train_steps=10**6, log_metrics_every=10)
-    workers[0].wait_for("[10] collection=train")
+    workers[0].wait_for("[10] train")
     workers[1].send_signal(signal.SIGTERM)
     codes, outputs = zip(*(worker.wait() for worker in workers))
     assert codes == (143, 143), "\n".join(outputs)
@@ -79,7 +79,7 @@ def test_notice_to_one_process_stops_all_after_saving(tmp_path):
 @pytest.mark.parametrize("dead", [0, 1], ids=["the first", "the second"])
 def test_death_of_one_process_ends_the_other_and_a_new_start_continues(tmp_path, dead):
     workers = _start(tmp_path, num_train_steps=10**6, log_metrics_every=10)
-    workers[0].wait_for("[20] collection=train")
+    workers[0].wait_for("[20] train")
     workers[dead].send_signal(signal.SIGKILL)
     code, output = workers[1 - dead].wait()
     assert code != 0, output

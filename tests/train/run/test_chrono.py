@@ -262,3 +262,20 @@ def test_older_timer_continues_after_a_restore(clock):
     assert restored.total_training_time_hours == pytest.approx(1.5)
     assert restored.per_device_batch_size == 2
     assert restored.global_batch_size == 4
+
+
+def test_wait_for_data_is_a_fraction_of_the_time_of_steps(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("kauldron.train.run.chrono._now", lambda: now)
+    chrono = Chrono(name="train")
+    chrono.start_loop()
+    now += 4.0
+    chrono.finish_step()
+    assert "data_wait_fraction" not in chrono.flush_metrics()  # nobody noted any
+    for waited in (1.0, 0.0, 9.0):
+        chrono.add_data_wait(waited)
+        now += 4.0
+        chrono.finish_step()
+        expected = min(waited / 4.0, 1.0)
+        assert chrono.flush_metrics()["data_wait_fraction"] == expected
+        assert chrono.data_wait_fraction == expected

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import traceback
+import types
 
 import numpy as np
 import pytest
@@ -253,3 +254,25 @@ def _wait_until(condition, seconds=30):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_training_that_waits_for_data_is_told_once(monkeypatch, caplog, tmp_path):
+    now = 0.0
+    monkeypatch.setattr(feeder_module.time, "monotonic", lambda: now)
+    hint = feeder_module.DataWaitHint(types.SimpleNamespace(workdir=tmp_path))
+
+    def write(fraction, seconds=6.0):
+        nonlocal now
+        now += seconds
+        hint.add({"data_wait_fraction": fraction})
+        return len(caplog.messages)
+
+    hint.add({})
+    assert [write(0.5) for _ in range(3)] == [0, 0, 0]
+    assert write(0.1) == 0  # from the start
+    assert [write(0.5) for _ in range(6)] == [0, 0, 0, 0, 1, 1]
+    assert write(0.1) == 1
+    assert [write(0.5, 100.0) for _ in range(4)] == [1, 1, 1, 1]
+    [message] = caplog.messages
+    assert message.startswith("Training waits for data 50 % of the time.")
+    assert message.endswith(f"kauldron data profile --cfg={tmp_path}")

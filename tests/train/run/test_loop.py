@@ -446,9 +446,9 @@ class Shown(Progress):
 
     speeds: ClassVar[list[float]] = []
 
-    def update(self, step, values=None, *, speed=None):
+    def update(self, step, values=None, *, speed=None, data_wait=None):
         self.speeds.append(speed)
-        super().update(step, values, speed=speed)
+        super().update(step, values, speed=speed, data_wait=data_wait)
 
 
 def test_bar_shows_the_speed_of_the_log(tmp_path, monkeypatch):

@@ -58,6 +58,7 @@ def test_config_trains_evaluates_saves_and_logs(tmp_path):
     names = {name for line in _lines(tmp_path) for name in line["values"]}
     assert {name for name in names if name.startswith("perf_stats/")} == {
         "perf_stats/steps_per_sec",
+        "perf_stats/data_wait_fraction",
         "perf_stats/total_training_time_hours",
         "perf_stats/data_points_per_sec_global",
         "perf_stats/data_points_per_sec_per_device",

@@ -1,0 +1,298 @@
+"""The table of a run in a terminal: which columns there are, and its rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from kauldron.writers import readable
+
+_GAP = 2
+_GROUP_GAP = 4
+_CELL_WIDTH = 7
+_LONGEST_TITLE = 14
+_LONGEST_NAME = 14
+_NOTES_WIDTH = _GAP + len("best, saved")
+
+# Names of the sixteen colours, which every theme makes readable on its background.
+_BETTER = "green"
+_WORSE = "red"
+_HEADER = "bold"
+_GROUP = "bold cyan"
+_NOTE = "cyan"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Column:
+    """One value of one collection.
+
+    Attributes:
+      collection: Such as `"train"`.
+      key: Name of the value in the log.
+      title: Its short name.
+      width: In characters.
+    """
+
+    collection: str
+    key: str
+    title: str
+    width: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The columns that have a place, from left to right.
+
+    Attributes:
+      columns: Those of a collection are neighbours.
+      step_width: Width of the first column.
+      num_hidden: How many values have no place.
+    """
+
+    columns: tuple[Column, ...]
+    step_width: int
+    num_hidden: int = 0
+
+
+def make_layout(
+    keys: Mapping[str, Sequence[str]], *, width: int, last_step: int | None
+) -> Layout:
+    """Choose columns for a terminal.
+
+    Each collection gets its first value before any gets its second.
+
+    Args:
+      keys: Names of the values of each collection.
+      width: Characters in a line.
+      last_step: To leave room for its digits.
+    """
+    step_width = max(5, len(str(last_step or 0)))
+    groups = [_columns(collection, names) for collection, names in keys.items()]
+    by_rank = itertools.chain.from_iterable(itertools.zip_longest(*groups))
+    chosen: list[Column] = []
+    hidden = 0
+    used = step_width + _NOTES_WIDTH
+    for column in filter(None, by_rank):
+        is_first = all(c.collection != column.collection for c in chosen)
+        needed = column.width + (_GROUP_GAP if is_first else _GAP)
+        if hidden or used + needed > width:
+            hidden += 1
+            continue
+        used += needed
+        chosen.append(column)
+    order = [column for group in groups for column in group if column in chosen]
+    return Layout(columns=tuple(order), step_width=step_width, num_hidden=hidden)
+
+
+def _columns(collection: str, keys: Sequence[str]) -> list[Column]:
+    name_width = min(len(collection) + 2, _LONGEST_NAME)  # above the first column
+    return [
+        Column(
+            collection=collection,
+            key=key,
+            title=_cut(name.replace("_", " "), _LONGEST_TITLE),
+            width=max(
+                _CELL_WIDTH,
+                min(len(name), _LONGEST_TITLE),
+                0 if index else name_width,
+            ),
+        )
+        for index, (key, name) in enumerate(readable.short_names(keys).items())
+    ]
+
+
+def header(layout: Layout) -> list[Text]:
+    """Return the lines above the rows: collections, if there are several, and names."""
+    titles = Text("step".rjust(layout.step_width), style=_HEADER, no_wrap=True)
+    groups = Text(" " * layout.step_width, no_wrap=True)
+    for collection, columns in itertools.groupby(layout.columns, _collection):
+        members = list(columns)
+        span = sum(c.width for c in members) + _GAP * (len(members) - 1)
+        groups.append(" " * _GROUP_GAP)
+        groups.append_text(_group_title(collection, span))
+        for index, column in enumerate(members):
+            titles.append(" " * (_GAP if index else _GROUP_GAP))
+            titles.append(column.title.rjust(column.width))
+    if layout.num_hidden:
+        groups.append(f"{' ' * _GAP}+{layout.num_hidden} more", style="dim")
+    is_plain = {c.collection for c in layout.columns} <= {"train"}
+    return [titles] if is_plain and not layout.num_hidden else [groups, titles]
+
+
+def _group_title(name: str, span: int) -> Text:
+    name = f" {_cut(name, span - 2)} "
+    left = (span - len(name)) // 2
+    rules = "─" * left, "─" * (span - len(name) - left)
+    return Text.assemble((rules[0], "dim"), (name, _GROUP), (rules[1], "dim"))
+
+
+def _collection(column: Column) -> str:
+    return column.collection
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+@dataclasses.dataclass(kw_only=True)
+class Row:
+    """The values of one step.
+
+    Attributes:
+      step: Number of updates.
+      values: By collection and name.
+      notes: Such as `"saved"`.
+    """
+
+    step: int
+    values: dict[tuple[str, str], float] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Best:
+    """The best value so far of what a run is judged by.
+
+    Attributes:
+      collection: Of the value.
+      key: Its name in the log.
+      is_lower: Whether a smaller value is better.
+      value: The best one so far.
+    """
+
+    collection: str
+    key: str
+    is_lower: bool
+    value: float | None = None
+
+    def add(self, value: Any) -> bool:
+        """Take a value into account; return whether it beats an earlier one."""
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return False
+        earlier = self.value
+        is_better = earlier is None or (
+            value < earlier if self.is_lower else value > earlier
+        )
+        if is_better:
+            self.value = value
+        return is_better and earlier is not None
+
+
+class MetricTable:
+    """Rows as they come, of which the newest may still be filled in."""
+
+    def __init__(
+        self,
+        *,
+        last_step: int | None = None,
+        best: Best | None = None,
+        earlier: Mapping[str, Mapping[str, Any]] | None = None,
+    ):
+        """Begin a table.
+
+        Args:
+          last_step: The last step, if it is known.
+          best: What decides which row is the best.
+          earlier: The newest values of each collection, of an earlier start.
+        """
+        self._last_step = last_step
+        self._best = best
+        self._keys: dict[str, dict[str, None]] = {"train": {}}
+        self._before: dict[tuple[str, str], float] = {}
+        self._shown: Layout | None = None
+        self.row: Row | None = None
+        for collection, values in (earlier or {}).items():
+            self._add(collection, values, self._before)
+
+    def add(
+        self, step: int, collection: str, values: Mapping[str, float], width: int
+    ) -> list[Text]:
+        """Add values; return the lines of a row that they complete."""
+        finished = self._row_at(step, width)
+        assert self.row is not None
+        self._add(collection, values, self.row.values)
+        best = self._best
+        if best and best.collection == collection and best.add(values.get(best.key)):
+            self.row.notes.insert(0, "best")
+        return finished
+
+    def note_saved(self, step: int, width: int) -> list[Text]:
+        """Note that a step was saved; return the lines of a row that this completes."""
+        finished = self._row_at(step, width)
+        assert self.row is not None
+        self.row.notes.append("saved")
+        return finished
+
+    def finish(self, width: int) -> list[Text]:
+        """Return the lines of the newest row, which gets no more values."""
+        if self.row is None:
+            return []
+        lines = list(self.pending(width))
+        self._shown = self._layout(width)
+        self._before |= self.row.values
+        self.row = None
+        return lines
+
+    def pending(self, width: int) -> Iterator[Text]:
+        """Yield the lines of the newest row, with a header where columns have changed."""
+        row = self.row
+        if row is None:
+            return
+        layout = self._layout(width)
+        if layout != self._shown:
+            yield from header(layout)
+        yield self._row_text(row, layout)
+
+    def _add(
+        self,
+        collection: str,
+        values: Mapping[str, Any],
+        to: dict[tuple[str, str], float],
+    ) -> None:
+        self._keys.setdefault(collection, {}).update(dict.fromkeys(values))
+        for key, value in values.items():
+            to[collection, key] = float(value)
+
+    def _row_at(self, step: int, width: int) -> list[Text]:
+        is_new = self.row is None or self.row.step != step
+        finished = self.finish(width) if is_new else []
+        if is_new:
+            self.row = Row(step=step)
+        return finished
+
+    def _layout(self, width: int) -> Layout:
+        keys = {name: list(names) for name, names in self._keys.items() if names}
+        return make_layout(keys, width=width, last_step=self._last_step)
+
+    def _row_text(self, row: Row, layout: Layout) -> Text:
+        text = Text(str(row.step).rjust(layout.step_width), no_wrap=True)
+        for collection, columns in itertools.groupby(layout.columns, _collection):
+            for index, column in enumerate(columns):
+                text.append(" " * (_GAP if index else _GROUP_GAP))
+                value = row.values.get((collection, column.key))
+                cell = "" if value is None else readable.number(value)
+                style = self._style(row, column, value)
+                text.append(cell.rjust(column.width), style=style)
+        if row.notes:
+            text.append(" " * _GAP)
+            text.append(", ".join(row.notes), style=_NOTE)
+        return text
+
+    def _style(self, row: Row, column: Column, value: float | None) -> str:
+        place = (column.collection, column.key)
+        best = self._best
+        is_best = "best" in row.notes and best and place == (best.collection, best.key)
+        if value is None:
+            return ""
+        if not math.isfinite(value):
+            return f"bold {_WORSE}"
+        before, lower = self._before.get(place), readable.is_better_lower(column.key)
+        if before is None or lower is None or value == before:
+            return "bold" if is_best else ""
+        color = _BETTER if (value < before) == lower else _WORSE
+        return f"bold {color}" if is_best else color

@@ -1,0 +1,444 @@
+"""What a terminal shows of a run: its name, a table of its values, and a live line."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+import rich.console
+import rich.live
+from rich.control import Control
+from rich.text import Text
+
+from kauldron import status
+from kauldron.train.run.metric_table import Best, MetricTable
+from kauldron.writers import read_scalars
+
+if TYPE_CHECKING:
+    from kauldron.train.run.progress import Progress
+    from kauldron.train.state import TrainState
+    from kauldron.train.trainer import Trainer
+
+HIGH_DATA_WAIT = 0.2
+_REFRESHES_PER_SECOND = 5
+_MEMORY_SECONDS = 1.0
+_MOST_TEXT_LINES = 4
+_LEVELS = {logging.WARNING: "black on yellow", logging.ERROR: "white on red"}
+
+_panels: list[Panel] = []
+_wishes_for_lines: list[str] = []  # of the trainings that run, whose workdirs these are
+
+
+def current() -> Panel | None:
+    """Return the panel that is shown now, if there is one."""
+    return _panels[-1] if _panels else None
+
+
+class Panel:
+    """Lines that stay, above some that change: the newest row, and how far the loop is.
+
+    Attributes:
+      loops: The loops that run, each inside the one before.
+      table: The table of values; without one, values are shown as lines.
+      phase: What happens while no loop runs.
+    """
+
+    def __init__(self, console: _Console, *, phase: str = ""):
+        self.loops: list[Progress] = []
+        self.table: MetricTable | None = None
+        self.phase = phase
+        self.is_utf8 = console.encoding.lower().startswith("utf")
+        self._console = console
+        self._memory = ""
+        self._next_memory = 0.0
+        self._texts: dict[tuple[str, str], tuple[int, str]] = {}
+        self._stack = contextlib.ExitStack()
+
+    @classmethod
+    def of_console(cls, *, phase: str = "") -> Panel | None:
+        """Return a panel if stderr is a terminal, or this is a notebook's lead host."""
+        console = _Console(stderr=True, highlight=False)
+        if not status.is_lead_host or _wishes_for_lines:
+            return None
+        can_move = console.is_terminal and not console.is_dumb_terminal
+        if console.is_jupyter or (can_move and sys.stderr.isatty()):
+            return cls(console, phase=phase)
+        return None
+
+    @property
+    def width(self) -> int:
+        """Characters in a line."""
+        return self._console.width
+
+    def __enter__(self) -> Self:
+        original = sys.stderr
+        live = rich.live.Live(
+            self,
+            console=self._console,
+            auto_refresh=self._console.is_jupyter,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            transient=True,
+            # Else what the program prints for a pipe would go to the terminal.
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        stack = self._stack
+        _panels.append(self)
+        stack.callback(_panels.remove, self)
+        stack.callback(self._finish_table)
+        stack.enter_context(self._console.alone(live))
+        if not self._console.is_jupyter:
+            stack.enter_context(self._redrawn())
+            stack.enter_context(status.shown_by(self.show_record))
+            stack.enter_context(_loggers_write_to(sys.stderr, instead_of=original))
+            stack.enter_context(self._shown_warnings())
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        self._stack.close()
+        if kind is None:
+            for (collection, name), (step, text) in self._texts.items():
+                title = f"{collection} · {name.removeprefix('summaries/')}, step {step}"
+                self._print(Text(title, style="bold", no_wrap=True))
+                self._print(*summary_lines(text, width=self.width))
+
+    #
+    # What stays
+    #
+
+    def show_record(self, record: logging.LogRecord) -> None:
+        """Show what is logged: a row, a phase, or a message above the live lines."""
+        values = getattr(record, "kauldron_values", None)
+        if values is not None and self.table is not None:
+            self._add_values(*values)
+            return
+        phase = getattr(record, "kauldron_phase", None)
+        if phase is not None:
+            self.phase = phase
+            if self.loops:
+                self.loops[0].doing(phase)
+        elif record.getMessage():
+            self._print(_message(record.levelno, record.getMessage()))
+
+    def note_saved(self, step: int) -> None:
+        """Show that a step was saved."""
+        if self.table is not None:
+            with self._console:  # so that nobody draws meanwhile
+                self._print(*self.table.note_saved(step, self.width))
+
+    def _add_values(
+        self, step: int, collection: str, values: Mapping[str, Any]
+    ) -> None:
+        assert self.table is not None
+        numbers = {k: v for k, v in values.items() if not isinstance(v, str)}
+        for name, text in values.items():
+            if isinstance(text, str):
+                self._texts[collection, name] = (step, text)
+        if numbers:
+            with self._console:
+                self._print(*self.table.add(step, collection, numbers, self.width))
+
+    def _finish_table(self) -> None:
+        if self.table is not None:
+            self._print(*self.table.finish(self.width))
+
+    def _print(self, *lines: Text) -> None:
+        for line in lines:
+            line.overflow = "ellipsis" if line.no_wrap else "fold"
+        if lines:
+            self._console.print(rich.console.Group(*lines))
+
+    @contextlib.contextmanager
+    def _shown_warnings(self) -> Iterator[None]:
+        """Show what `warnings.warn` is given like a warning that is logged."""
+        show = warnings.showwarning
+
+        def shown(message, category, filename, lineno, file=None, line=None) -> None:
+            if file is not None:
+                show(message, category, filename, lineno, file, line)
+                return
+            place = f"{os.path.basename(filename)}:{lineno}"
+            text = f"{message} ({category.__name__}, {place})"
+            self._print(_message(logging.WARNING, text))
+
+        warnings.showwarning = shown
+        try:
+            yield
+        finally:
+            if warnings.showwarning is shown:
+                warnings.showwarning = show
+
+    #
+    # What changes
+    #
+
+    def __rich_console__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> rich.console.RenderResult:
+        """Draw the live lines, as things are at this moment."""
+        del console
+        if self.table is not None:
+            yield from self.table.pending(options.max_width)
+        yield self._line(options.max_width)
+
+    @contextlib.contextmanager
+    def _redrawn(self) -> Iterator[None]:
+        """Draw the live lines now and then, in a thread."""
+        is_over = threading.Event()
+
+        def redraw() -> None:
+            while not is_over.wait(1 / _REFRESHES_PER_SECOND):
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    self._console.print(Control())
+
+        thread = threading.Thread(target=redraw, name="kauldron-panel", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def _line(self, width: int) -> Text:
+        loops = list(self.loops)
+        if not loops:
+            return Text(self.phase, style="bold", no_wrap=True, overflow="ellipsis")
+        return loops[0].line(
+            width,
+            inner=loops[-1] if len(loops) > 1 else None,
+            memory=self._device_memory(),
+            has_table=self.table is not None,
+        )
+
+    def _device_memory(self) -> str:
+        now = time.monotonic()
+        if now >= self._next_memory:
+            self._next_memory = now + _MEMORY_SECONDS
+            self._memory = device_memory()
+        return self._memory
+
+
+class _Console(rich.console.Console):
+    """A console on which threads print one after the other.
+
+    What rich prints above live lines is placed by their number when printing begins.
+    """
+
+    def __init__(self, **kwargs: Any):
+        self._turn = threading.RLock()
+        super().__init__(**kwargs)
+
+    def __enter__(self) -> Self:
+        self._turn.acquire()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            super().__exit__(*error)
+        finally:
+            self._turn.release()
+
+    @contextlib.contextmanager
+    def alone(self, live: rich.live.Live) -> Iterator[None]:
+        """Show live lines; nobody prints while they come and go."""
+        with self._turn:
+            live.start()
+        try:
+            yield
+        finally:
+            with self._turn:
+                live.stop()
+
+
+def _message(level: int, text: str) -> Text:
+    style = _LEVELS.get(level)
+    if style is None:
+        return Text(text)
+    label = f" {logging.getLevelName(level).lower()} "
+    return Text.assemble((label, style), " ", (text, "bold"))
+
+
+def summary_lines(text: str, *, width: int) -> list[Text]:
+    """Return the text of a summary as lines of a terminal: a table, or its beginning.
+
+    Args:
+      text: The text; a table has `|` between its columns, as in Markdown.
+      width: Characters in a line.
+    """
+    lines = text.strip().splitlines()
+    if len(lines) > 2 and re.fullmatch(r"[\s|:-]+", lines[1]):
+        cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
+        table = _small_table([cells[0], *cells[2:]])
+        if max(line.cell_len for line in table) <= width:
+            return table
+        size = f"{len(table) - 1} rows, {len(cells[0]) - 1} columns"
+        return [Text(f"{size}: too wide for this terminal", style="dim")]
+    shown = [Text(line, no_wrap=True) for line in lines[:_MOST_TEXT_LINES]]
+    hidden = len(lines) - len(shown)
+    more = [Text(f"... {hidden} more lines", style="dim")] if hidden else []
+    return shown + more
+
+
+def _small_table(rows: list[list[str]]) -> list[Text]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
+    lines = []
+    for row_number, row in enumerate(rows):
+        line = Text(no_wrap=True)
+        for number, (cell, width) in enumerate(zip(row, widths, strict=False)):
+            is_name = row_number == 0 or number == 0
+            is_zero = cell.strip("0.") == ""
+            style = "cyan" if is_name else "bold" if row_number == number else ""
+            cell = "·" if is_zero and not is_name else cell
+            line.append(cell.rjust(width) + " ", style=style)
+        lines.append(line)
+    return lines
+
+
+def device_memory() -> str:
+    """Return the memory in use of the fullest device; empty where it is not known."""
+    shares = []
+    for device in jax.local_devices():
+        stats = device.memory_stats() or {}
+        if stats.get("bytes_limit"):
+            shares.append((stats["bytes_in_use"], stats["bytes_limit"]))
+    if not shares:
+        return ""
+    used, limit = max(shares)
+    return f"memory {used / 2**30:.1f}/{limit / 2**30:.0f} GiB"
+
+
+@contextlib.contextmanager
+def _loggers_write_to(stream: Any, *, instead_of: Any) -> Iterator[None]:
+    """Have handlers that hold the terminal write above the live lines."""
+    moved = []
+    for logger in (logging.getLogger(), logging.getLogger("absl")):
+        for handler in logger.handlers:
+            handler = getattr(handler, "python_handler", handler)
+            if (
+                isinstance(handler, logging.StreamHandler)
+                and handler.stream is instead_of
+            ):
+                handler.setStream(stream)
+                moved.append(handler)
+    try:
+        yield
+    finally:
+        for handler in moved:
+            handler.setStream(instead_of)
+
+
+#
+# The panel of a training
+#
+
+
+@contextlib.contextmanager
+def shown(trainer: Trainer) -> Iterator[None]:
+    """Show a panel for a training, if it can be shown and is wanted."""
+    with contextlib.ExitStack() as stack:
+        if trainer.setup.tqdm_info.display == "lines":
+            _wishes_for_lines.append(str(trainer.workdir))
+            stack.callback(_wishes_for_lines.remove, str(trainer.workdir))
+        panel = None if current() else Panel.of_console(phase="starting")
+        if panel is not None:
+            stack.enter_context(panel)
+        yield
+
+
+def begin(
+    trainer: Trainer, state: TrainState, *, step: int, last_step: int | None
+) -> None:
+    """Tell what is trained; from now on, a panel shows values as a table."""
+    text = describe(trainer, state, step=step)
+    panel = current()
+    if panel is None or status.on_notebook:
+        status.log(text)
+        return
+    names = ["train", *trainer.evals]
+    earlier = {name: read_scalars(trainer.workdir / name) for name in names if step}
+    _begin_table(panel, trainer, text, last_step=last_step, earlier=earlier)
+
+
+def begin_evaluations(trainer: Trainer, names: Sequence[str]) -> None:
+    """Tell which evaluators follow a run; a panel shows their values as a table."""
+    panel = current()
+    if panel is None or status.on_notebook:
+        return
+    text = " · ".join((trainer.workdir.name, *names, str(trainer.workdir)))
+    earlier = {name: read_scalars(trainer.workdir / name) for name in names}
+    last_step = trainer.num_train_steps
+    _begin_table(panel, trainer, text, last_step=last_step, earlier=earlier)
+
+
+def _begin_table(
+    panel: Panel,
+    trainer: Trainer,
+    title: str,
+    *,
+    last_step: int | None,
+    earlier: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> None:
+    panel._print(Text(title, style="bold", no_wrap=True))
+    panel.table = MetricTable(
+        last_step=last_step,
+        best=best_of(trainer, earlier),
+        earlier={name: lines[-1]["values"] for name, lines in earlier.items() if lines},
+    )
+
+
+def describe(trainer: Trainer, state: TrainState, *, step: int) -> str:
+    """Return name, number of parameters, devices, first step and workdir of a run."""
+    count = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    devices = jax.devices()
+    platform = devices[0].platform
+    kind = platform if platform == "cpu" else devices[0].device_kind
+    return " · ".join(
+        (
+            trainer.workdir.name or str(trainer.workdir),
+            f"{_count(count)} parameters",
+            f"{len(devices)} {kind}",
+            *([f"from step {step}"] if step else []),
+            str(trainer.workdir),
+        )
+    )
+
+
+def _count(number: int) -> str:
+    if number < 10_000_000:
+        return f"{number:,}".replace(",", " ")
+    return f"{number / 1e6:.1f} M" if number < 1e9 else f"{number / 1e9:.2f} G"
+
+
+def best_of(trainer: Trainer, log: Mapping[str, Any]) -> Best | None:
+    """Return what decides which row is the best, with the best value so far.
+
+    That is the metric by which the checkpointer ranks, or the loss of the first evaluator.
+    """
+    checkpointer: Any = trainer.checkpointer
+    path = getattr(checkpointer, "best_metric_path", None)
+    along = [n for n, e in trainer.evals.items() if e.run.runs_in_training]
+    if path is not None:
+        collection, _, name = path.partition(".")
+        name = name.replace(".", "/")
+        key = name if name.startswith("losses/") else f"metrics/{name}"
+        best = Best(
+            collection=collection,
+            key=key,
+            is_lower=checkpointer.best_mode == "min",
+        )
+    elif along:
+        best = Best(collection=along[0], key="losses/total", is_lower=True)
+    else:
+        return None
+    for line in log.get(best.collection, ()):
+        best.add(line["values"].get(best.key))
+    return best

@@ -1,0 +1,138 @@
+"""Numbers of a run as a person reads them: short names, few digits, one line a write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+_SHORT = {"learning_rate": "lr", "accuracy": "acc"}
+_TOTAL = "losses/total"
+_KINDS = ("metrics/", "schedules/", "losses/")  # after the total loss
+_PERF = "perf_stats/"
+_LEAST_WAIT_TO_TELL = 0.05
+
+
+def line(step: int, collection: str, values: Mapping[str, float]) -> str:
+    """Return one line with the values of a step.
+
+    Entries of arrays (`name/0`, `name/1`, ...) are left to the files.
+
+    Example:
+      >>> line(50, "train", {"losses/total": 2.12, "losses/xent": 2.12})
+      '[50] train  loss 2.120'
+    """
+    names = short_names(values)
+    parts = [f"{name} {number(values[key])}" for key, name in names.items()]
+    speed = values.get(f"{_PERF}steps_per_sec")
+    if speed is not None:
+        parts.append(f"{rate(speed)} steps/s")
+    wait = values.get(f"{_PERF}data_wait_fraction")
+    if wait is not None and wait >= _LEAST_WAIT_TO_TELL:
+        parts.append(f"data wait {percent(wait)}")
+    return "  ".join([f"[{step}] {collection}", *parts])
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return short names of the values worth a place, in the order to show them.
+
+    Times and entries of arrays are left out, and a single loss, which is the total.
+
+    Example:
+      >>> short_names(["losses/total", "losses/a", "metrics/accuracy", "metrics/iou/3"])
+      {'losses/total': 'loss', 'metrics/accuracy': 'acc'}
+    """
+    keys = [key for key in keys if not key.startswith(_PERF) and not _is_entry(key)]
+    losses = [key for key in keys if key.startswith("losses/")]
+    if _TOTAL in losses and len(losses) == 2:
+        keys = [key for key in keys if key not in losses or key == _TOTAL]
+    keys = sorted(keys, key=_place)
+    names = {key: _short(key) for key in keys}
+    for key, name in names.items():
+        if list(names.values()).count(name) > 1:
+            names[key] = _without_kind(key) if key.startswith("metrics/") else key
+    return names
+
+
+def is_better_lower(key: str) -> bool | None:
+    """Return whether a smaller value is better; `None` if its name does not tell."""
+    name = key.lower().replace("-", "_")
+    if key.startswith("losses/"):
+        return True
+    words = set(name.replace("/", "_").split("_"))
+    if words & _LOWER:
+        return True
+    return False if words & _HIGHER else None
+
+
+_LOWER = {"loss", "error", "err", "mse", "rmse", "mae", "perplexity", "fid", "lpips"}
+_HIGHER = {
+    *("acc", "accuracy", "auc", "f1", "precision", "recall", "iou", "miou", "psnr"),
+    *("ssim", "map", "ari", "rocauc", "top1", "top5"),
+}
+
+
+def number(value: float) -> str:
+    """Return a number in at most seven characters.
+
+    Example:
+      >>> [number(x) for x in (2.12, 0.0113, 3e-3, 2.4e-5, 151306.0, 8.1e9, 0.0)]
+      ['2.120', '0.0113', '0.0030', '2.4e-5', '151306', '8.1e9', '0']
+    """
+    size = abs(value)
+    if not math.isfinite(size):
+        return str(float(value))
+    if size == 0:
+        return "0"
+    if size < 0.001 or size >= 1e6:
+        text = _scientific(value, 1)
+        return text if len(text) <= 7 else _scientific(value, 0)
+    if size < 0.1:
+        return f"{value:.4f}"
+    digits = 3 if size < 10 else 2 if size < 100 else 1 if size < 1000 else 0
+    return f"{value:.{digits}f}"
+
+
+def rate(per_second: float) -> str:
+    """Return a speed with three digits.
+
+    Example:
+      >>> rate(0.5), rate(8.25), rate(1612.3)
+      ('0.5', '8.25', '1612')
+    """
+    return f"{per_second:.3g}" if per_second < 1000 else f"{per_second:.0f}"
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction as `12 %`."""
+    return f"{100 * fraction:.0f} %"
+
+
+def _scientific(value: float, digits: int) -> str:
+    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _is_entry(key: str) -> bool:
+    return key.rpartition("/")[2].isdecimal()
+
+
+def _place(key: str) -> int:
+    if key == _TOTAL:
+        return -1
+    kinds = [index for index, kind in enumerate(_KINDS) if key.startswith(kind)]
+    return kinds[0] if kinds else len(_KINDS)
+
+
+def _without_kind(key: str) -> str:
+    for kind in _KINDS:
+        key = key.removeprefix(kind)
+    return key
+
+
+def _short(key: str) -> str:
+    if key == _TOTAL:
+        return "loss"
+    name = _without_kind(key)
+    head, _, last = name.rpartition("/")
+    last = _SHORT.get(last, last)
+    return f"{head}/{last}" if head else last
