@@ -64,7 +64,7 @@ def test_check_reports_problems_of_every_stage_at_once(kauldron):
     flags = {
         "--cfg.modle=1": "Did you mean 'model'?",
         "--cfg.optimizer.b3=1": "adam has no parameter 'b3'",
-        "--cfg.checkpointer.save_interval_steps=-1": "must be at least 1, got -1",
+        "--cfg.checkpointer.save_interval_steps=-1": "at least 1, got -1",
         "--cfg.evals.alone.runn=1": "Did you mean 'run'? It accepts: run, name",
         "--cfg.evals.test=1": "cfg.evals.test: `trainer.evals['test']` must be",
         "--cfg.num_train_steps=-1": "cfg.num_train_steps: `trainer.num_train_steps`",

@@ -578,6 +578,11 @@ def test_each_command_works_in_a_fresh_process(folder, monkeypatch):
         ["xp", "best", "1", "--metric=loss"],
         ["xp", "show", "1"],
         ["xp", "note", "1", "done"],
+        ["test", "run"],
+        ["report", "run", "-o", "report.html"],
+        ["board", "--help"],
+        ["init", "new_project"],
+        ["completion", "bash"],
     ]
     from kauldron.cli import COMMANDS
 
