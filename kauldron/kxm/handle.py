@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kauldron.inspect import scalar_log
 from kauldron.kxm import records
 from kauldron.kxm.engines import executor_from_json
 from kauldron.kxm.engines.executor import Executor
@@ -462,23 +463,16 @@ def list_experiments() -> list[ExperimentHandle]:
 # Scalars that trainings and `kxm.report` wrote
 #
 
-_TAIL = 1 << 16
-
 
 def last_scalars(workdir: pathlib.Path) -> dict[str, tuple[int, float]]:
     """Return step and value of the newest scalars of each collection."""
     found: dict[str, tuple[int, float]] = {}
     if "://" in str(workdir):
         return found
-    for path in sorted(workdir.glob("*/scalars.jsonl")):
-        for line in _tail(path)[-1:]:
-            for name, value in line.get("values", {}).items():
-                if isinstance(value, int | float):
-                    found[f"{path.parent.name}/{name}"] = (line["step"], value)
-    for line in _tail(records.private(workdir) / "result.jsonl"):
-        for name, value in line.get("values", {}).items():
-            found[name] = (line["step"], value)
-    return found
+    for path in sorted(workdir.glob(f"*/{scalar_log.FILENAME}")):
+        last = scalar_log.ScalarLog(path).last()
+        found |= {f"{path.parent.name}/{name}": point for name, point in last.items()}
+    return found | _reported(workdir).last()
 
 
 def metric_points(
@@ -486,20 +480,19 @@ def metric_points(
 ) -> list[tuple[int, float]]:
     """Return steps and values of a metric, in the order they were written."""
     collection, _, scalar = metric.partition("/")
-    reported = records.private(folder) / "result.jsonl"
-    points = [
-        (line["step"], line["values"][metric])
-        for line in _lines(reported)
-        if metric in line.get("values", {})
+    found = _reported(folder).series([metric])
+    if not found and scalar:
+        log = scalar_log.ScalarLog(workdir / collection / scalar_log.FILENAME)
+        found = log.series([scalar])
+    return [
+        (int(step), float(value))
+        for series in found.values()
+        for step, value in zip(series.steps, series.values)
     ]
-    if not points and scalar:
-        path = workdir / collection / "scalars.jsonl"
-        points = [
-            (line["step"], line["values"][scalar])
-            for line in _lines(path)
-            if scalar in line.get("values", {})
-        ]
-    return [(step, float(value)) for step, value in points]
+
+
+def _reported(folder: pathlib.Path) -> scalar_log.ScalarLog:
+    return scalar_log.ScalarLog(records.private(folder) / "result.jsonl")
 
 
 def reduced(points: Sequence[tuple[int, float]], reduce: str) -> tuple[int, float]:
@@ -510,34 +503,6 @@ def reduced(points: Sequence[tuple[int, float]], reduce: str) -> tuple[int, floa
         raise ValueError(f"reduce={reduce!r}: expected 'last', 'min' or 'max'.")
     choose = min if reduce == "min" else max
     return choose(points, key=lambda point: point[1])
-
-
-def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    try:
-        texts = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    return [line for text in texts if (line := _parsed(text)) is not None]
-
-
-def _tail(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Return the last lines of a file that may be long."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
-            texts = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return [line for text in texts if (line := _parsed(text)) is not None]
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
-    try:
-        line = json.loads(text)
-    except ValueError:  # cut, or just being written
-        return None
-    return line if isinstance(line, dict) and "step" in line else None
 
 
 def report(**values: float) -> None:

@@ -54,7 +54,11 @@ class Runs:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        from kauldron.inspect import run_folder, run_table  # numpy takes a while
+        from kauldron.inspect import (  # numpy takes a while
+            run_folder,
+            run_formats,
+            run_table,
+        )
 
         if not pathlib.Path(args.folder).is_dir():
             raise UsageError(f"{args.folder} is not a folder.")
@@ -71,12 +75,12 @@ class Runs:
         except (LookupError, ValueError) as error:
             raise UsageError(str(error)) from error
         if args.json:
-            print_json(run_table.as_records(table))
+            print_json(run_formats.as_records(table))
         elif args.csv:
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerows([table.names, *table.rows])
         elif args.latex:
-            print(run_table.as_latex(table))
+            print(run_formats.as_latex(table))
         elif not found:
             print(f"No runs below {args.folder}.")
         elif not table.rows:
@@ -87,7 +91,7 @@ class Runs:
 
 
 def _print_table(table: RunTable) -> None:
-    from kauldron.inspect.run_table import best_cells, text_cells
+    from kauldron.inspect.run_formats import best_cells, text_cells
 
     columns, rows = text_cells(table)
     widths = {
