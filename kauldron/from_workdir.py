@@ -23,8 +23,8 @@ from kauldron.konfig.overrides import config_files
 from kauldron.konfig.resolution.allow import active_lists, restricted_for
 from kauldron.konfig.tree.history import recording
 from kauldron.kxm import handle
-from kauldron.train import saved_states, trainer_fields
-from kauldron.train.run import workdir_files
+from kauldron.train import trainer_fields
+from kauldron.train.run import saved_states, workdir_files
 
 if TYPE_CHECKING:
     from kauldron.konfig import ConfigDict

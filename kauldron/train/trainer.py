@@ -13,10 +13,10 @@ from etils import epath
 
 from kauldron import ckpts, config_base, konfig, writers
 from kauldron import sharding as kd_sharding
-from kauldron.train import display, saved_states, trainer_fields
+from kauldron.train import display, trainer_fields
 from kauldron.train.hooks import Hook
 from kauldron.train.rng_streams import RngStreams
-from kauldron.train.run import loop
+from kauldron.train.run import loop, saved_states
 from kauldron.train.run.profiler import NoopProfiler, Profiler
 from kauldron.train.setup import ModelExporter, NoopExporter, Setup
 from kauldron.train.train_step import TrainStep

@@ -50,7 +50,8 @@ class Test:
         cfg.workdir = args.workdir
         trainer = build_trainer(cfg, source)
         from kauldron import status
-        from kauldron.train import saved_states, trainer_fields
+        from kauldron.train import trainer_fields
+        from kauldron.train.run import saved_states
 
         names = [n.strip() for n in (args.eval or "").split(",") if n.strip()]
         with bad_input(source):
