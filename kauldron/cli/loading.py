@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import kauldron
 from kauldron import konfig
 from kauldron.cli.terminal import UsageError
-from kauldron.errors import message_with_notes
+from kauldron.errors import a_type, message_with_notes
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.overrides.config_files import ConfigSource, take_overrides
 from kauldron.konfig.overrides.overrides import last_of_each
@@ -185,8 +185,7 @@ def build_trainer(cfg: konfig.ConfigDict, source: ConfigSource) -> Trainer:
 
     if not isinstance(trainer, Trainer):
         raise UsageError(
-            f"{source.file} describes a {type(trainer).__name__}, not a "
-            "`kd.train.Trainer`."
+            f"{source.file} describes {a_type(trainer)}, not a `kd.train.Trainer`."
         )
     return trainer
 

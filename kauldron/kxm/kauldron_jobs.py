@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from kauldron import konfig, path_grammar
-from kauldron.errors import did_you_mean, error_prefix
+from kauldron.errors import a_type, did_you_mean, error_prefix
 from kauldron.job_params import JOB_PARAMS
 from kauldron.konfig.symbols import import_qualname, normalize_qualname
 from kauldron.kxm import command, merging
@@ -170,7 +170,7 @@ def _source(provider: ConfigProvider, path: str, node: Any) -> merging.Source:
     with error_prefix(f"cfg.{path}: "):
         params = konfig.resolve(_known_symbols(node, f"cfg.{path}"), freeze=False)
     if not isinstance(params, Job):
-        raise TypeError(f"cfg.{path} is a {type(params).__name__}, not a `kxm.Job`.")
+        raise TypeError(f"cfg.{path} is {a_type(params)}, not a `kxm.Job`.")
     start = f"{path}."
     flags = [p.removeprefix(start) for p in provider.overrides if p.startswith(start)]
     return merging.Source(

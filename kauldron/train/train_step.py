@@ -16,7 +16,7 @@ from kauldron import config_base, kontext
 from kauldron import sharding as kd_sharding
 from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import model_inputs
-from kauldron.errors import error_prefix
+from kauldron.errors import a_type, error_prefix
 from kauldron.losses import compute_losses
 from kauldron.optim import step_update
 from kauldron.optim.accumulation import scan_parts
@@ -393,7 +393,7 @@ def check_arrays(spec: Any) -> None:
     for path, leaf in kontext.flatten_with_path(spec).items():
         if not hasattr(leaf, "dtype"):
             raise TypeError(
-                f"`trainer.train_ds` gives a {type(leaf).__name__} under {path!r}: "
+                f"`trainer.train_ds` gives {a_type(leaf)} under {path!r}: "
                 "batches hold arrays, such as `np.asarray(...)` makes."
             )
 

@@ -16,7 +16,7 @@ from kauldron import konfig, path_grammar
 from kauldron.cli.command_table import FOUND_SOMETHING, OK
 from kauldron.cli.loading import load_config, users_line
 from kauldron.cli.terminal import print_lines
-from kauldron.errors import message_with_notes
+from kauldron.errors import a_type, message_with_notes
 from kauldron.konfig.tree.history import describe_origin
 
 if TYPE_CHECKING:
@@ -65,8 +65,9 @@ def _find_problems(cfg: konfig.ConfigDict) -> Problems:
     if isinstance(trainer, train.Trainer):
         problems.add_all_of(trainer, left_out=build.left_out)
     elif trainer is not None and not problems.messages:
-        name = type(trainer).__name__
-        problems.messages.append(f"The config describes a {name}, not a Trainer.")
+        problems.messages.append(
+            f"The config describes {a_type(trainer)}, not a Trainer."
+        )
     return problems
 
 

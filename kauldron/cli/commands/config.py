@@ -19,6 +19,7 @@ from kauldron.cli.terminal import (
     print_python,
     print_table,
 )
+from kauldron.errors import a_type
 from kauldron.konfig.overrides.config_files import is_saved_config, split_argument
 from kauldron.konfig.overrides.values import format_value as format_flag
 from kauldron.konfig.query.flatten import iter_leaves
@@ -96,7 +97,7 @@ class Resolve(SubCommand):
         if self.verbose:
             print_python(repr(built))
         name = self.origin.filename if self.origin else None
-        print(f"{name or 'The config'} resolves to a {type(built).__name__}.")
+        print(f"{name or 'The config'} resolves to {a_type(built)}.")
         return OK
 
     @staticmethod

@@ -10,6 +10,7 @@ from kauldron import konfig
 from kauldron.cli.command_table import OK
 from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
 from kauldron.cli.terminal import print_json, print_table
+from kauldron.errors import a_type
 
 _COLUMNS = ("Dtype", "Shape", "Min", "Max", "Mean", "StdDev")
 
@@ -108,7 +109,7 @@ class Profile:
             dataset = resolve_dataset(cfg, args.ds_path)
             if not hasattr(dataset, "profile"):
                 raise TypeError(
-                    f"cfg.{args.ds_path} is a {type(dataset).__name__}, of which the"
+                    f"cfg.{args.ds_path} is {a_type(dataset)}, of which the"
                     " stages are not known; kd.data.py pipelines can be profiled."
                 )
             costs = dataset.profile(seconds=args.seconds)
@@ -181,6 +182,6 @@ def resolve_dataset(cfg: konfig.ConfigDict, path: str) -> Any:
     dataset = konfig.resolve(node)
     if not hasattr(dataset, "element_spec"):
         raise ValueError(
-            f"cfg.{path} is not a data set: it describes a {type(dataset).__name__}."
+            f"cfg.{path} is not a data set: it describes {a_type(dataset)}."
         )
     return dataset

@@ -12,7 +12,7 @@ from kauldron import konfig
 from kauldron.cli.command_table import FAILED, OK
 from kauldron.cli.loading import bad_input, source_from_arguments
 from kauldron.cli.terminal import UsageError
-from kauldron.errors import did_you_mean, message_with_notes
+from kauldron.errors import a_type, did_you_mean, message_with_notes
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.overrides.config_files import ConfigSource
 from kauldron.konfig.overrides.overrides import Override, apply_in_order
@@ -276,7 +276,7 @@ def _resolve(node: konfig.ConfigDict) -> Experiment:
     experiment = konfig.resolve(node, freeze=False)
     if not isinstance(experiment, Experiment):
         raise UsageError(
-            f"--xp describes a {type(experiment).__name__}, not a `kxm.Experiment`."
+            f"--xp describes {a_type(experiment)}, not a `kxm.Experiment`."
         )
     return experiment
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from kauldron import konfig
+from kauldron.errors import a_type
 from kauldron.kxm.kauldron_jobs import JobsProvider
 
 # What `--xp.sweep` may be.
@@ -129,9 +130,7 @@ class SimpleSweep(SweepInfo):
 def checked_items(dicts: Any, origin: str, prefix: str = "") -> Iterator[SweepItem]:
     """Yield checked items, with `prefix` in front of the names."""
     if isinstance(dicts, Mapping | str) or not isinstance(dicts, Iterable):
-        raise TypeError(
-            f"{origin} gives a {type(dicts).__name__}, not a list of dicts."
-        )
+        raise TypeError(f"{origin} gives {a_type(dicts)}, not a list of dicts.")
     for index, item in enumerate(dicts):
         where = f"{origin}, item {index}"
         if isinstance(item, SweepItem):

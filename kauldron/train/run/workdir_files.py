@@ -22,7 +22,7 @@ from etils import epath
 import kauldron
 from kauldron import konfig, status
 from kauldron.data.model_inputs import spec_from_json
-from kauldron.errors import error_prefix
+from kauldron.errors import a_type, error_prefix
 from kauldron.files import file_lock, write_atomically
 from kauldron.konfig.overrides.config_files import importable_folders
 
@@ -200,7 +200,7 @@ def set_aside_unreadable(workdir: epath.Path) -> None:
 
 def _check_config(content: Any) -> None:
     if not isinstance(content, dict):
-        raise TypeError(f"a {type(content).__name__} is not a config")
+        raise TypeError(f"{a_type(content)} is not a config")
 
 
 _CHECKS = {CONFIG_FILENAME: _check_config, RUN_INFO_FILENAME: _check_run_info}
