@@ -101,7 +101,7 @@ def test_without_a_config_the_flag_is_named():
     [
         ("yield 3", TypeError, r"sweep\(\), item 0: expected a dict"),
         ("yield {1: 2}", TypeError, r"sweep\(\), item 0: the key 1"),
-        ("return 3", TypeError, r"sweep\(\) gives a int"),
+        ("return 3", TypeError, r"sweep\(\) gives an int"),
         ("yield from []", ValueError, r"sweep\(\) yields no work units"),
     ],
 )
