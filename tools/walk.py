@@ -134,7 +134,7 @@ def walk_dispatch() -> Walk:
     walks: list[Walk] = []
     from kauldron.train.run import loop
 
-    dispatch = loop._Run._dispatch
+    dispatch = loop.Run._dispatch
 
     def walked(run: Any, *args: Any) -> Any:
         with walking() as walk:
@@ -142,11 +142,11 @@ def walk_dispatch() -> Walk:
         walks.append(walk)
         return result
 
-    loop._Run._dispatch = walked
+    loop.Run._dispatch = walked
     try:
         make_trainer(tempfile.mkdtemp(), log_metrics_every=100).train()
     finally:
-        loop._Run._dispatch = dispatch
+        loop.Run._dispatch = dispatch
     return walks[-4]
 
 
