@@ -1,5 +1,6 @@
 """The site: `make docs`."""
 
+import logging
 import os
 import pathlib
 import re
@@ -51,6 +52,7 @@ def _draw_pictures(app):
     folder = HERE / "_pictures"
     drawn = [path.stat().st_mtime for path in folder.glob("*.svg")]
     if not drawn or min(drawn) < pathlib.Path(pictures.__file__).stat().st_mtime:
+        logging.getLogger("kauldron").setLevel(logging.WARNING)
         pictures.draw_all(folder)
 
 

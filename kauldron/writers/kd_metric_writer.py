@@ -296,7 +296,7 @@ def read_scalars(folder: epath.PathLike) -> list[dict[str, Any]]:
       folder: Such as `<workdir>/train`.
 
     Returns:
-      One `{"step": i, "time": t, "values": {...}}` per line.
+      For each line a dict with `step`, `time` and `values`.
     """
     path = epath.Path(folder) / SCALARS_FILENAME
     if not path.exists():
