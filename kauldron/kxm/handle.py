@@ -11,13 +11,15 @@ import pathlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kauldron.inspect import scalar_log
 from kauldron.kxm import records
 from kauldron.kxm.engines import executor_from_json
 from kauldron.kxm.engines.executor import Executor
 from kauldron.kxm.engines.work_units import WorkUnit
+
+if TYPE_CHECKING:
+    from kauldron.inspect.scalar_log import ScalarLog
 
 
 @dataclasses.dataclass(frozen=True)
@@ -469,8 +471,8 @@ def last_scalars(workdir: pathlib.Path) -> dict[str, tuple[int, float]]:
     found: dict[str, tuple[int, float]] = {}
     if "://" in str(workdir):
         return found
-    for path in sorted(workdir.glob(f"*/{scalar_log.FILENAME}")):
-        last = scalar_log.ScalarLog(path).last()
+    for path in sorted(workdir.glob("*/scalars.jsonl")):
+        last = _log(path).last()
         found |= {f"{path.parent.name}/{name}": point for name, point in last.items()}
     return found | _reported(workdir).last()
 
@@ -482,8 +484,7 @@ def metric_points(
     collection, _, scalar = metric.partition("/")
     found = _reported(folder).series([metric])
     if not found and scalar:
-        log = scalar_log.ScalarLog(workdir / collection / scalar_log.FILENAME)
-        found = log.series([scalar])
+        found = _log(workdir / collection / "scalars.jsonl").series([scalar])
     return [
         (int(step), float(value))
         for series in found.values()
@@ -491,8 +492,14 @@ def metric_points(
     ]
 
 
-def _reported(folder: pathlib.Path) -> scalar_log.ScalarLog:
-    return scalar_log.ScalarLog(records.private(folder) / "result.jsonl")
+def _reported(folder: pathlib.Path) -> ScalarLog:
+    return _log(records.private(folder) / "result.jsonl")
+
+
+def _log(path: pathlib.Path) -> ScalarLog:
+    from kauldron.inspect.scalar_log import ScalarLog  # imports numpy
+
+    return ScalarLog(path)
 
 
 def reduced(points: Sequence[tuple[int, float]], reduce: str) -> tuple[int, float]:
