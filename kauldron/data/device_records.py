@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SHARE_OF_MEMORY = 0.1
 _ROWS_AT_ONCE = 4096
+_POSITIONS_AT_ONCE = 16384  # small arrays stay in the cache and need no new pages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +90,15 @@ class DeviceRecords:
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Rows of the records at stream positions, `int32` of the same shape."""
-        flat: Any = _as_range(positions.ravel())
-        for node in self._reorderings:
-            flat = node.parent_positions(flat)
-        return (
-            (as_array(flat) % self._num_rows).astype(np.int32).reshape(positions.shape)
-        )
+        flat = _as_range(positions.ravel())
+        rows = np.empty(len(flat), np.int32)
+        for start in range(0, len(flat), _POSITIONS_AT_ONCE):
+            part: Any = flat[start : start + _POSITIONS_AT_ONCE]
+            out = rows[start : start + _POSITIONS_AT_ONCE]
+            for node in self._reorderings:
+                part = node.parent_positions(part)
+            np.remainder(as_array(part), self._num_rows, out=out, casting="unsafe")
+        return rows.reshape(positions.shape)
 
     def in_order_of(self, pipeline: Any) -> DeviceRecords:
         """Return the same records in the order of a pipeline that differs in its seed."""

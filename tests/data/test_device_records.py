@@ -51,15 +51,33 @@ def test_batches_gathered_on_the_device_are_those_of_the_iterator(transforms):
 
 
 def test_in_memory_pipelines_can_live_on_the_device():
-    assert_same_batches(
-        kd.data.InMemoryPipeline(
-            loader=make_data, shuffle=True, seed=1, batch_size=8, device_resident=True
-        )
-    )
+    assert_same_batches(make_in_memory())
 
 
 def test_a_mask_is_all_true():
     assert_same_batches(make_ds(batch_mask_key="mask"))
+
+
+def make_in_memory(**kwargs):
+    kwargs = {"shuffle": True, "seed": 1, "batch_size": 8} | kwargs
+    return kd.data.InMemoryPipeline(loader=make_data, device_resident=True, **kwargs)
+
+
+@pytest.mark.parametrize("make", [make_ds, make_in_memory])
+@pytest.mark.parametrize("num_epochs", [None, 4])
+@pytest.mark.parametrize("others_size", [8, 5, 7])
+def test_positions_go_on_where_another_batch_size_was(make, num_epochs, others_size):
+    other = iter(make(batch_size=others_size, num_epochs=num_epochs))
+    for _ in range(3):
+        next(other)
+    ds = make(num_epochs=num_epochs)
+    by_rows, by_batch = iter(ds), iter(ds)
+    by_rows.set_state(other.get_state())
+    by_batch.set_state(other.get_state())
+    rows = kd.data.DeviceRecords.of(ds).rows(by_rows.next_positions(12))
+    labels = [next(by_batch)["label"] for _ in range(12)]
+    np.testing.assert_array_equal(rows, labels)
+    assert by_rows.get_state() == by_batch.get_state()
 
 
 def test_positions_end_with_the_full_batches():

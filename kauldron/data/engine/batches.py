@@ -228,17 +228,26 @@ class DensePlan(Plan):
         after = min(after, border)
         return border if self.cut_epochs and not self._count(border - after) else after
 
-    def _place(self, unit: int) -> tuple[int, int | None]:
-        """Return where a unit begins, over all processes, and what it does not cross."""
+    def starts(self, units: range) -> np.ndarray:
+        """Return the first stream position of this process's part of each unit."""
+        first, _ = self._place(np.asarray(units))
+        return first + self.share.index * self.local_batch_size
+
+    def _place(self, unit: Any) -> tuple[Any, Any]:
+        """Return where a unit begins, over all processes, and what it does not cross.
+
+        Of an array of units, arrays.
+        """
         if not self.cut_epochs:
             return self.start + unit * self._global_size, self.total
         epoch, offset = divmod(self.start, self.length)
-        units_in_first = self._count(self.length - offset)
-        if unit >= units_in_first:
-            later, unit = divmod(unit - units_in_first, self._count(self.length))
-            epoch, offset = epoch + 1 + later, 0
-        first = epoch * self.length + offset + unit * self._global_size
-        return first, (epoch + 1) * self.length
+        units_in_each = self._count(self.length)
+        # The first epoch has fewer units: it begins in the middle.
+        missing = units_in_each - self._count(self.length - offset)
+        later, number = divmod(unit + missing, units_in_each)
+        first = (epoch + later) * self.length + number * self._global_size
+        first += (later == 0) * (offset - missing * self._global_size)
+        return first, (epoch + later + 1) * self.length
 
     @functools.cached_property
     def _global_size(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from kauldron.data.engine import trees
-from kauldron.data.engine.batches import BatchJob, Piece, SparsePlan
+from kauldron.data.engine.batches import BatchJob, DensePlan, Piece, SparsePlan
 from kauldron.data.engine.executors import Executor
 from kauldron.errors import BeyondDataError
 
@@ -102,8 +102,8 @@ class BatchIterator:
         if not units:
             raise StopIteration
         plan = self._job.plan
-        firsts = np.array([plan.positions(unit).start for unit in units])
-        positions = firsts[:, None] + np.arange(plan.local_batch_size)
+        assert isinstance(plan, DensePlan)
+        positions = plan.starts(units)[:, None] + np.arange(plan.local_batch_size)
         self._go_to(plan.position_after(units.stop))
         return positions
 

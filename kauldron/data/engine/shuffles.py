@@ -141,8 +141,9 @@ class _Cipher:
     def __init__(self, word_bits: int, keys: Sequence[int]):
         mask = (1 << word_bits) - 1
         self._bits = word_bits
-        self._word = np.uint16 if word_bits <= 16 else np.uint32
-        self.dtype = np.uint32 if word_bits <= 16 else np.uint64
+        size = next(size for size in (8, 16, 32) if word_bits <= size)
+        self._word = np.dtype(f"uint{size}").type
+        self.dtype = np.dtype(f"uint{2 * size}").type
         self._mask = self._word(mask)
         self._keys = [self._word(key & mask) for key in keys]
 
