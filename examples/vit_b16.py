@@ -111,7 +111,7 @@ def make_ds(args):
         args.folder,
         shuffle=True,
         batch_size=args.batch_size,
-        num_workers=16,
+        num_workers="auto",
         transforms=[
             kd.data.Elements(keep=["image", "label"]),
             kd.data.py.InceptionCrop(

@@ -21,6 +21,7 @@ with lazy_imports(__name__):
     from kauldron.data.specs import ArraySpec as ArraySpec
     from kauldron.data.engine.batches import BatchSize as BatchSize
     from kauldron.data.device_records import DeviceRecords as DeviceRecords
+    from kauldron.data.device_records import DeviceTransforms as DeviceTransforms
 
     from kauldron.data import iters as iters
     from kauldron.data import model_inputs as utils  # noqa: F401

@@ -29,7 +29,7 @@ from kauldron.data.engine.nodes import (
 )
 from kauldron.data.pipeline import (
     Pipeline,
-    check_device_resident,
+    check_choice,
     check_epochs,
     frozen_transforms,
 )
@@ -75,7 +75,7 @@ class InMemoryPipeline(StreamPipeline):
         object.__setattr__(self, "drop_remainder", DropRemainder(self.drop_remainder))
         object.__setattr__(self, "transforms", frozen_transforms(self.transforms))
         check_epochs(self)
-        check_device_resident(self)
+        check_choice(self, "device_resident")
         parse_entries(self.transforms)
 
     @functools.cached_property

@@ -155,13 +155,13 @@ def frozen_transforms(transforms: Any) -> Any:
     return tuple(transforms) if isinstance(transforms, list) else transforms
 
 
-def check_device_resident(pipeline: Any) -> None:
-    """`device_resident` is a bool or "auto"."""
-    value = pipeline.device_resident
+def check_choice(pipeline: Any, name: str) -> None:
+    """Raise unless the field is a bool or "auto"."""
+    value = getattr(pipeline, name)
     if not isinstance(value, bool) and value != "auto":
         raise ValueError(
-            f"{type(pipeline).__name__}(device_resident={value!r}): expected True, False"
-            " or 'auto'."
+            f"{type(pipeline).__name__}({name}={value!r}): expected True, False or"
+            " 'auto'."
         )
 
 

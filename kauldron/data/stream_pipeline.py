@@ -8,7 +8,7 @@ import functools
 import operator
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from kauldron.batch_mask import BATCH_MASK, UnmaskableError
 from kauldron.data.dataset import IterableDataset
@@ -26,7 +26,7 @@ from kauldron.data.engine.executors import Executor
 from kauldron.data.engine.iterator import BatchIterator
 from kauldron.data.engine.nodes import Chunk
 from kauldron.data.iters import PyGrainIterator
-from kauldron.data.pipeline import Pipeline
+from kauldron.data.pipeline import Pipeline, check_choice
 from kauldron.data.specs import ArraySpec, specs_of
 
 
@@ -35,7 +35,20 @@ class StreamPipeline(Pipeline):
     """A pipeline whose batches are a function of their number.
 
     Hence iteration can be resumed anywhere, and single batches can be read.
+
+    Attributes:
+      batch_size: See `kd.data.Pipeline`.
+      seed: See `kd.data.Pipeline`.
+      device_transforms: Whether training and evaluation may run the last transforms on
+        the device, where batches are smaller before them than after them. "auto": if
+        it is an accelerator. See `kd.data.DeviceTransforms`.
     """
+
+    device_transforms: bool | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "device_transforms")
 
     @abc.abstractmethod
     def _make_job(self, share: Share) -> BatchJob:
@@ -150,6 +163,7 @@ class StreamPipeline(Pipeline):
             remainder=remainder,
             batch_size=self.batch_size,
             seed=self.seed,
+            device_transforms=self.device_transforms,
         )
 
     # ------------------------------------------------------------------------

@@ -15,6 +15,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from kauldron import sharding as kd_sharding
+from kauldron import status
+from kauldron.data import DeviceTransforms
 from kauldron.data.engine.batches import DropRemainder, remainder_of
 from kauldron.data.iters import Iterator, as_iterator
 from kauldron.evals.state_merging import HostMerger, MergePlan, States
@@ -110,12 +112,14 @@ class BatchGroups:
       total: Number of batches, if it is known.
       limit: Where to stop reading, if that is not the end of the data.
       sharding: Sharding of a batch.
+      transforms: What is left to do to the batches on the devices.
     """
 
     size: int
     total: int | None
     limit: int | None
     sharding: NamedSharding
+    transforms: DeviceTransforms | None = None
 
     records = None  # batches come from the host
 
@@ -124,11 +128,12 @@ class BatchGroups:
         cls,
         evaluator: Evaluator,
         state: TrainState,
+        ds: data.IterableDataset,
         *,
         total: int | None,
         limit: int | None,
     ) -> Self:
-        """Decide how many batches make a short dispatch."""
+        """Decide how many batches make a short dispatch, and what is done to them there."""
         sharding: Any = evaluator.base_cfg.sharding.batch or kd_sharding.FIRST_DIM
         size = 1
         if jax.default_backend() != "cpu":  # grouping does not pay there
@@ -137,7 +142,11 @@ class BatchGroups:
                 most,
                 dispatch.best_group([total], most) if total else _UNKNOWN_LENGTH_SIZE,
             )
-        return cls(size, total, limit, sharding)
+        transforms = DeviceTransforms.of(ds, sharding=sharding)
+        if transforms is not None:
+            name = evaluator.name
+            status.log(f"On the device, in the step of {name}, run {transforms}.")
+        return cls(size, total, limit, sharding, transforms)
 
     def size_at(self, step: int) -> int:
         """Return how many batches to read after `step` of them."""
@@ -157,9 +166,12 @@ class BatchGroups:
 
     def read(self, ds: data.IterableDataset) -> contextlib.closing[Feeder]:
         """Return the groups, read ahead by a thread."""
+        iterator: Any = as_iterator(ds)
+        if self.transforms is not None:
+            self.transforms.leave_out(iterator)
         return contextlib.closing(
             Feeder(
-                as_iterator(ds),
+                iterator,
                 self,
                 step=0,
                 depth=_READ_AHEAD,
@@ -185,9 +197,14 @@ class GroupMerger:
     """
 
     def __init__(
-        self, evaluator: Evaluator, state: TrainState, program: BatchProgram | None
+        self,
+        evaluator: Evaluator,
+        state: TrainState,
+        groups: BatchGroups,
+        program: BatchProgram | None,
     ):
         self.program = program
+        self._groups = groups
         self._evaluator = evaluator
         self._state = state
         self._device: Vectors | None = None
@@ -196,7 +213,12 @@ class GroupMerger:
     def add(self, feed: Feed, index: int) -> None:
         """Measure the batches of a feed, the first of which has this index."""
         if self.program is None:
-            self.program = BatchProgram(self._evaluator, self._state, _one_batch(feed))
+            self.program = BatchProgram(
+                self._evaluator,
+                self._state,
+                _one_batch(feed),
+                transforms=self._groups.transforms,
+            )
         self._device, host = self.program.run(
             self._device,
             index=index,
@@ -257,16 +279,27 @@ class BatchProgram:
       plan: Which states merge on the device.
     """
 
-    def __init__(self, evaluator: Evaluator, state: TrainState, batch: Any):
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        state: TrainState,
+        batch: Any,
+        *,
+        transforms: DeviceTransforms | None = None,
+    ):
         """Find out what is measured.
 
         Args:
           evaluator: Says what to measure.
           state: A state to evaluate.
           batch: A batch, or its specs.
+          transforms: What to do to batches before.
         """
         self._evaluator = evaluator
+        self._transforms = transforms
         self._sharding = evaluator.base_cfg.sharding.aux
+        if transforms is not None:
+            batch = jax.eval_shape(transforms.apply, batch)
         aux = abstract_states(evaluator, state, batch)
         self.plan = MergePlan(aux)
         device, _ = self.plan.split(aux)
@@ -333,6 +366,10 @@ class BatchProgram:
         self, carry: Any, batch: Any, state: TrainState
     ) -> tuple[Any, States]:
         merged, is_first, index = carry
+        if self._transforms is not None:
+            batch = kd_sharding.with_sharding_constraint(
+                self._transforms.apply(batch), self._evaluator.base_cfg.sharding.batch
+            )
         aux = self._evaluator.step(step_nr=index, state=state, batch=batch)
         device, host = self.plan.split(aux)
         merged = jax.tree.map(

@@ -181,13 +181,13 @@ class Evaluator(EvaluatorBase):
     def _merge_groups(self, state: TrainState) -> AuxiliariesState | None:
         """One compiled call measures and merges; a thread reads ahead."""
         limit = None if self.cache else self.num_batches
+        ds = self._batches if limit is None else self.records
         groups = self._memory.get("groups")
         if groups is None:
             total = batch_count(self._batches)
-            groups = BatchGroups.of(self, state, total=total, limit=limit)
+            groups = BatchGroups.of(self, state, ds, total=total, limit=limit)
             self._memory["groups"] = groups
-        merger = GroupMerger(self, state, self._memory.get("program"))
-        ds = self._batches if limit is None else self.records
+        merger = GroupMerger(self, state, groups, self._memory.get("program"))
         done = 0
         with groups.read(ds) as feeds, self._progress() as progress:
             for feed in itertools.chain.from_iterable(map(groups.of_equal_size, feeds)):

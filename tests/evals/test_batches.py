@@ -86,7 +86,7 @@ def group(monkeypatch):
             BatchGroups,
             "of",
             classmethod(
-                lambda cls, evaluator, state, **kwargs: cls(
+                lambda cls, evaluator, state, ds, **kwargs: cls(
                     size=size, sharding=kd.sharding.FIRST_DIM, **kwargs
                 )
             ),

@@ -146,6 +146,34 @@ def test_records_on_the_device_and_groups_of_steps_agree(tmp_path):
         assert int(state.step) == 10
 
 
+@pytest.mark.parametrize("seeds", [(0, 1), (0, 0)])
+@pytest.mark.parametrize("size", [1, 3])
+def test_transforms_on_the_device_agree(tmp_path, caplog, seeds, size):
+    def changes(number, wanted):
+        to_half, to_single = (
+            stacked_config.kd.data.Cast(key="x", dtype=dtype)
+            for dtype in ("float16", "float32")
+        )
+        return {
+            "seed": seeds[number],
+            "aux.lr": 0.01 * (number + 1),
+            "train_ds.transforms": [to_half, to_single],
+            "train_ds.device_transforms": wanted,
+            "steps_per_dispatch": size,
+            "checkpointer": None,
+        }
+
+    for number in range(2):
+        make(tmp_path / f"alone{number}", changes(number, False)).train()
+    trainers = [make(tmp_path / str(n), changes(n, True)) for n in range(2)]
+    with caplog.at_level("INFO", logger="kauldron"):
+        loop.train(trainers)
+    assert "On the device, in the train step, run transforms[1] Cast" in caplog.text
+    for number in range(2):
+        folders = (tmp_path / f"alone{number}", tmp_path / f"{number}")
+        assert_close_logs(*(scalars(folder, "train") for folder in folders))
+
+
 def test_what_cannot_be_stacked_is_planned_to_be_trained_alone(tmp_path):
     trainers = [make(tmp_path / str(n), {"seed": n}) for n in range(4)]
     checks = checkify.nan_checks

@@ -36,6 +36,15 @@ def make_ds(size=2, **changes):
     return kd.data.py.Arrays(make_arrays(size), **(kwargs | changes))
 
 
+def make_byte_ds(size=2, **changes):
+    """Inputs that are bytes, which a transform of the pipeline turns into floats."""
+    arrays = make_arrays(size)
+    arrays["x"] = (64 * (arrays["x"] + 2)).clip(0, 255).astype(np.uint8)
+    kwargs = {"shuffle": True, "num_epochs": None, "batch_size": 16}
+    kwargs |= {"transforms": [kd.data.ValueRange(key="x", vrange=(-1, 1))]}
+    return kd.data.py.Arrays(arrays, **(kwargs | changes))
+
+
 def make_trainer(workdir, **changes):
     """A trainer that runs in a moment; `changes` are its fields."""
     kwargs = {

@@ -25,6 +25,7 @@ from kauldron.data.engine.nodes import (
     Positions,
     SkippedRecords,
     StreamNode,
+    TransformNode,
     as_array,
 )
 from kauldron.errors import ReadableKeyError
@@ -323,6 +324,7 @@ class BatchJob:
       mask_key: Field that tells real records from filler, if any.
       skipped: Where bad records are noted, if they may be left out.
       owner: Which process the stream belongs to, if it is not shared by all.
+      left_out: How many of the last transforms somebody else applies to the batches.
     """
 
     node: StreamNode
@@ -330,11 +332,20 @@ class BatchJob:
     mask_key: str | None = None
     skipped: SkippedRecords | None = None
     owner: Share | None = None
+    left_out: int = 0
 
     def starting_at(self, position: int) -> BatchJob:
         """Return the same job from another position on."""
         plan = dataclasses.replace(self.plan, start=position)
         return dataclasses.replace(self, plan=plan)
+
+    def without_last(self, count: int) -> BatchJob:
+        """Return the same job, which leaves out its last transforms."""
+        if not count:
+            return self
+        assert isinstance(self.node, TransformNode)
+        node = self.node.without_last(count)
+        return dataclasses.replace(self, node=node, left_out=count)
 
     def build(self, unit: int) -> Piece:
         """Build one unit."""

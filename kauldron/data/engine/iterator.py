@@ -107,6 +107,11 @@ class BatchIterator:
         self._go_to(plan.position_after(units.stop))
         return positions
 
+    def leave_out_last(self, count: int) -> None:
+        """From here on, leave the last transforms to the consumer."""
+        self._job = self._job.without_last(count)
+        self._go_to(self._position)
+
     def get_state(self) -> dict[str, Any]:
         """Return the consumer's position as JSON; what was built ahead does not count."""
         plan = self._job.plan

@@ -403,7 +403,7 @@ class TransformNode(StreamNode):
                 self._steps.append(_Step(entry, leaf_seeds))
         self.leaf_seeds = leaf_seeds
         self._stack_before = len(self._steps)
-        self._starts_encoded = (
+        self.starts_encoded = (
             bool(self._steps)
             and self._steps[0].takes_encoded
             and _leave_encoded(parent)
@@ -417,6 +417,13 @@ class TransformNode(StreamNode):
         """
         while self._stack_before and self._steps[self._stack_before - 1].on_columns:
             self._stack_before -= 1
+
+    def without_last(self, count: int) -> TransformNode:
+        """Return the same stream before its last transforms."""
+        entries = self.entries[: len(self.entries) - count]
+        node = TransformNode(self.parent, entries, skipped=self._skipped)
+        node.stack_early()
+        return node
 
     def fetch(self, positions: Positions) -> Chunk:
         chunk = self.parent.fetch(positions)
@@ -432,7 +439,7 @@ class TransformNode(StreamNode):
 
     def _run(self, chunk: Chunk, positions: Positions) -> Iterator[tuple[str, Chunk]]:
         """Yield the records after each step, with its name."""
-        is_encoded = self._starts_encoded
+        is_encoded = self.starts_encoded
         for number, step in enumerate(self._steps):
             if not chunk.size:
                 return

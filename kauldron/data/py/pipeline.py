@@ -314,7 +314,7 @@ class PyGrainPipeline(StreamPipeline):
     def _start_workers(self, job: BatchJob, num_workers: int) -> Executor:
         share = job.owner or job.plan.share
         return workers.WorkerExecutor(
-            _Recipe(self, share, job.plan),
+            _Recipe(self, share, job.plan, job.left_out),
             job.plan.num_units,
             num_workers=num_workers,
             ahead=self.per_worker_buffer_size + 1,
@@ -336,10 +336,11 @@ class _Recipe:
     pipeline: PyGrainPipeline
     share: Share
     plan: Plan
+    left_out: int
 
     def job(self) -> BatchJob:
         inherit_share(self.share)
-        job = self.pipeline._make_job(self.share)
+        job = self.pipeline._make_job(self.share).without_last(self.left_out)
         return dataclasses.replace(job, plan=self.plan)
 
 

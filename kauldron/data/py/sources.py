@@ -16,7 +16,7 @@ from kauldron.data.engine.nodes import (
     StreamNode,
 )
 from kauldron.data.in_memory import ColumnSource
-from kauldron.data.pipeline import check_device_resident
+from kauldron.data.pipeline import check_choice
 from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
 from kauldron.errors import ReadableKeyError, a_type
 from kauldron.immutabledict import ImmutableDict
@@ -135,7 +135,7 @@ class ColumnPipeline(DataSourceBase):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_device_resident(self)
+        check_choice(self, "device_resident")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -251,7 +251,8 @@ def _integer_limits(dtype: np.dtype) -> tuple[int, int]:
 class OneHot(ElementWiseTransform):
     """Turns integer labels into float32 vectors.
 
-    A negative label stands for "none", as in padded lists of labels.
+    A negative label stands for "none", as in padded lists of labels. A label that is too
+    large is an error; on the device, where nothing can be raised, its vector is NaN.
 
     Attributes:
       key: The field or fields with labels.
@@ -307,7 +308,13 @@ class OneHot(ElementWiseTransform):
         hits = labels[..., None] == xnp.arange(self.num_classes)
         if merge:
             hits = hits.any(axis=-2)
-        return xnp.where(hits, xnp.float32(self.on), xnp.float32(self.off))
+        result = xnp.where(hits, xnp.float32(self.on), xnp.float32(self.off))
+        if not is_jax(labels):
+            return result
+        # A compiled function cannot raise.
+        is_wrong = (labels >= self.num_classes)[..., None]
+        is_wrong = is_wrong.any(axis=-2) if merge else is_wrong
+        return xnp.where(is_wrong, xnp.float32(np.nan), result)
 
 
 def _one_hot_of_tensor(

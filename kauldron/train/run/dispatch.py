@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from kauldron import sharding as kd_sharding
 from kauldron import status
-from kauldron.data import DeviceRecords
+from kauldron.data import DeviceRecords, DeviceTransforms
 from kauldron.train import trainer_fields
 from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.train.programs import jit_method
@@ -67,6 +67,7 @@ class Dispatcher:
       size: Number of steps in a group; 1 when every step is a call of its own.
       records: The records, if they live on the devices: then feeds bring rows of them.
       calls_step: Whether `trainstep.step` itself must run every step.
+      transforms: What is left to do to the batches of the feeds, on the devices.
       on_compile: Called before a program runs for the first time.
     """
 
@@ -75,6 +76,7 @@ class Dispatcher:
     size: int = 1
     records: DeviceRecords | None = None
     calls_step: bool = False
+    transforms: DeviceTransforms | None = None
     on_compile: Callable[[], None] = lambda: None
     _compiled: set[Any] = dataclasses.field(default_factory=set)
     _singly_until: int = 0
@@ -109,9 +111,7 @@ class Dispatcher:
                     state, feed.batch, columns, measured=measured
                 )
         self._guard(feed, measured)
-        batch = feed.batch
-        if columns is not None:
-            batch = self._programs.gather(columns, batch)
+        batch = self._programs.complete(feed.batch, columns)
         state, aux = self.trainer.trainstep.step(
             state,
             batch,
@@ -159,10 +159,12 @@ class Dispatcher:
     @functools.cached_property
     def _programs(self) -> _Programs:
         """Programs; a second run of the same train step finds those of the first."""
+        trainstep = self.trainer.trainstep
         if self.records is not None:  # they must not outlive the run
-            return _Programs(self.trainer.trainstep, self.records)
-        owner = vars(self.trainer.trainstep)
-        return owner.setdefault("_programs", _Programs(self.trainer.trainstep))
+            return _Programs(trainstep, self.records)
+        known = vars(trainstep).setdefault("_programs", {})
+        key = self.transforms and self.transforms.key
+        return known.setdefault(key, _Programs(trainstep, None, self.transforms))
 
 
 @dataclasses.dataclass(eq=False)
@@ -171,13 +173,13 @@ class _Programs:
 
     trainstep: TrainStep
     records: DeviceRecords | None = None
+    transforms: DeviceTransforms | None = None
 
     @jit_method(static_argnames="measured", donate_argnames="state")
     def run_step(
         self, state: TrainState, batch: Any, columns: Any, *, measured: _Measured
     ) -> Dispatched:
-        if columns is not None:
-            batch = self.gather(columns, batch)
+        batch = self.complete(batch, columns)
         state, aux = self.trainstep.step(state, batch, **measured._asdict())
         return Dispatched(state, aux, jnp.copy(state.step))
 
@@ -191,11 +193,19 @@ class _Programs:
         state, _ = jax.lax.scan(body, state, batches)
         return Dispatched(state, AuxiliariesState(), jnp.copy(state.step))
 
+    def complete(self, batch: Any, columns: Any) -> Any:
+        """Return the batch that a feed brings, or brings the rows of."""
+        if columns is None and self.transforms is None:
+            return batch
+        return self._complete(batch, columns)
+
     @jit_method()
-    def gather(self, columns: Any, rows: jax.Array) -> Any:
-        """Return the batch of some rows."""
-        assert self.records is not None
-        batch = self.records.gather(columns, rows)
+    def _complete(self, batch: Any, columns: Any) -> Any:
+        if columns is not None:
+            assert self.records is not None
+            batch = self.records.gather(columns, batch)
+        elif self.transforms is not None:
+            batch = self.transforms.apply(batch)
         return kd_sharding.with_sharding_constraint(
             batch, self.trainstep.sharding.batch
         )
@@ -234,20 +244,32 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
     time: the same config gives the same numbers, run after run.
     """
     records = DeviceRecords.of(trainer.train_ds)
+    transforms = None
+    if records is None:
+        transforms = DeviceTransforms.of(
+            trainer.train_ds, sharding=trainer.sharding.batch
+        )
+    if transforms is not None:
+        status.log(f"On the device, in the train step, run {transforms}.")
     calls_step = _reason_to_call_step(trainer)
-    most = _most_steps(trainer, calls_step, has_records=records is not None)
+    sent = 0 if records else transforms.bytes_of_batch[0] if transforms else None
+    most = _most_steps(trainer, calls_step, bytes_per_step=sent)
     size = best_group(host_steps.planned_runs(), most) if most > 1 else 1
     if size > 1:
         status.log(f"Groups of {size} steps run in one dispatch.")
-    return Dispatcher(trainer, host_steps, size, records, calls_step is not None)
+    return Dispatcher(
+        trainer, host_steps, size, records, calls_step is not None, transforms
+    )
 
 
-def _most_steps(trainer: Trainer, calls_step: str | None, *, has_records: bool) -> int:
+def _most_steps(
+    trainer: Trainer, calls_step: str | None, *, bytes_per_step: int | None
+) -> int:
     wanted = trainer.steps_per_dispatch
     obstacle = calls_step or obstacle_to_grouping(trainer)
     if obstacle is None:
         if wanted == "auto":
-            return _estimate_steps(trainer, has_records=has_records)
+            return _estimate_steps(trainer, bytes_per_step=bytes_per_step)
         return wanted
     if wanted not in ("auto", 1):
         status.log(f"steps_per_dispatch={wanted} is not used: {obstacle}.")
@@ -274,14 +296,19 @@ def obstacle_to_grouping(trainer: Trainer) -> str | None:
     return None
 
 
-def _estimate_steps(trainer: Trainer, *, has_records: bool) -> int:
-    """Return the most steps that make a short dispatch."""
+def _estimate_steps(trainer: Trainer, *, bytes_per_step: int | None) -> int:
+    """Return the most steps that make a short dispatch.
+
+    Args:
+      trainer: The experiment.
+      bytes_per_step: What is sent to the devices for a step; by default the batch.
+    """
     if jax.default_backend() == "cpu":
         return 1  # loops are slower there than the calls they save
     batch = trainer_fields.batch_specs(trainer)
     return most_steps(
         trainer.trainstep.step.trace(trainer.state_specs, batch).jaxpr,
-        bytes_per_step=0 if has_records else num_bytes(batch),
+        bytes_per_step=num_bytes(batch) if bytes_per_step is None else bytes_per_step,
     )
 
 

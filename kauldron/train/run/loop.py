@@ -123,6 +123,8 @@ class Run:
         trainer = self.trainer
         host_steps = HostSteps(trainer, self.last_step)
         dispatcher = make_dispatcher(trainer, host_steps)
+        if dispatcher.transforms is not None:
+            dispatcher.transforms.leave_out(self.begin.ds_iter)
         # While the device is busy with a long dispatch, the next one gets ready, and
         # all the short ones before it.
         depth = (

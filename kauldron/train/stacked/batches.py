@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from kauldron.data import DeviceRecords
+from kauldron.data import DeviceRecords, DeviceTransforms
 from kauldron.train.run.feed import position_of
 
 if TYPE_CHECKING:
@@ -158,6 +158,14 @@ class JoinedRecords:
 
         _in_threads(fill, range(len(positions)))
         return found
+
+
+def transforms_of(trainers: Sequence[Trainer]) -> DeviceTransforms | None:
+    """Return what is left to do on the device, if it is the same for all sources."""
+    if len({data_key(t, with_seed=False) for t in trainers}) > 1:
+        return None
+    first = trainers[0]
+    return DeviceTransforms.of(first.train_ds, sharding=first.sharding.batch)
 
 
 def _in_threads(function: Any, items: Sequence[Any]) -> list[Any]:

@@ -172,11 +172,17 @@ class Stack:
             units[0].trainer, last_step, tuple(kinds.values())
         )
         sources = self._join_data()
-        records = None
+        records = transforms = None
         if all(hasattr(source.inner, "next_positions") for source in sources):
             firsts = [units[list(self._sources).index(n)] for n in range(len(sources))]
-            records = batches.JoinedRecords.of([unit.trainer for unit in firsts])
-        self._records = records
+            trainers = [unit.trainer for unit in firsts]
+            records = batches.JoinedRecords.of(trainers)
+            transforms = None if records else batches.transforms_of(trainers)
+        if transforms is not None:
+            status.log(f"On the device, in the train step, run {transforms}.")
+            for source in sources:
+                transforms.leave_out(source.iterator)
+        self._records, self._transforms = records, transforms
         self._destination = dispatch.Dispatcher(
             units[0].trainer,
             self._host_steps,
@@ -363,6 +369,8 @@ class Stack:
     def _program(self, feed: Feed) -> steps.StackedStep:
         """Return the program for the shapes of a feed; a last batch may be smaller."""
         specs = None if feed.is_rows else _batch_specs(feed)
+        if specs is not None and self._transforms is not None:
+            specs = jax.eval_shape(self._transforms.apply, specs)
         key = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(specs))
         if key not in self._programs:
             traced = [unit.traced for unit in self.units]
@@ -378,6 +386,7 @@ class Stack:
                 np.array([u.trainer.on_nonfinite != "ignore" for u in self.units]),
                 self._sources,
                 self._records.by_source[0] if self._records else None,
+                self._transforms,
             )
         return self._programs[key]
 

@@ -18,7 +18,7 @@ from kauldron.train.programs import jit_method
 from kauldron.train.stacked import programs
 
 if TYPE_CHECKING:
-    from kauldron.data import DeviceRecords
+    from kauldron.data import DeviceRecords, DeviceTransforms
     from kauldron.train.auxiliaries import AuxiliariesState
     from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
@@ -148,12 +148,14 @@ class StackedStep:
       stops: For each lane, whether a loss that is not finite ends its training.
       sources: For each lane, which of the batches it trains on.
       records: The records, if they live on the device: then batches are rows of them.
+      transforms: What is left to do to the batches.
     """
 
     steps: Sequence[TracedStep]
     stops: np.ndarray
     sources: np.ndarray
     records: DeviceRecords | None = None
+    transforms: DeviceTransforms | None = None
 
     @functools.cached_property
     def constants(self) -> dict[programs.Path, jax.Array]:
@@ -237,6 +239,8 @@ class StackedStep:
             if is_shared:
                 return gather(batches[0]), None
             return jax.vmap(gather)(self._by_lane(batches)), 0
+        if self.transforms is not None:
+            batches = [self.transforms.apply(batch) for batch in batches]
         if is_shared:
             return batches[0], None
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)

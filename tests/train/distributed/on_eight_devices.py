@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from kauldron import kd
 from kauldron.train import programs
-from tests.train.toy import Linear, make_ds, make_trainer
+from tests.train.toy import Linear, make_byte_ds, make_ds, make_trainer
 
 NUM_STEPS = 9
 
@@ -197,6 +197,27 @@ def test_grouped_steps_agree_on_several_devices(
         train_ds=make_ds(size=16, device_resident=device_resident),
     ).train()
     _assert_close(jax.device_get(state), jax.device_get(runs["one device"][1]))
+
+
+@pytest.mark.parametrize("strategy", ["data parallel", "fsdp", "two axes"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_transforms_on_several_devices_agree_with_those_on_the_host(
+    tmp_path, strategy, steps
+):
+    states = []
+    for device_transforms in (False, True):
+        ds = make_byte_ds(size=16, device_transforms=device_transforms)
+        trainer = _make(
+            tmp_path / str(device_transforms),
+            strategy,
+            steps_per_dispatch=steps,
+            checkpointer=None,
+            evals={"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(5))},
+            train_ds=ds,
+            eval_ds=dataclasses.replace(ds, num_epochs=1, batch_size=40),
+        )
+        states.append(jax.device_get(trainer.train()[0]))
+    _assert_close(*states)
 
 
 def test_batch_that_cannot_be_divided_names_the_batch_size(tmp_path):

@@ -3,6 +3,7 @@
 python -m tests.train.distributed.process_worker PORT INDEX COUNT WORKDIR [key=value ...]
 """
 
+import functools
 import os
 import sys
 
@@ -12,8 +13,12 @@ from kauldron.cli import job
 def make(workdir, **changes):
     """The experiment: dropout, shuffled data, two kinds of evaluations."""
     from kauldron import kd
-    from tests.train.toy import Linear, make_ds, make_trainer
+    from tests.train.toy import Linear, make_byte_ds, make_ds, make_trainer
 
+    if "device_transforms" in changes:
+        wanted = bool(changes.pop("device_transforms"))
+        make_ds = functools.partial(make_byte_ds, device_transforms=wanted)
+        changes["train_ds"] = make_ds()
     return make_trainer(
         workdir,
         model=Linear(x="batch.x", rate=0.3),

@@ -60,6 +60,21 @@ def test_two_processes_train_evaluate_save_and_resume_like_one(tmp_path):
 
 
 @pytest.mark.slow
+def test_transforms_run_on_the_devices_of_two_processes(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    process_worker.make(one, device_transforms=False).train()
+    workers = _start(two, device_transforms=1)
+    codes, outputs = zip(*(worker.wait() for worker in workers))
+    assert codes == (0, 0), "\n".join(outputs)
+    assert (
+        "On the device, in the train step, run transforms[0] ValueRange" in outputs[0]
+    )
+    for collection in ("train", "along"):
+        points = _points(two, collection)
+        assert points == pytest.approx(_points(one, collection), rel=1e-4)
+
+
+@pytest.mark.slow
 def test_notice_to_one_process_stops_all_after_saving(tmp_path):
     workers = _start(tmp_path, num_train_steps=10**6, log_metrics_every=10)
     workers[0].wait_for("[10] train")

@@ -1,0 +1,175 @@
+"""Runs whose last transforms are part of the compiled steps: the same numbers."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import checkify
+
+from kauldron import kd, writers
+from kauldron.train.run import feed as feed_lib
+from kauldron.train.train_step import TrainStep
+from tests.train.toy import Linear, make_byte_ds, make_trainer
+
+STEPS = 20
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The dtypes of `x` in all that was brought to the device."""
+    dtypes = set()
+
+    class Spy(feed_lib.Feed):
+        def __init__(self, size, batch, position, is_rows=False):
+            super().__init__(size, batch, position, is_rows)
+            dtypes.add(str(batch["x"].dtype))
+
+    monkeypatch.setattr(feed_lib, "Feed", Spy)
+    return dtypes
+
+
+def make(workdir, device_transforms=True, **changes):
+    """Summaries and metrics read the batch; the last batch of an evaluation is short."""
+    train_ds = make_byte_ds(device_transforms=device_transforms)
+    eval_ds = dataclasses.replace(train_ds, num_epochs=1, batch_size=24)
+    kwargs = {
+        "model": Linear(x="batch.x", rate=0.3),
+        "train_ds": train_ds,
+        "eval_ds": eval_ds,
+        "num_train_steps": STEPS,
+        "log_metrics_every": 3,
+        "log_summaries_every": 6,
+        "train_metrics": {"x": kd.metrics.Norm(tensor="batch.x")},
+        "train_summaries": {"x": kd.summaries.HistogramSummary(tensor="batch.x")},
+        "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=7),
+        "evals": {"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(8))},
+    }
+    return make_trainer(workdir, **(kwargs | changes))
+
+
+def points(workdir, collection):
+    return {
+        (line["step"], name): value
+        for line in writers.read_scalars(workdir / collection)
+        for name, value in line["values"].items()
+        if not name.startswith("perf_stats/")
+    }
+
+
+@pytest.fixture(scope="module")
+def on_host(tmp_path_factory):
+    """A run whose batches are made on the host: workdir and state."""
+    workdir = tmp_path_factory.mktemp("on_host")
+    state, _ = make(workdir, device_transforms=False).train()
+    return workdir, state
+
+
+def assert_same_run(workdir, state, on_host):
+    expected_workdir, expected = on_host
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+        state,
+        expected,
+    )
+    for collection in ("train", "eval"):
+        logged = points(workdir, collection)
+        assert logged == pytest.approx(points(expected_workdir, collection), rel=1e-4)
+
+
+@pytest.mark.parametrize("steps_per_dispatch", [1, 4])
+def test_a_run_gives_the_same_numbers(tmp_path, on_host, sent, steps_per_dispatch):
+    trainer = make(tmp_path, steps_per_dispatch=steps_per_dispatch)
+    state, _ = trainer.train()
+    assert sent == {"uint8"}
+    assert_same_run(tmp_path, state, on_host)
+
+
+def test_a_run_on_the_host_sends_floats(tmp_path, sent):
+    make(tmp_path, device_transforms=False, num_train_steps=1).train()
+    assert sent == {"float32"}
+
+
+def test_checked_steps_give_the_same_numbers(tmp_path, on_host):
+    checks = checkify.float_checks
+    state, _ = make(tmp_path, checkify_error_categories=checks).train()
+    assert_same_run(tmp_path, state, on_host)
+
+
+class OwnStep(TrainStep):
+    """Overrides what the loop calls."""
+
+    def step(self, state, batch, **kwargs):
+        assert batch["x"].dtype == np.float32
+        return super().step(state, batch, **kwargs)
+
+
+def test_a_step_of_the_users_own_gets_whole_batches(tmp_path, on_host):
+    state, _ = make(tmp_path, trainstep=OwnStep()).train()
+    assert_same_run(tmp_path, state, on_host)
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path, on_host):
+    changes = {"evals": {}, "log_metrics_every": None, "log_summaries_every": None}
+    half = make(tmp_path, stop_after_steps=9, **changes)
+    half.train()
+    state, _ = half.replace(stop_after_steps=None).train()
+    # What was on the way makes no difference: positions do not depend on the transforms.
+    whole = make(tmp_path / "whole", **changes).train()[0]
+    jax.tree.map(np.testing.assert_array_equal, state, whole)
+
+
+def test_a_run_goes_on_where_the_transforms_ran_elsewhere(tmp_path, on_host):
+    make(tmp_path, device_transforms=False, stop_after_steps=9).train()
+    state, _ = make(tmp_path).train()
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+        state,
+        on_host[1],
+    )
+
+
+def test_a_loop_of_the_users_own_sees_no_difference(tmp_path):
+    trainer = make(tmp_path, checkpointer=None, evals={})
+    expected, _ = trainer.train()
+    state = trainer.init_state()
+    batches = iter(trainer.train_ds.device_put(trainer.sharding.batch))
+    for _ in range(STEPS):
+        batch = next(batches)
+        assert batch["x"].dtype == np.float32
+        state, _ = trainer.trainstep.step(state, batch)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+        state,
+        expected,
+    )
+    assert trainer.context_specs.batch["x"].dtype == np.float32
+
+
+def test_another_pipeline_is_not_given_the_transforms_of_the_first(tmp_path, on_host):
+    first = make(tmp_path / "first")
+    first.train()
+    other = first.replace(
+        workdir=str(tmp_path / "other"),
+        train_ds=dataclasses.replace(first.train_ds, device_transforms=False),
+    )
+    state, _ = other.train()
+    assert_same_run(tmp_path / "other", state, on_host)
+
+
+def test_the_log_says_once_what_moved(tmp_path, caplog):
+    with caplog.at_level("INFO", logger="kauldron"):
+        make(tmp_path).train()
+    for where in ("the train step", "the step of eval"):
+        message = f"On the device, in {where}, run transforms[0] ValueRange"
+        assert caplog.text.count(message) == 1
+
+
+@pytest.mark.parametrize("changes", [{"cache": True}, {"num_batches": 2}], ids=str)
+def test_evaluations_of_all_kinds_give_the_same_numbers(tmp_path, changes):
+    evals = {"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(1), **changes)}
+    for wanted in (True, False):
+        make(tmp_path / str(wanted), wanted, num_train_steps=2, evals=evals).train()
+    one, two = (points(tmp_path / name, "eval") for name in ("True", "False"))
+    assert one
+    assert one == pytest.approx(two, rel=1e-4)
