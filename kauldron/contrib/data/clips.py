@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kauldron.contrib.data.arrays import takes_tensor_fields
 from kauldron.data.transforms import (
     ElementWiseRandomTransform,
     MapTransform,
     RandomMapTransform,
 )
 from kauldron.data.transforms.fields import missing_keys_message
-from kauldron.data.transforms.values import array_module, as_array
+from kauldron.data.transforms.values import array_module, as_array, tf
 from kauldron.errors import ReadableKeyError
 
 
@@ -75,6 +76,7 @@ class _Clip:
         return result
 
 
+@takes_tensor_fields("input_key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FirstClip(_Clip, MapTransform):
     """The clip at the beginning of a video.
@@ -89,6 +91,7 @@ class FirstClip(_Clip, MapTransform):
         return self._cut(element, self._video(element), 0)
 
 
+@takes_tensor_fields("input_key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MiddleClip(_Clip, MapTransform):
     """The clip in the middle of a video."""
@@ -98,6 +101,7 @@ class MiddleClip(_Clip, MapTransform):
         return self._cut(element, video, self._free(video) // 2)
 
 
+@takes_tensor_fields("input_key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiClip(_Clip, MapTransform):
     """Several clips, evenly spaced from the beginning to the end of a video.
@@ -121,11 +125,10 @@ class MultiClip(_Clip, MapTransform):
         return self._cut(element, video, starts.astype(np.int64))
 
 
+@takes_tensor_fields("input_key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomClip(_Clip, RandomMapTransform):
     """A clip at a random place of a video."""
-
-    __kd_data_backend__ = "py"
 
     def random_map(
         self, element: Mapping[str, Any], rng: np.random.Generator
@@ -173,6 +176,7 @@ def _pad(frames: Any, length: int, mode: str, value: float) -> Any:
     return array_module(frames).pad(frames, widths, **options)
 
 
+@takes_tensor_fields("key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TemporalRandomWindow(_Window):
     """A window at a random place of a sequence.
@@ -214,6 +218,7 @@ class TemporalRandomWindow(_Window):
         return _pad(chosen, self.length, self.padding_mode, self.padding_value)
 
 
+@takes_tensor_fields("key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TemporalRandomStridedWindow(_Window):
     """A window of consecutive frames that starts at a multiple of the stride.
@@ -238,6 +243,7 @@ class TemporalRandomStridedWindow(_Window):
         return _pad(chosen, self.length, "constant", self.padding_value)
 
 
+@takes_tensor_fields("key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TemporalRandomWalk(_Window):
     """Frames met on a walk through time that turns at the ends, and now and then.
@@ -297,3 +303,13 @@ class SliceVideosIntoFrames:
             {**{name: element[name][frame] for name in lengths}, **context}
             for frame in range(next(iter(lengths.values())))
         ]
+
+    def apply_to_dataset(self, ds: Any) -> Any:
+        """Return the frames of a `tf.data.Dataset` of videos, as a data set."""
+        return ds.flat_map(self._frames_of_tensors)
+
+    def _frames_of_tensors(self, element: Mapping[str, Any]) -> Any:
+        videos = {name: element[name] for name in self.tensors_to_slice_names}
+        context = {name: element[name] for name in self.context_tensors_names}
+        frames = tf.data.Dataset.from_tensor_slices(videos)
+        return frames.map(lambda frame: {**frame, **context})

@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.contrib.data.arrays import as_images, takes_tensors
+from kauldron.contrib.data.arrays import (
+    as_images,
+    takes_tensor_fields,
+    takes_tensors,
+)
 from kauldron.data.transforms import ElementWiseRandomTransform, ElementWiseTransform
 from kauldron.data.transforms.resize import as_method, resize
 from kauldron.data.transforms.values import (
@@ -208,6 +212,7 @@ class JaxImageResize(ElementWiseTransform):
 #
 
 
+@takes_tensor_fields("key", keeps_shapes=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomFlipLeftRightVideo(ElementWiseRandomTransform):
     """Mirrors videos `(..., h, w, c)` left to right, one coin for all frames.
@@ -221,6 +226,7 @@ class RandomFlipLeftRightVideo(ElementWiseRandomTransform):
         return video if rng.integers(2) else video[..., ::-1, :]
 
 
+@takes_tensor_fields("key", free_axes=(-3, -2))
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomResize(ElementWiseRandomTransform):
     """Scales height and width of images `(..., h, w, c)`, each by its own random factor.
@@ -265,6 +271,7 @@ class RandomResize(ElementWiseRandomTransform):
         return resize(images, (height, width), self.method, self.antialias)
 
 
+@takes_tensor_fields("key", keeps_shapes=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianBlur(ElementWiseRandomTransform):
     """Blurs images `(..., h, w, c)` by a Gaussian of random width. The dtype stays.

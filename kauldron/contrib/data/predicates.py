@@ -13,7 +13,7 @@ from kauldron.contrib.data import images
 from kauldron.contrib.data.arrays import as_images
 from kauldron.data import transforms
 from kauldron.data.transforms import MapTransform, RandomMapTransform
-from kauldron.data.transforms.values import DType, as_array, is_integer
+from kauldron.data.transforms.values import DType, as_array, is_integer, is_tf
 
 Predicate: TypeAlias = Callable[[tuple[Any, ...], Any], bool]
 
@@ -96,7 +96,8 @@ class ElementWiseTransformWithPredicate(MapTransform):
 class ElementWiseRandomTransformWithPredicate(RandomMapTransform):
     """Applies `random_map_element` to the leaves of a record that a predicate picks.
 
-    Every leaf gets a generator in the same state.
+    Every leaf gets a generator in the same state, in a `kd.data.tf` pipeline the same
+    seed.
 
     Attributes:
       should_transform_pred: Function of the path (a tuple of names and indices) and the
@@ -110,6 +111,12 @@ class ElementWiseRandomTransformWithPredicate(RandomMapTransform):
         """Return the new value of one leaf."""
 
     def random_map(self, element: Any, rng: np.random.Generator) -> Any:
+        if is_tf(rng):
+            return map_chosen(
+                element,
+                self.should_transform_pred,
+                lambda value: self.random_map_element(value, rng),
+            )
         state = rng.bit_generator.state
 
         def map_from_same_state(value: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kauldron.contrib.data.arrays import takes_tensor_fields
 from kauldron.data.transforms import RandomMapTransform
 from kauldron.data.transforms.fields import missing_keys_message
 from kauldron.data.transforms.values import as_array
@@ -22,6 +23,7 @@ from kauldron.errors import ReadableKeyError, did_you_mean
 _GREY = 128  # what stands where the image has no pixel
 
 
+@takes_tensor_fields("image_key", "boxes_key", keeps_shapes=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandAugment(RandomMapTransform):
     """Applies random operations, of one strength, to an image.
@@ -56,8 +58,6 @@ class RandAugment(RandomMapTransform):
     magnitude_std: float = 0.0
     prob_to_apply: float | None = None
     exclude_ops: Sequence[str] | None = None
-
-    __kd_data_backend__ = "py"
 
     def __post_init__(self) -> None:
         if self.exclude_ops is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import einops
 import numpy as np
 
+from kauldron.contrib.data.arrays import takes_tensor_fields
 from kauldron.data.transforms import (
     ElementWiseRandomTransform,
     MapTransform,
@@ -20,6 +21,7 @@ from kauldron.data.transforms.values import as_array
 from kauldron.errors import ReadableKeyError
 
 
+@takes_tensor_fields("key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomSubsetAlongAxis(ElementWiseRandomTransform):
     """Keeps some entries of an axis, drawn without repetition, in random order.
@@ -59,8 +61,6 @@ class _TokenTransform(RandomMapTransform):
     drop_ratio: float
     shuffle_tokens: bool = True
 
-    __kd_data_backend__ = "py"
-
     def __post_init__(self) -> None:
         if not 0 <= self.drop_ratio <= 1:
             raise ValueError(
@@ -87,6 +87,7 @@ class _TokenTransform(RandomMapTransform):
         return candidates[:num_kept]
 
 
+@takes_tensor_fields("key", "key_exclude_indices")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomDropTokens(_TokenTransform):
     """Drops a part of the tokens, and adds which were kept as `<key>_indices`.
@@ -153,6 +154,7 @@ class RandomDropTokens(_TokenTransform):
         }
 
 
+@takes_tensor_fields("key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubsampleAndFlatten(_TokenTransform):
     """Makes the first axes one and keeps a part of it; `<key>_indices` says which.
@@ -209,6 +211,7 @@ class SubsampleAndFlatten(_TokenTransform):
         }
 
 
+@takes_tensor_fields("sparse_patches_key", "indices_key")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskedVideoVisualization(MapTransform):
     """Puts the patches that `RandomDropTokens` kept back into a video.
