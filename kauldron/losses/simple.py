@@ -176,10 +176,11 @@ class SoftmaxCrossEntropyWithIntLabels(Loss):
     @typechecked
     def get_values(self, logits: Float["*a n"], labels: Int["*a 1"]) -> Float["*a 1"]:
         log_probs = jax.nn.log_softmax(as_real(logits), axis=-1)
-        # Indexing would count negative labels from the end.
-        indices = jnp.asarray(labels, jnp.int32)
-        indices = jnp.where(indices < 0, log_probs.shape[-1], indices)
-        return -jnp.take_along_axis(log_probs, indices, axis=-1)
+        # A mask instead of an index: `checkify.index_checks` cannot differentiate the
+        # latter, and negative labels would count from the end.
+        is_right = jnp.arange(log_probs.shape[-1]) == labels
+        log_prob = jnp.where(is_right, log_probs, 0).sum(axis=-1, keepdims=True)
+        return -jnp.where(is_right.any(axis=-1, keepdims=True), log_prob, jnp.nan)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

@@ -12,7 +12,7 @@ def get_config():
             "test": kd.evals.Evaluator(
                 run=kd.evals.StandaloneLastCheckpoint(),
                 num_batches=2,
-                ds=kd.data.py.Tfds(
+                ds=kd.data.tf.Tfds(
                     name="mnist",
                     split="test",
                     shuffle=False,

@@ -25,7 +25,7 @@ def get_config():
 
 
 def _make_ds(split):
-    return kd.data.py.Tfds(
+    return kd.data.tf.Tfds(
         name="mnist",
         split=split,
         shuffle=False,
