@@ -161,7 +161,6 @@ class _ImageTransform(ElementWiseTransformWithPredicate):
     @classmethod
     def matching_keys(
         cls,
-        *,
         strs: Sequence[str] | None = None,
         strs_to_exclude: Sequence[str] = (),
         **options: Any,
@@ -231,6 +230,19 @@ class PadImage(_LikeKeyed):
 
     _names = ("img", "image", "rgb", "cam")
     _keyed_type = images.PadImage
+
+    @classmethod
+    def matching_keys(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, pad: int | tuple[int, int], mode: str = "constant", **options: Any
+    ) -> Self:
+        """Return the transform of leaves whose name contains one of some texts.
+
+        Args:
+          pad: Pixels on each side, or `(vertical, horizontal)`.
+          mode: As in `np.pad`.
+          **options: The texts, `strs` and `strs_to_exclude`, as in `FlipUpsideDown`.
+        """
+        return super().matching_keys(pad=pad, mode=mode, **options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

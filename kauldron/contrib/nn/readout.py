@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import flax.core
 import flax.linen as nn
 import jax
 
@@ -60,12 +61,17 @@ class ReadoutWrapper(nn.Module, kw_only=True):  # pyright: ignore
                 + did_you_mean(unknown[0], self.readout_heads)
             )
         # The name of a head is that of its entry.
-        self.readout_heads = {
-            name: head
-            if head.name is None or head.parent is not None
-            else _unnamed(head)
-            for name, head in self.readout_heads.items()
-        }
+        self.readout_heads = flax.core.freeze(
+            {
+                name: head
+                if head.name is None or head.parent is not None
+                else _unnamed(head)
+                for name, head in self.readout_heads.items()
+            }
+        )
+        self.readout_inputs = flax.core.freeze(dict(self.readout_inputs))
+        if self.model_inputs is not None:
+            self.model_inputs = flax.core.freeze(dict(self.model_inputs))
         super().__post_init__()
 
     @nn.compact

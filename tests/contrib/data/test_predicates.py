@@ -46,7 +46,7 @@ def test_names_of_cameras_and_of_lists_count():
     assert here["cam0"] is image and here["depth"] is in_py["depth"] is image
     np.testing.assert_array_equal(in_py["cam0"], image[::-1])
     np.testing.assert_array_equal(here["images"][0], image[::-1])
-    left_alone = C.py.PadImage.matching_keys(pad=1, strs_to_exclude=("0",)).map(record)
+    left_alone = C.py.PadImage.matching_keys(1, strs_to_exclude=("0",)).map(record)
     assert left_alone["cam0"] is image and left_alone["images"][0].shape == (4, 4, 1)
 
 

@@ -153,3 +153,9 @@ def test_mistakes_name_the_nearest():
         _init(_wrap("interms.model.encode.__call__[0]"))
     with pytest.raises(ValueError, match="model_inputs="):
         kontext.get_keypaths(_wrap(model=nn.Dense(3)))
+
+
+def test_wrapper_can_be_hashed_and_compared():
+    inputs = {"image": "batch.image"}
+    assert hash(_wrap(model_inputs=inputs)) == hash(_wrap(model_inputs=inputs))
+    assert _wrap() == _wrap() != _wrap("preds.h")
