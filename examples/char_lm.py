@@ -23,7 +23,6 @@ def get_config():
     cfg.seed = 0
     cfg.num_train_steps = 600
     cfg.log_metrics_every = 50
-    cfg.log_summaries_every = None
 
     cfg.train_ds = _make_ds(kd.data.py.SliceDataset(NUM_TEST, None), shuffle=True)
     cfg.eval_ds = _make_ds(kd.data.py.SliceDataset(NUM_TEST), shuffle=False)

@@ -27,8 +27,8 @@ def get_config():
     cfg.log_metrics_every = 50
     cfg.log_summaries_every = None
 
-    cfg.train_ds = _make_ds(kd.data.py.SliceDataset(NUM_TEST, None), shuffle=True)
-    cfg.eval_ds = _make_ds(kd.data.py.SliceDataset(NUM_TEST), shuffle=False)
+    cfg.train_ds = make_ds(kd.data.py.SliceDataset(NUM_TEST, None), shuffle=True)
+    cfg.eval_ds = make_ds(kd.data.py.SliceDataset(NUM_TEST), shuffle=False)
 
     cfg.model = kd.nn.Sequential(
         inputs="batch.image",
@@ -74,7 +74,8 @@ def get_config():
     return cfg
 
 
-def _make_ds(part, *, shuffle):
+def make_ds(part, *, shuffle):
+    """The digits of one part, with their labels."""
     return kd.data.py.Arrays(
         datasets.load_digits,
         fields={"image": "images", "label": "target"},

@@ -9,12 +9,13 @@ its weights; only the new layers are trained:
         --cfg.init_transform.workdir=/tmp/digits --cfg.workdir=/tmp/finetuned
 """
 
+import digits_classifier
+
 from kauldron import konfig
 
 with konfig.imports():
     import optax
     from flax import linen as nn
-    from sklearn import datasets
 
     from kauldron import kd
 
@@ -29,8 +30,12 @@ def get_config():
     cfg.num_train_steps = 400
     cfg.log_metrics_every = 50
 
-    cfg.train_ds = make_ds(kd.data.py.SliceDataset(NUM_TRAIN), shuffle=True)
-    cfg.eval_ds = make_ds(kd.data.py.SliceDataset(NUM_TRAIN, None), shuffle=False)
+    cfg.train_ds = digits_classifier.make_ds(
+        kd.data.py.SliceDataset(NUM_TRAIN), shuffle=True
+    )
+    cfg.eval_ds = digits_classifier.make_ds(
+        kd.data.py.SliceDataset(NUM_TRAIN, None), shuffle=False
+    )
 
     cfg.model = kd.nn.Sequential(
         inputs="batch.image",
@@ -66,22 +71,3 @@ def get_config():
         "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(100), num_batches=None),
     }
     return cfg
-
-
-def make_ds(part, *, shuffle):
-    """The digits of one part, with their labels."""
-    return kd.data.py.Arrays(
-        datasets.load_digits,
-        fields={"image": "images", "label": "target"},
-        shuffle=shuffle,
-        num_epochs=None if shuffle else 1,
-        batch_size=100 if shuffle else 99,
-        transforms=[
-            part,
-            kd.data.ValueRange(key="image", in_vrange=(0, 16), vrange=(0, 1)),
-            kd.data.Cast(key="image", dtype="float32"),
-            kd.data.Cast(key="label", dtype="int32"),
-            kd.data.Rearrange(key="image", pattern="h w -> h w 1"),
-            kd.data.Rearrange(key="label", pattern="-> 1"),
-        ],
-    )

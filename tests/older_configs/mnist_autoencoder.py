@@ -13,7 +13,7 @@ def get_config():
     cfg = kd.train.Trainer()
     cfg.seed = 42
 
-    cfg.train_ds = _make_ds(training=True)
+    cfg.train_ds = make_ds(training=True)
 
     cfg.model = kd.nn.FlatAutoencoder(
         inputs="batch.image",
@@ -45,14 +45,15 @@ def get_config():
         "eval": kd.evals.Evaluator(
             run=kd.evals.EveryNSteps(100),
             num_batches=None,
-            ds=_make_ds(training=False),
+            ds=make_ds(training=False),
             metrics={},
         ),
     }
     return cfg
 
 
-def _make_ds(training):
+def make_ds(training, fields=("image",)):
+    """Images in [0, 1], and other fields as they are."""
     return kd.data.py.Tfds(
         name="mnist",
         split="train" if training else "test",
@@ -60,7 +61,7 @@ def _make_ds(training):
         num_epochs=None if training else 1,
         batch_size=16,
         transforms=[
-            kd.data.Elements(keep=["image"]),
+            kd.data.Elements(keep=list(fields)),
             kd.data.ValueRange(key="image", vrange=(0, 1)),
         ],
     )

@@ -1,6 +1,7 @@
 """New metrics for a run that is complete."""
 
 from kauldron import konfig
+from tests.older_configs import mnist_standalone_eval
 
 with konfig.imports():
     from kauldron import kd
@@ -12,17 +13,7 @@ def get_config():
             "test": kd.evals.Evaluator(
                 run=kd.evals.StandaloneLastCheckpoint(),
                 num_batches=2,
-                ds=kd.data.tf.Tfds(
-                    name="mnist",
-                    split="test",
-                    shuffle=False,
-                    num_epochs=1,
-                    batch_size=16,
-                    transforms=[
-                        kd.data.Elements(keep=["image"]),
-                        kd.data.ValueRange(key="image", vrange=(0, 1)),
-                    ],
-                ),
+                ds=mnist_standalone_eval.make_ds("test"),
                 losses={"l1": kd.losses.L1(preds="preds.image", targets="batch.image")},
                 summaries={
                     "recon": kd.summaries.ShowImages(images="preds.image", num_images=2)

@@ -14,17 +14,18 @@ def get_config():
         "standalone_test": kd.evals.Evaluator(
             run=run,
             num_batches=3,
-            ds=_make_ds("test"),
+            ds=make_ds("test"),
             metrics={"ssim": kd.metrics.Ssim(pred="preds.image", target="batch.image")},
         ),
         "standalone_train": kd.evals.Evaluator(
-            run=run, num_batches=3, ds=_make_ds("train")
+            run=run, num_batches=3, ds=make_ds("train")
         ),
     }
     return cfg
 
 
-def _make_ds(split):
+def make_ds(split):
+    """A split of MNIST, read by TensorFlow."""
     return kd.data.tf.Tfds(
         name="mnist",
         split=split,

@@ -1,6 +1,7 @@
 """A linear readout of a frozen autoencoder."""
 
 from kauldron import konfig
+from tests.older_configs import mnist_autoencoder
 
 with konfig.imports():
     import optax
@@ -51,15 +52,6 @@ def get_config():
 
 
 def _make_ds(training):
-    return kd.data.py.Tfds(
-        name="mnist",
-        split="train" if training else "test",
-        shuffle=training,
-        num_epochs=None if training else 1,
-        batch_size=16,
-        transforms=[
-            kd.data.Elements(keep=["image", "label"]),
-            kd.data.ValueRange(key="image", vrange=(0, 1)),
-            kd.data.Rearrange(key="label", pattern="-> 1"),
-        ],
-    )
+    ds = mnist_autoencoder.make_ds(training, fields=("image", "label"))
+    ds.transforms.append(kd.data.Rearrange(key="label", pattern="-> 1"))
+    return ds
