@@ -6,12 +6,12 @@ from kauldron.lazy_namespace import older_modules
 
 
 class TfGrainIterator:
-    """Refuse: it was the iterator of a part of grain that there is no more."""
+    """Raise an error: `grain.tensorflow`, which it iterated over, was removed."""
 
     def __init__(self, *, source: Any, iter: Any) -> NoReturn:
         del source, iter
         raise ImportError(
-            "TfGrainIterator: grain has no `grain.tensorflow` any more. Iterate a "
+            "TfGrainIterator: `grain.tensorflow` was removed from grain. Iterate over a "
             "pipeline of `kd.data.tf` or `kd.data.py`: `iter(ds)` can be saved."
         )
 

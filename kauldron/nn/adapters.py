@@ -14,6 +14,7 @@ from flax.core.scope import LazyRng
 
 from kauldron import kontext
 from kauldron.batch_mask import without_mask
+from kauldron.errors import a_type
 from kauldron.nn.properties import train_property
 
 _ARGS = "__args__"
@@ -40,6 +41,12 @@ class WrapperModule(nn.Module):
     model: nn.Module
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, nn.Module):
+            raise TypeError(
+                f"{type(self).__name__}(model=...) takes a linen module, not "
+                f"{a_type(self.model)}. For NNX models there are "
+                "`kd.contrib.knnx.MixedPrecision` and `kd.contrib.nn.linen_from_nnx`."
+            )
         super().__post_init__()
         if self.scope is not None:
             self._share_scope()
@@ -116,7 +123,7 @@ class ExternalModule(WrapperModule):
       keys: From the names of its arguments to paths in the context; or a path, or
         several, for its positional arguments.
       train_kwarg_name: Name of a bool argument that tells whether it is called in
-        training; `"~deterministic"` if it tells the contrary.
+        training; `"~deterministic"` if it is true in evaluation.
 
     Example:
       >>> from kauldron import kd
@@ -189,17 +196,17 @@ class MixedPrecision(WrapperModule):
         """Call the model."""
         args, kwargs = self.call_arguments(args, kwargs)
         if self.is_initializing():  # parameters may take the dtype of the inputs
-            return _cast(self.model(*args, **kwargs), self.output_dtype)
-        args, kwargs = _cast((args, kwargs), self.compute_dtype)
+            return cast_floats(self.model(*args, **kwargs), self.output_dtype)
+        args, kwargs = cast_floats((args, kwargs), self.compute_dtype)
         call = nn.map_variables(
             lambda model: model(*args, **kwargs),
             "params",
-            trans_in_fn=lambda params: _cast(params, self.compute_dtype),
+            trans_in_fn=lambda params: cast_floats(params, self.compute_dtype),
         )
-        return _cast(call(self.model), self.output_dtype)
+        return cast_floats(call(self.model), self.output_dtype)
 
 
-def _cast(tree: Any, dtype: Any) -> Any:
+def cast_floats(tree: Any, dtype: Any) -> Any:
     """Return the tree with its floating-point arrays in another dtype."""
 
     def cast(leaf: Any) -> Any:

@@ -23,7 +23,7 @@ class Dropout(nn.Dropout):
 
     Attributes:
       rate: Probability of a value to be zeroed.
-      broadcast_dims: Dimensions along which values share their fate.
+      broadcast_dims: Dimensions along which values are dropped together.
       deterministic: Not to be set; the mode comes from `is_training_property=`.
       rng_collection: Name of the random stream.
     """

@@ -20,13 +20,13 @@ from kauldron.data.transforms.fields import missing_keys_message
 from kauldron.data.transforms.values import as_array
 from kauldron.errors import ReadableKeyError, did_you_mean
 
-_GREY = 128  # what stands where the image has no pixel
+_GREY = 128  # fills what lies outside of the image
 
 
 @takes_tensor_fields("image_key", "boxes_key", keeps_shapes=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandAugment(RandomMapTransform):
-    """Applies random operations, of one strength, to an image.
+    """Applies random operations of a given strength to an image.
 
     Each layer draws one of the operations, or none, all equally likely.
 

@@ -233,7 +233,7 @@ def make_readout(
 
 
 def _with_outer_model(trainer: Trainer, path: str, outer: Trainer) -> Trainer:
-    """Put the model itself in its place, where there is no config of it."""
+    """Put the outer model itself into the readout when there is no config for it."""
     tree = {"model": trainer.model}
     kontext.get_by_path(tree, path)  # it must exist
     return trainer.replace(**kontext.replace_by_path(tree, path, outer.model))
@@ -256,11 +256,11 @@ class OuterWeights(ckpts.InitTransform):
     )
 
     def use(self, state: TrainState) -> None:
-        """From now on, readouts start with the weights of this state."""
+        """Use the weights of this state for the readouts that follow."""
         self._state[:] = [state]
 
     def forget(self) -> None:
-        """Let go of the weights, which take memory."""
+        """Release the weights, to free their memory."""
         self._state.clear()
 
     def transform(self, state: Any) -> Any:

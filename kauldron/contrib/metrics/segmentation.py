@@ -21,7 +21,7 @@ _TEMPERATURE = 0.7
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
 class SegmentationJaccard(Metric):
-    """Jaccard index of labels that similar features hand on through a video.
+    """Jaccard index of labels that similar features carry through a video.
 
     The labels of the first frame are given. Each cell of a later frame takes the mean of
     the labels of the cells most like it, in the first frame and the last 20 ones. The

@@ -50,7 +50,7 @@ def get_model_from_xid(
     model_path: str | None = "model",
     config_update_fn: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Return the model of an experiment, by the id of it; without weights.
+    """Return the model of an experiment, given its id; without weights.
 
     In a config it is a node: nothing is read before the config is resolved.
 

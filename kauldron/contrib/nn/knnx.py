@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import flax.core.scope
+import jax.numpy as jnp
 from flax import nnx
 
+from kauldron import kontext
 from kauldron.contrib.nn import nnx_collections
 from kauldron.nn import set_train_property
+from kauldron.nn.adapters import cast_floats
 
 
 class KdNnxModule(nnx.Module):
@@ -187,6 +190,64 @@ class LinenModuleFromNnxDef(KdNnxModule):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MixedPrecision:
+    """Computes an NNX model in 16 bits, as `kd.nn.MixedPrecision` does for linen.
+
+    Parameters, other variables and outputs keep 32 bits; what is passed to the model and
+    its parameters are rounded when it is called. Layers that ask for a dtype compute in
+    it.
+
+    Attributes:
+      model: The model.
+      compute_dtype: What the model computes in.
+      output_dtype: What its outputs are converted to.
+    """
+
+    model: KdNnxModule
+    compute_dtype: Any = jnp.bfloat16
+    output_dtype: Any = jnp.float32
+
+    def __kontext_keys__(self) -> dict[str, Any]:
+        return kontext.get_keypaths(self.model)
+
+    def init(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the variables of the model, as `KdNnxModule.init`."""
+        return self.model.init(*args, **kwargs)
+
+    def apply(
+        self,
+        variables: Mapping[str, Any],
+        *args: Any,
+        rngs: Mapping[str, Any] | None = None,
+        method: str | Callable[..., Any] | None = None,
+        mutable: Any = False,
+        capture_intermediates: Any = False,
+        is_training_property: bool | None = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Call the model, as `KdNnxModule.apply`."""
+        params = variables.get("params", {})
+        rounded = {**variables, "params": cast_floats(params, self.compute_dtype)}
+        args, kwargs = cast_floats((args, kwargs), self.compute_dtype)
+        output = self.model.apply(
+            rounded,
+            *args,
+            rngs=rngs,
+            method=method,
+            mutable=mutable,
+            capture_intermediates=capture_intermediates,
+            is_training_property=is_training_property,
+            **kwargs,
+        )
+        if not mutable:
+            return cast_floats(output, self.output_dtype)
+        result, changed = output
+        if "params" in changed:
+            changed["params"] = params
+        return cast_floats(result, self.output_dtype), changed
 
 
 def _training_mode(is_training: bool | None) -> Any:

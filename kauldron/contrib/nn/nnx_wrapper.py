@@ -58,7 +58,7 @@ class LinenFromNnxDef(nn.Module):
     def _mode(self) -> bool | None:
         try:
             return self.is_training
-        except ValueError:  # nobody said: the module stays as it is
+        except ValueError:  # no mode was given: the module keeps its own
             return None
 
     def _store(self, collection: str, values: Mapping[str, Any]) -> None:

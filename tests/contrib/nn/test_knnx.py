@@ -340,3 +340,46 @@ def test_state_of_an_nnx_run_is_read_back_from_its_folder(tmp_path):
     state, _ = _train(_make_cfg(tmp_path, steps=10))
     read = kd.from_workdir.get_state(tmp_path)
     _assert_same(read.params, state.params)
+
+
+#
+# 16 bits
+#
+
+
+def test_nnx_model_computes_in_16_bits_and_keeps_32():
+    model = knnx.MixedPrecision(model=Net())
+    assert kontext.get_keypaths(model) == {"x": "batch.x"}
+    variables = model.init(KEYS, X)
+    _assert_same(variables, Net().init(KEYS, X))
+    before = _values(variables)
+    options = {"rngs": KEYS, "mutable": True, "capture_intermediates": True}
+    result, changed = model.apply(variables, X, **options)
+    assert changed["intermediates"]["block"]["hidden"][0].dtype == jnp.bfloat16
+    assert result["y"].dtype == jnp.float32
+    _assert_same(changed["params"], variables["params"])
+    for old, new in zip(
+        jax.tree.leaves(variables["nnx"]), jax.tree.leaves(changed["nnx"])
+    ):
+        assert old.dtype == new.dtype
+    for old, new in zip(before, _values(variables)):
+        np.testing.assert_array_equal(old, new)
+    exact = Net().apply(variables, X, is_training_property=False)["y"]
+    near = model.apply(variables, X, is_training_property=False)["y"]
+    np.testing.assert_allclose(near, exact, atol=0.05)
+    assert not np.array_equal(near, exact)
+
+
+def test_nnx_model_trains_in_16_bits(tmp_path):
+    cfg = _make_cfg(tmp_path)
+    cfg.model = kd_cfg.contrib.knnx.MixedPrecision(model=cfg.model)
+    _train(cfg)
+    lines = writers.read_scalars(tmp_path / "train")
+    losses = [line["values"].get("losses/l2") for line in lines]
+    losses = [loss for loss in losses if loss is not None]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_wrappers_of_linen_refuse_nnx_models():
+    with pytest.raises(TypeError, match=r"a Net.*kd\.contrib\.knnx\.MixedPrecision"):
+        kd.nn.MixedPrecision(model=Net())
