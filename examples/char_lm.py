@@ -14,7 +14,7 @@ with konfig.imports():
     import char_lm_model
     from kauldron import kd
 
-NUM_TEST = 200
+NUM_TEST = 192
 
 
 def get_config():
@@ -69,6 +69,5 @@ def _make_ds(part, *, shuffle):
         shuffle=shuffle,
         num_epochs=None if shuffle else 1,
         batch_size=32,
-        batch_drop_remainder=shuffle,
         transforms=[part],
     )

@@ -81,8 +81,7 @@ def make_ds(part, *, shuffle):
         fields={"image": "images", "label": "target"},
         shuffle=shuffle,
         num_epochs=None if shuffle else 1,
-        batch_size=64,
-        batch_drop_remainder=shuffle,
+        batch_size=64 if shuffle else 99,
         transforms=[
             part,
             kd.data.ValueRange(key="image", in_vrange=(0, 16), vrange=(0, 1)),

@@ -72,8 +72,7 @@ def make_ds(first, augmentation, *, shuffle):
         fields={"image": "images", "label": "target"},
         shuffle=shuffle,
         num_epochs=None if shuffle else 1,
-        batch_size=100,
-        batch_drop_remainder=shuffle,
+        batch_size=100 if shuffle else 449,
         transforms=[
             kd.data.py.SliceDataset(first, None, 2),
             kd.data.Rearrange(key="image", pattern="h w -> h w 1"),
