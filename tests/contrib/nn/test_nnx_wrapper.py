@@ -4,10 +4,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
-from kauldron import kd
+from kauldron import kd, writers
 from tests.contrib.nn.nnx_models import Block
 
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
@@ -123,3 +124,41 @@ def test_module_without_random_values_needs_no_streams():
 def test_missing_stream_is_named():
     with pytest.raises(ValueError, match="'params'"):
         linen_from_nnx(nnx.Linear, 4, 3).init({"noise": jax.random.key(0)}, X)
+
+
+def test_wrapped_class_with_keys_trains(tmp_path):
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.hidden = nnx.Linear(4, 8, rngs=rngs)
+            self.norm = nnx.BatchNorm(8, rngs=rngs)
+            self.dropout = nnx.Dropout(0.1, rngs=rngs)
+            self.out = nnx.Linear(8, 1, rngs=rngs)
+
+        def __call__(self, x):
+            return self.out(self.dropout(nnx.relu(self.norm(self.hidden(x)))))
+
+    data = {"x": np.tile(X, (4, 1)), "y": np.tile(X, (4, 1)).sum(1, keepdims=True)}
+    trainer = kd.train.Trainer(
+        seed=0,
+        workdir=str(tmp_path),
+        num_train_steps=30,
+        log_metrics_every=1,
+        train_ds=kd.data.py.Arrays(data, batch_size=8, shuffle=True),
+        model=kd.nn.ExternalModule(model=linen_from_nnx(Net), keys="batch.x"),
+        train_losses={"l2": kd.losses.L2(preds="preds", targets="batch.y")},
+        optimizer=optax.adam(3e-2),
+        profiler=None,
+    )
+    before = trainer.init_state()
+    state, _ = trainer.train()
+    losses = [
+        line["values"]["losses/l2"]
+        for line in writers.read_scalars(tmp_path / "train")
+        if "losses/l2" in line["values"]
+    ]
+    assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
+    assert set(state.params) == {"hidden", "norm", "out"}
+    old, new = (
+        s.collections["nnx"]["attributes"]["norm"]["mean"][...] for s in (before, state)
+    )
+    assert not np.array_equal(old, new)
