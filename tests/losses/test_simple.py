@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax.experimental import checkify
 
 from kauldron import ktyping, losses
 
@@ -166,3 +167,16 @@ def test_masked_classification_loss_ignores_labels_without_a_class():
 def test_inputs_of_wrong_kind_or_shape_are_refused(loss, inputs):
     with pytest.raises(ktyping.KTypeCheckError, match="argument"):
         loss(**inputs)
+
+
+def test_cross_entropy_is_differentiated_under_all_run_time_checks():
+    loss = losses.SoftmaxCrossEntropyWithIntLabels(logits="a", labels="b")
+    labels = jnp.array([[0], [2]])
+
+    def total(logits):
+        return loss.get_values(logits, labels).sum()
+
+    gradient = checkify.checkify(jax.grad(total), errors=checkify.all_checks)
+    error, result = gradient(jnp.zeros((2, 3)))
+    error.throw()
+    np.testing.assert_allclose(result, 1 / 3 - np.eye(3)[[0, 2]], atol=1e-6)
