@@ -7,7 +7,6 @@ import os
 
 from etils import epath
 
-from kauldron.ckpts.loaders import PartialKauldronLoader as PartialLoader  # noqa: F401
 from kauldron.lazy_namespace import older_modules
 
 

@@ -127,19 +127,22 @@ class StreamPipeline(Pipeline):
             " none."
         )
 
-    def profile(self, *, seconds: float = 2.0) -> Costs:
+    def profile(self, *, seconds: float = 2.0, num_left_out: int = 0) -> Costs:
         """Measure what a record costs: source, transforms, batching, transport.
 
         `kauldron data profile --cfg=...` prints it as a table.
 
         Args:
           seconds: For how long to measure, about; as long again with threads.
+          num_left_out: How many of the last transforms are not done on the host: see
+            `kd.data.DeviceTransforms`.
 
         Returns:
           The cost of a record at each stage, in `stages`, and in `builders` who should
           build batches that cost so much.
         """
-        return measure(self._make_job(current_share()), seconds=seconds)
+        job = self._make_job(current_share()).without_last(num_left_out)
+        return measure(job, seconds=seconds)
 
     @functools.cached_property
     def element_spec(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]

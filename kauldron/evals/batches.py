@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -238,11 +238,13 @@ class GroupMerger:
 
 def _is_on_device(batch: Any) -> bool:
     """Return whether compiled functions can take the batch just as quickly as it is."""
-    return (
-        jax.default_backend() == "cpu"
-        and jax.device_count() == 1
-        and all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(batch))
+    return _is_host_the_device() and all(
+        type(leaf) is np.ndarray for leaf in jax.tree.leaves(batch)
     )
+
+
+def _is_host_the_device() -> bool:
+    return jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
 def _one_batch(feed: Feed) -> Any:
@@ -298,9 +300,7 @@ class BatchProgram:
         self._evaluator = evaluator
         self._transforms = transforms
         self._sharding = evaluator.base_cfg.sharding.aux
-        if transforms is not None:
-            batch = jax.eval_shape(transforms.apply, batch)
-        aux = abstract_states(evaluator, state, batch)
+        aux = abstract_states(evaluator, state, batch, prepare=self._prepare)
         self.plan = MergePlan(aux)
         device, _ = self.plan.split(aux)
         self._packing = LeafPacking(jax.eval_shape(_merge, device, device))
@@ -366,10 +366,7 @@ class BatchProgram:
         self, carry: Any, batch: Any, state: TrainState
     ) -> tuple[Any, States]:
         merged, is_first, index = carry
-        if self._transforms is not None:
-            batch = kd_sharding.with_sharding_constraint(
-                self._transforms.apply(batch), self._evaluator.base_cfg.sharding.batch
-            )
+        batch = self._prepare(batch)
         aux = self._evaluator.step(step_nr=index, state=state, batch=batch)
         device, host = self.plan.split(aux)
         merged = jax.tree.map(
@@ -379,27 +376,53 @@ class BatchProgram:
         )
         return (merged, jnp.zeros_like(is_first), index + 1), host
 
+    def _prepare(self, batch: Any) -> Any:
+        """Return the batch as the step of the evaluator gets it."""
+        if self._transforms is None:
+            return batch
+        sharding = self._evaluator.base_cfg.sharding.batch
+        return kd_sharding.with_sharding_constraint(
+            self._transforms.apply(batch), sharding
+        )
+
 
 def _merge(mine: States, other: States) -> States:
     return {name: state.merge(other[name]) for name, state in mine.items()}
 
 
 def abstract_states(
-    evaluator: Evaluator, state: TrainState, batch: Any
+    evaluator: Evaluator,
+    state: TrainState,
+    batch: Any,
+    *,
+    prepare: Callable[[Any], Any] = lambda batch: batch,
 ) -> AuxiliariesState:
-    """Return the states of a batch (or of its specs), without computing them."""
+    """Return the states of a batch (or of its specs), without computing them.
+
+    Args:
+      evaluator: Says what to measure.
+      state: A state to evaluate.
+      batch: A batch, or its specs.
+      prepare: What is done to it before.
+    """
 
     def step(index: Any, state: TrainState, batch: Any) -> AuxiliariesState:
-        return evaluator.step(step_nr=index, state=state, batch=batch)
+        return evaluator.step(step_nr=index, state=state, batch=prepare(batch))
 
     return jax.eval_shape(step, np.int32(0), state, batch).replace(error=None)
 
 
 def batch_specs(evaluator: Evaluator) -> Any:
-    """Return a global batch of the evaluator's data as `jax.ShapeDtypeStruct`s."""
-    return trainer_fields.global_batch_specs(
+    """Return a global batch of the evaluator's data as `jax.ShapeDtypeStruct`s.
+
+    They are placed as its batches are: for others, the step would be traced again.
+    """
+    specs = trainer_fields.global_batch_specs(
         evaluator.records.element_spec, evaluator.base_cfg.sharding.batch
     )
+    if evaluator.looks_at_each_batch() or not _is_host_the_device():
+        return specs
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), specs)
 
 
 #

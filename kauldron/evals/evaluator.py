@@ -164,7 +164,7 @@ class Evaluator(EvaluatorBase):
         )
 
     def _merge_batches(self, state: TrainState) -> AuxiliariesState:
-        if self._looks_at_each_batch():
+        if self.looks_at_each_batch():
             return self._not_empty(self._merge_one_by_one(state).result())
         return self._not_empty(self._merge_groups(state))
 
@@ -199,7 +199,7 @@ class Evaluator(EvaluatorBase):
         self._memory["program"] = merger.program
         return merger.result()
 
-    def _looks_at_each_batch(self) -> bool:
+    def looks_at_each_batch(self) -> bool:
         """Return whether each batch must be a call of `checked_step`."""
         return bool(
             any(getattr(type(self), n) is not getattr(Evaluator, n) for n in _PER_BATCH)

@@ -2,25 +2,24 @@
 
 # ruff: noqa: I001 (in the order a reader wants)
 
-# Pictures.
-from kauldron.summaries.images import ShowImages as ShowImages
-from kauldron.summaries.images import ShowBoxes as ShowBoxes
-from kauldron.summaries.images import ShowSegmentations as ShowSegmentations
-from kauldron.summaries.images import (
-    ShowDifferenceImages as ShowDifferenceImages,
-)
-
-# Everything else.
-from kauldron.summaries.histograms import HistogramSummary as HistogramSummary
-from kauldron.summaries.histograms import Histogram as Histogram
-from kauldron.summaries.pointclouds import ShowPointCloud as ShowPointCloud
-from kauldron.summaries.pointclouds import PointCloud as PointCloud
-from kauldron.summaries.texts import ShowTexts as ShowTexts
-
-# Names and module paths of the past.
 from kauldron.summaries import compat as compat
-from kauldron.summaries import deprecated as deprecated
+from kauldron.lazy_namespace import lazy_imports
 
-from kauldron.lazy_namespace import suggest_names as _suggest_names
+with lazy_imports(__name__):
+    # Pictures.
+    from kauldron.summaries.images import ShowImages as ShowImages
+    from kauldron.summaries.images import ShowBoxes as ShowBoxes
+    from kauldron.summaries.images import ShowSegmentations as ShowSegmentations
+    from kauldron.summaries.images import (
+        ShowDifferenceImages as ShowDifferenceImages,
+    )
 
-_suggest_names(__name__)
+    # Everything else.
+    from kauldron.summaries.histograms import HistogramSummary as HistogramSummary
+    from kauldron.summaries.histograms import Histogram as Histogram
+    from kauldron.summaries.pointclouds import ShowPointCloud as ShowPointCloud
+    from kauldron.summaries.pointclouds import PointCloud as PointCloud
+    from kauldron.summaries.texts import ShowTexts as ShowTexts
+
+    # Names and module paths of the past.
+    from kauldron.summaries import deprecated as deprecated

@@ -77,6 +77,7 @@ _Tree = TypeVar("_Tree")
 _Values = dict[Var, Any]
 
 _MOST_KEY_NUMBERS = 64
+_FEW_RESULTS = 8  # a program of so few is compiled sooner than its parts are told apart
 
 
 def compute_in_parts(
@@ -94,6 +95,9 @@ def compute_in_parts(
     """
     closed, specs = traced.jaxpr, traced.out_info
     structure, shardings = jax.tree.structure(specs), shardings_of(specs)
+    if len(shardings) <= _FEW_RESULTS and jax.default_backend() == "cpu":
+        compute = jax.jit(jaxpr_as_fun(closed), out_shardings=list(shardings))
+        return jax.tree.unflatten(structure, compute())
     jaxpr, _ = partial_eval.dce_jaxpr(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
     )

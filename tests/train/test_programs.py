@@ -16,6 +16,11 @@ from tests.train.toy import make_trainer
 REPLICATED = kd.sharding.REPLICATED
 
 
+@pytest.fixture(autouse=True)
+def small_models_too(monkeypatch):
+    monkeypatch.setattr(programs, "_FEW_RESULTS", 0)
+
+
 def _compute(fn):
     return compute_in_parts(
         jax.jit(fn).trace(), lambda specs: [REPLICATED] * len(jax.tree.leaves(specs))
@@ -143,6 +148,14 @@ def test_results_that_are_numbers_keys_or_the_same():
     for name in ("a", "b", "two", "int"):
         np.testing.assert_array_equal(found[name], expected[name])
         assert isinstance(found[name], jax.Array)
+
+
+def test_few_values_are_one_program(caplog, monkeypatch):
+    monkeypatch.undo()
+    fn = _init(nn.Dense(7))
+    jax.tree.map(np.testing.assert_array_equal, _compute(fn), jax.jit(fn)())
+    _, compiled = _compiled(caplog, lambda: _compute(_init(nn.Dense(9))))
+    assert len(compiled) == 1
 
 
 def test_models_without_parameters():

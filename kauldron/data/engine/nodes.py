@@ -445,11 +445,14 @@ class TransformNode(StreamNode):
                 return
             if is_encoded and not step.takes_encoded:
                 chunk, is_encoded = self._decode(chunk, positions), False
-            if number >= self._stack_before and not is_encoded:
+            is_late = number >= self._stack_before and not is_encoded
+            if is_late and not (step.goes_one_by_one and _is_large(chunk)):
                 chunk = _try_to_stack(chunk)
             chunk = self._apply(step, chunk, positions)
-            if is_encoded and number == len(self._steps) - 1:
-                chunk = self._decode(chunk, positions)
+            if is_encoded:
+                chunk.is_fresh = False  # what is cut out of a file cannot be written to
+                if number == len(self._steps) - 1:
+                    chunk = self._decode(chunk, positions)
             yield step.name, chunk
 
     def _decode(self, chunk: Chunk, positions: Positions) -> Chunk:
@@ -542,6 +545,8 @@ class _Step:
         has_batch_form = entry.kind in (Kind.MAP, Kind.RANDOM_MAP, Kind.FILTER)
         self._batch_method = batch_form(entry.transform) if has_batch_form else None
         self.on_columns = self._batch_method is not None
+        # Random transforms of columns go from row to row all the same.
+        self.goes_one_by_one = entry.kind is Kind.RANDOM_MAP and self.is_ours
         self._seed = keys.op_seed(leaf_seeds)
 
     def apply_to_columns(self, chunk: Chunk, positions: Positions) -> Chunk:
@@ -602,6 +607,17 @@ def _check_size(columns: Any, size: int) -> None:
                 f"It got {size} records, but returned the field {path!r} with shape"
                 f" {np.shape(column)}; the first dimension must stay."
             )
+
+
+_LARGE_RECORD_BYTES = 2**15
+
+
+def _is_large(chunk: Chunk) -> bool:
+    """Return whether records are so large that a copy costs more than a call."""
+    if chunk.records is None or not isinstance(chunk.records[0], dict):
+        return False
+    fields = chunk.records[0].values()
+    return sum(getattr(f, "nbytes", 0) for f in fields) >= _LARGE_RECORD_BYTES
 
 
 def _try_to_stack(chunk: Chunk) -> Chunk:

@@ -18,6 +18,7 @@ import numpy as np
 
 _MODES = {1: "L", 3: "RGB", 4: "CMYK"}  # RGBA would be weighted by its last channel
 _PLAIN_MODES = ("L", "RGB")  # those of which Pillow resizes each channel by itself
+_BYTE_MODES = ("L", "RGB", "RGBA", "CMYK", "YCbCr", "HSV")  # a byte for each channel
 _JPEG_SCALES = (8, 4, 2)
 
 
@@ -41,7 +42,7 @@ class EncodedImage:
     """An image file in memory, decoded when its pixels are needed.
 
     It looks like the `uint8[h, w, c]` that it stands for, as far as crops need to know.
-    Crops convert only what they cut out.
+    Crops convert only what they cut out; that cannot be written to, which saves a copy.
 
     Args:
       content: The file.
@@ -69,11 +70,11 @@ class EncodedImage:
         *lead, rows, columns, channels = index
         assert lead in ([], [...])
         piece = self._try(lambda: self._cropped(rows, columns))
-        return _pixels(piece)[..., channels]
+        return _read_only_pixels(piece)[..., channels]
 
     def decode(self) -> np.ndarray:
-        """Return the pixels."""
-        return self[:, :, :]
+        """Return the pixels, as an array of their own."""
+        return self[:, :, :].copy()
 
     def resized(self, rows: slice, columns: slice, size: tuple[int, int]) -> np.ndarray:
         """Return a piece, resized to `(h, w)` with the bilinear filter.
@@ -83,7 +84,7 @@ class EncodedImage:
         """
         if self._mode not in _PLAIN_MODES:
             return _resized_pixels(self[rows, columns, :], size)
-        return _pixels(self._try(lambda: self._resized(rows, columns, size)))
+        return _read_only_pixels(self._try(lambda: self._resized(rows, columns, size)))
 
     def _resized(self, rows: slice, columns: slice, size: tuple[int, int]) -> Any:
         box = _box(rows, columns, self.shape)
@@ -203,6 +204,13 @@ def _pixels(image: Any) -> np.ndarray:
     """Return the pixels of an image as an array of its own."""
     pixels = np.array(image, np.uint8)
     return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def _read_only_pixels(image: Any) -> np.ndarray:
+    if image.mode not in _BYTE_MODES:
+        return _pixels(image)
+    width, height = image.size
+    return np.frombuffer(image.tobytes(), np.uint8).reshape(height, width, -1)
 
 
 def _from_pixels(pixels: np.ndarray) -> Any:

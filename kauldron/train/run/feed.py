@@ -15,12 +15,13 @@ import numpy as np
 from kauldron import status
 
 if TYPE_CHECKING:
-    from kauldron.data import DeviceRecords
+    from kauldron.data import DeviceRecords, DeviceTransforms
     from kauldron.train.trainer import Trainer
 
 
 _LOOK_UP_SECONDS = 0.2
 _PATIENCE_SECONDS = 10.0
+_PROFILE_SECONDS = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,14 +281,28 @@ def _have_equal_shapes(batches: list[Any]) -> bool:
 
 
 class DataWaitHint:
-    """Says once that training waits for data, when it has done so for a while."""
+    """Says once that training waits for data, when it has done so for a while.
+
+    Only then are a few records read again, in a thread, to find the slowest stage.
+
+    Attributes:
+      slowest: The stage of the pipeline that takes longest, once it is known.
+    """
 
     HIGH_FRACTION = 0.2
     PATIENCE_SECONDS = 20.0
     PATIENCE_WRITES = 3
 
-    def __init__(self, trainer: Trainer):
+    def __init__(self, trainer: Trainer, *, transforms: DeviceTransforms | None = None):
+        """Begin to look.
+
+        Args:
+          trainer: The experiment.
+          transforms: What is not done on the host.
+        """
+        self.slowest: str | None = None
         self._trainer = trainer
+        self._num_moved = len(transforms.entries) if transforms else 0
         self._since: float | None = None
         self._count = 0
         self._is_told = False
@@ -306,8 +321,32 @@ class DataWaitHint:
             return
         self._is_told = True
         if status.is_lead_host:
-            status.log_warning(
-                f"Training waits for data {100 * fraction:.0f} % of the time. What each "
-                "stage of the pipeline costs: kauldron data profile "
-                f"--cfg={self._trainer.workdir}"
-            )
+            threading.Thread(
+                target=self._tell, args=(fraction,), name="data-wait", daemon=True
+            ).start()
+
+    def _tell(self, fraction: float) -> None:
+        status.log_warning(
+            f"Training waits for data {100 * fraction:.0f} % of the time."
+            f"{self._describe_slowest()} What each stage of the pipeline costs: kauldron"
+            f" data profile --cfg={self._trainer.workdir}"
+        )
+
+    def _describe_slowest(self) -> str:
+        ds: Any = self._trainer.train_ds
+        if not hasattr(ds, "profile"):
+            return ""
+        try:
+            costs = ds.profile(seconds=_PROFILE_SECONDS, num_left_out=self._num_moved)
+        except Exception:  # who reads the data meets it as well, and says where
+            return ""
+        name, cost = max(costs.stages.items(), key=lambda item: item[1].total)
+        self.slowest = name
+        total = sum(cost.total for cost in costs.stages.values())
+        text = (
+            f" The slowest stage is {name}: {1e3 * cost.total:.2g} of the"
+            f" {1e3 * total:.2g} ms that a record takes."
+        )
+        if not getattr(ds, "num_workers", "auto") and costs.builders.count > 1:
+            text += f" `cfg.train_ds.num_workers='auto'` takes {costs.builders}."
+        return text

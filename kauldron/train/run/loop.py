@@ -125,6 +125,7 @@ class Run:
         dispatcher = make_dispatcher(trainer, host_steps)
         if dispatcher.transforms is not None:
             dispatcher.transforms.leave_out(self.begin.ds_iter)
+        self.data_wait_hint = DataWaitHint(trainer, transforms=dispatcher.transforms)
         # While the device is busy with a long dispatch, the next one gets ready, and
         # all the short ones before it.
         depth = (
@@ -361,6 +362,7 @@ class Run:
             values[1].loss_values if values else None,
             speed=self.chrono.steps_per_sec,
             data_wait=self.chrono.data_wait_fraction,
+            slowest_stage=self.data_wait_hint.slowest,
         )
         if self.hooks and dispatcher.host_steps.is_watched(step):
             self._show_to_hooks()

@@ -48,6 +48,7 @@ class Progress:
         self._values = ""
         self._speed: float | None = None
         self._data_wait: float | None = None
+        self._slowest_stage: str | None = None
         self._panel: panel_lib.Panel | None = None
         self._is_outermost = False
 
@@ -91,6 +92,7 @@ class Progress:
         *,
         speed: float | None = None,
         data_wait: float | None = None,
+        slowest_stage: str | None = None,
     ) -> None:
         """Show that `step` updates are done, with the newest losses.
 
@@ -99,11 +101,13 @@ class Progress:
           values: Losses by name.
           speed: Steps per second as the log reports them; otherwise they are measured.
           data_wait: Fraction of the time in which the loop waited for data.
+          slowest_stage: What the data waits for, if it is known.
         """
         self._step = step
         self._work = self._shown = self._activity
         self._speed = speed
         self._data_wait = data_wait
+        self._slowest_stage = slowest_stage
         now = time.monotonic()
         if now < self._next_update:  # faster than anyone reads
             return
@@ -210,8 +214,10 @@ class Progress:
     def _wait_text(self) -> Text:
         if self._data_wait is None:
             return Text()
-        style = "bold red" if self._data_wait > panel_lib.HIGH_DATA_WAIT else ""
-        return Text(f"data wait {readable.percent(self._data_wait)}", style=style)
+        is_high = self._data_wait > panel_lib.HIGH_DATA_WAIT
+        stage = f" ({self._slowest_stage})" if is_high and self._slowest_stage else ""
+        text = f"data wait {readable.percent(self._data_wait)}{stage}"
+        return Text(text, style="bold red" if is_high else "")
 
 
 def _format_losses(values: Mapping[str, Any]) -> str:

@@ -198,6 +198,48 @@ def test_only_pixels_leave_a_pipeline(folder):
     assert batch["image"].shape == (4, 9, 9, 3)
 
 
+def blacken(record):
+    record["image"][:2] = 0
+    return record
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_pixels_can_be_written_to_by_whoever_gets_them(folder, batch_size):
+    crop = T.InceptionCrop(key="image", resize_size=(8, 8))
+    chains = [(), (crop,), (T.CenterCrop(key="image", shape=(16, 16, None)),)]
+    for chain in chains[0 if batch_size is None else 1 :]:
+        for transforms in (chain, (*chain, blacken)):
+            ds = make_ds(folder, *transforms, batch_size=batch_size)
+            for batch in ds:
+                assert batch["image"].flags.writeable
+                batch["image"][:] = 0
+    ds = make_ds(folder, crop, blacken, batch_size=batch_size)
+    image = next(iter(ds))["image"]
+    assert not image[..., :2, :, :].any() and image.any()
+
+
+@pytest.mark.parametrize("mode", ["F", "I", "LA", "RGBA", "YCbCr"])
+def test_crops_from_files_of_any_mode_are_those_of_pixels(folder, mode):
+    crop = T.CenterCrop(key="image", shape=(20, 30, None))
+    from_files = make_ds(folder, crop, mode=mode)
+    from_pixels = make_ds(folder, lambda record: record, crop, mode=mode)
+    for one, other in zip(from_files, from_pixels, strict=True):
+        assert one["image"].dtype == np.uint8
+        np.testing.assert_array_equal(one["image"], other["image"])
+
+
+def test_large_and_small_records_are_flipped_alike():
+    for size in (4, 128):
+        images = rng().integers(0, 256, (16, size, size, 3), dtype=np.uint8)
+        records = [{"image": image} for image in images]
+        options = {"shuffle": True, "seed": 1, "batch_size": 8, "num_epochs": 1}
+        options["transforms"] = [T.RandomFlipLeftRight(key="image")]
+        by_record = kd.data.py.DataSource(records, **options)
+        by_column = kd.data.py.Arrays({"image": images}, **options)
+        for one, other in zip(by_record, by_column, strict=True):
+            np.testing.assert_array_equal(one["image"], other["image"])
+
+
 def test_the_stream_is_the_same_for_workers_and_threads_and_after_a_restart(folder):
     ds = make_ds(folder, *CROPS["flipped"], prefetch_batches=0, num_epochs=2)
     expected = list(ds)

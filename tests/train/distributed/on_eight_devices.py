@@ -202,9 +202,15 @@ def test_grouped_steps_agree_on_several_devices(
 @pytest.mark.parametrize("strategy", ["data parallel", "fsdp", "two axes"])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_transforms_on_several_devices_agree_with_those_on_the_host(
-    tmp_path, strategy, steps
+    tmp_path, monkeypatch, strategy, steps
 ):
-    states = []
+    states, traced = [], []
+    step = kd.evals.Evaluator._step
+    monkeypatch.setattr(
+        kd.evals.Evaluator,
+        "_step",
+        lambda self, *args: traced.append(self.name) or step(self, *args),
+    )
     for device_transforms in (False, True):
         ds = make_byte_ds(size=16, device_transforms=device_transforms)
         trainer = _make(
@@ -218,6 +224,7 @@ def test_transforms_on_several_devices_agree_with_those_on_the_host(
         )
         states.append(jax.device_get(trainer.train()[0]))
     _assert_close(*states)
+    assert traced == ["eval", "eval"]  # once in each run
 
 
 def test_batch_that_cannot_be_divided_names_the_batch_size(tmp_path):

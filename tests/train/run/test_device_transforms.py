@@ -173,3 +173,27 @@ def test_evaluations_of_all_kinds_give_the_same_numbers(tmp_path, changes):
     one, two = (points(tmp_path / name, "eval") for name in ("True", "False"))
     assert one
     assert one == pytest.approx(two, rel=1e-4)
+
+
+#
+# Traces
+#
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Grows with each trace of the step of an evaluator."""
+    found = []
+    original = kd.evals.Evaluator._step
+
+    def step(self, *args):
+        found.append(self.name)
+        return original(self, *args)
+
+    monkeypatch.setattr(kd.evals.Evaluator, "_step", step)
+    return found
+
+
+def test_evaluations_are_traced_once(tmp_path, traced):
+    make(tmp_path, device_transforms=False).train()
+    assert traced == ["eval"]

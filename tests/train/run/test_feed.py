@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from kauldron import kd
+from kauldron.data.engine import costs
 from kauldron.train.run import feed as feeder_module
+from kauldron.train.run import loop as loop_module
+from kauldron.train.run import progress as progress_module
 from kauldron.train.run.feed import Feeder
-from tests.train.toy import make_ds, make_trainer
+from tests.train.toy import make_byte_ds, make_ds, make_trainer
 
 
 class Numbers:
@@ -256,23 +259,78 @@ def _wait_until(condition, seconds=30):
         time.sleep(0.01)
 
 
-def test_training_that_waits_for_data_is_told_once(monkeypatch, caplog, tmp_path):
+@pytest.fixture
+def waits(monkeypatch, caplog):
+    """Lets a hint see that so much of some seconds was waited; returns how often it spoke."""
     now = 0.0
     monkeypatch.setattr(feeder_module.time, "monotonic", lambda: now)
-    hint = feeder_module.DataWaitHint(types.SimpleNamespace(workdir=tmp_path))
 
-    def write(fraction, seconds=6.0):
+    def write(hint, fraction, seconds=6.0):
         nonlocal now
         now += seconds
         hint.add({"data_wait_fraction": fraction})
+        for thread in threading.enumerate():
+            if thread.name == "data-wait":
+                thread.join()
         return len(caplog.messages)
 
+    return write
+
+
+def test_training_that_waits_for_data_is_told_once(waits, caplog, tmp_path):
+    trainer = types.SimpleNamespace(workdir=tmp_path, train_ds=Failing(batch_size=16))
+    hint = feeder_module.DataWaitHint(trainer)
     hint.add({})
-    assert [write(0.5) for _ in range(3)] == [0, 0, 0]
-    assert write(0.1) == 0  # from the start
-    assert [write(0.5) for _ in range(6)] == [0, 0, 0, 0, 1, 1]
-    assert write(0.1) == 1
-    assert [write(0.5, 100.0) for _ in range(4)] == [1, 1, 1, 1]
+    assert [waits(hint, 0.5) for _ in range(3)] == [0, 0, 0]
+    assert waits(hint, 0.1) == 0  # from the start
+    assert [waits(hint, 0.5) for _ in range(6)] == [0, 0, 0, 0, 1, 1]
+    assert waits(hint, 0.1) == 1
+    assert [waits(hint, 0.5, 100.0) for _ in range(4)] == [1, 1, 1, 1]
     [message] = caplog.messages
-    assert message.startswith("Training waits for data 50 % of the time.")
+    assert message.startswith("Training waits for data 50 % of the time. What each")
     assert message.endswith(f"kauldron data profile --cfg={tmp_path}")
+
+
+class Slow(kd.data.MapTransform):
+    """Takes long for a transform."""
+
+    def map(self, element):
+        return {**element, "sum": sum(range(20_000))}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_slowest_stage_is_named_when_training_waits(
+    waits, caplog, monkeypatch, tmp_path, num_workers
+):
+    monkeypatch.setattr(costs, "num_usable_cores", lambda: 8)
+    ds = make_byte_ds(num_workers=num_workers, device_transforms=True)
+    scale = ds.transforms[0]
+    ds = dataclasses.replace(ds, transforms=[Slow(), scale])
+    hint = feeder_module.DataWaitHint(
+        types.SimpleNamespace(workdir=tmp_path, train_ds=ds),
+        transforms=kd.data.DeviceTransforms.of(ds),
+    )
+    for _ in range(5):
+        waits(hint, 0.5, 100.0)
+    [message] = caplog.messages
+    assert "The slowest stage is transforms[0] Slow: " in message
+    advice = "`cfg.train_ds.num_workers='auto'` takes 6 worker processes"
+    assert (advice in message) == (num_workers == 0)
+    assert hint.slowest == "transforms[0] Slow"
+
+
+def test_the_progress_hears_of_the_slowest_stage(tmp_path, monkeypatch):
+    shown = set()
+
+    class Known(feeder_module.DataWaitHint):
+        slowest = property(lambda self: "batching", lambda self, value: None)
+
+    class Seen(progress_module.Progress):
+        def update(self, *args, slowest_stage=None, **kwargs):
+            shown.add(slowest_stage)
+            super().update(*args, slowest_stage=slowest_stage, **kwargs)
+
+    monkeypatch.setattr(loop_module, "DataWaitHint", Known)
+    monkeypatch.setattr(loop_module, "Progress", Seen)
+    make_trainer(tmp_path, num_train_steps=2, checkpointer=None).train()
+    assert shown == {"batching"}

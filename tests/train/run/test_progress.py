@@ -146,6 +146,16 @@ def test_evaluation_is_told_at_the_end_of_the_line(terminal):
     assert panel.current() is None
 
 
+def test_line_says_what_the_data_waits_for(terminal):
+    terminal()
+    with Progress("train", step=0, last_step=100) as progress:
+        stage = "transforms[0] Resize"
+        progress.update(10, data_wait=0.1, slowest_stage=stage)
+        assert "data wait 10 %  training" in _line(200)
+        progress.update(10, data_wait=0.5, slowest_stage=stage)
+        assert "data wait 50 % (transforms[0] Resize)  training" in _line(200)
+
+
 @pytest.mark.parametrize("width", range(1, 120, 7))
 def test_line_is_never_longer_than_the_terminal_is_wide(terminal, width):
     terminal()
