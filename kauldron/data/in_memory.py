@@ -229,6 +229,7 @@ class ColumnSource:
     Args:
       columns: A tree of arrays, or of lists, that agree in their first dimension.
       name: Of the data, for messages.
+      class_names: Names of the classes, by label, if they are known.
 
     Example:
       >>> source = ColumnSource({"x": np.arange(6) * 10})
@@ -239,7 +240,14 @@ class ColumnSource:
     gives_fresh_records = True
     is_in_memory = True
 
-    def __init__(self, columns: Any, *, name: str = "data"):
+    def __init__(
+        self,
+        columns: Any,
+        *,
+        name: str = "data",
+        class_names: Sequence[str] | None = None,
+    ):
+        self.class_names = class_names
         self.columns = as_columns(columns, name=name)
         self._length = _common_length(self.columns, name)
         self._readers = _readers(self.columns)

@@ -252,6 +252,8 @@ def _inherit(trainer: Trainer) -> None:
         value = getattr(trainer, name)
         if isinstance(value, config_base.UpdateFromRootCfg):
             _set(trainer, name, value.update_from_root_cfg(trainer))
+        elif name == "train_summaries":
+            _set(trainer, name, config_base.update_members(value, trainer))
 
 
 def _named_evals(trainer: Trainer) -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from rich.text import Text
 
 from kauldron import status
 from kauldron.train.run.metric_table import Best, MetricTable
+from kauldron.train.run.summary_text import summary_lines
 from kauldron.writers import read_scalars
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 HIGH_DATA_WAIT = 0.2
 _REFRESHES_PER_SECOND = 5
 _MEMORY_SECONDS = 1.0
-_MOST_TEXT_LINES = 4
 _LEVELS = {logging.WARNING: "black on yellow", logging.ERROR: "white on red"}
 
 _panels: list[Panel] = []
@@ -265,42 +264,6 @@ def _message(level: int, text: str) -> Text:
         return Text(text)
     label = f" {logging.getLevelName(level).lower()} "
     return Text.assemble((label, style), " ", (text, "bold"))
-
-
-def summary_lines(text: str, *, width: int) -> list[Text]:
-    """Return the text of a summary as lines of a terminal: a table, or its beginning.
-
-    Args:
-      text: The text; a table has `|` between its columns, as in Markdown.
-      width: Characters in a line.
-    """
-    lines = text.strip().splitlines()
-    if len(lines) > 2 and re.fullmatch(r"[\s|:-]+", lines[1]):
-        cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
-        table = _small_table([cells[0], *cells[2:]])
-        if max(line.cell_len for line in table) <= width:
-            return table
-        size = f"{len(table) - 1} rows, {len(cells[0]) - 1} columns"
-        return [Text(f"{size}: too wide for this terminal", style="dim")]
-    shown = [Text(line, no_wrap=True) for line in lines[:_MOST_TEXT_LINES]]
-    hidden = len(lines) - len(shown)
-    more = [Text(f"... {hidden} more lines", style="dim")] if hidden else []
-    return shown + more
-
-
-def _small_table(rows: list[list[str]]) -> list[Text]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
-    lines = []
-    for row_number, row in enumerate(rows):
-        line = Text(no_wrap=True)
-        for number, (cell, width) in enumerate(zip(row, widths, strict=False)):
-            is_name = row_number == 0 or number == 0
-            is_zero = cell.strip("0.") == ""
-            style = "cyan" if is_name else "bold" if row_number == number else ""
-            cell = "·" if is_zero and not is_name else cell
-            line.append(cell.rjust(width) + " ", style=style)
-        lines.append(line)
-    return lines
 
 
 def device_memory() -> str:
