@@ -170,7 +170,9 @@ class BatchSampler:
 
     def __len__(self) -> int:
         if self.num_epochs is None:
-            raise TypeError("The sampler goes on for ever: `num_epochs` is None.")
+            raise TypeError(
+                "The sampler never ends (num_epochs=None): it has no length."
+            )
         return self.num_epochs * len(self._starts)
 
     def __iter__(self) -> Iterator[np.ndarray]:

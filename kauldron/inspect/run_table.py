@@ -395,8 +395,9 @@ def _grouped(
         column = known.find(name)
         if column.kind != "field":
             raise ReadableKeyError(
-                f"Runs are grouped by fields of their configs, and {name!r} is not one."
-                f" What differs: {', '.join(known.fields) or 'nothing'}."
+                f"Runs are grouped over a field of their configs, which {name!r} is not."
+                f"{did_you_mean(name, known.fields)} What differs: "
+                f"{', '.join(known.fields) or 'nothing'}."
             )
         over.add(column.path)
     fields = [c for c in columns if c.kind == "field" and c.path not in over]

@@ -143,7 +143,7 @@ def read_run_info(workdir: epath.Path) -> dict[str, Any]:
         info = {**nothing, **json.loads(path.read_bytes())}
         _check_run_info(info)
     except (ValueError, KeyError, TypeError) as error:
-        status.log_warning(f"{path} cannot be read: {error!r}")
+        status.log_warning(f"{path} cannot be read and is ignored: {error!r}")
         return nothing
     return info
 
@@ -195,7 +195,7 @@ def set_aside_unreadable(workdir: epath.Path) -> None:
             check(json.loads(path.read_bytes()))
         except (ValueError, KeyError, TypeError) as error:
             aside = path.replace(workdir / f"{name}{UNREADABLE_MARK}")
-            status.log_warning(f"{path} cannot be read and is now {aside}: {error!r}")
+            status.log_warning(f"{path} cannot be read; moved to {aside}: {error!r}")
 
 
 def _check_config(content: Any) -> None:
