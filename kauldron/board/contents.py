@@ -234,6 +234,7 @@ def _describe(
     return {
         "name": name,
         "state": run.state,
+        "end": run.end,
         "step": run.step,
         "num_steps": run.num_steps,
         "speed": _rounded(run.speed),

@@ -72,7 +72,7 @@ const state = {
 function matches(run) {
   const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
   const fields = Object.entries(run.fields).map(([k, v]) => `${k}=${v}`);
-  const text = [run.name, run.state, run.note, ...run.tags, ...fields].join(" ").toLowerCase();
+  const text = [run.name, stateOf(run), run.note, ...run.tags, ...fields].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -145,9 +145,11 @@ function drawRuns() {
     : `${state.data.runs.length} runs` + (running ? `, ${running} running` : "");
 }
 
+const stateOf = (run) => (run.end ? `${run.state}, ${run.end}` : run.state);
+
 function describe(run) {
   const fields = Object.entries(run.fields).map(([k, v]) => `${k} = ${v}`);
-  return [run.name, `${run.state}, step ${number(run.step)}`, run.note, ...fields].filter(Boolean).join("\n");
+  return [run.name, `${stateOf(run)}, step ${number(run.step)}`, run.note, ...fields].filter(Boolean).join("\n");
 }
 
 function toggle(name) {
@@ -383,7 +385,7 @@ function tableView(main) {
       swatch.style.background = colorOf(run);
       return h("td", { title: describe(run) }, swatch, run.name);
     }
-    if (c.name === "state") return h("td", {}, h("span", { class: `state ${run.state}` }, run.state), progress(run));
+    if (c.name === "state") return h("td", {}, h("span", { class: `state ${run.state}` }, stateOf(run)), progress(run));
     return h("td", { class: [c.number ? "number" : "", c.metric && value === bestOf.get(c) ? "best" : ""].join(" ") }, number(value));
   })));
   main.append(h("div", { class: "scroll" }, h("table", { id: "table" }, h("thead", {}, h("tr", {}, header)), h("tbody", {}, body))));
