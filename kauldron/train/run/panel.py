@@ -34,7 +34,13 @@ _MEMORY_SECONDS = 1.0
 _LEVELS = {logging.WARNING: "black on yellow", logging.ERROR: "white on red"}
 
 _panels: list[Panel] = []
+_complete_tables: set[str] = set()  # workdirs whose values were all shown in a table
 _wishes_for_lines: list[str] = []  # of the trainings that run, whose workdirs these are
+
+
+def has_shown_all(workdir: Any) -> bool:
+    """Return whether a table of this process left out none of the values of a run."""
+    return str(workdir) in _complete_tables
 
 
 def current() -> Panel | None:
@@ -48,12 +54,14 @@ class Panel:
     Attributes:
       loops: The loops that run, each inside the one before.
       table: The table of values; without one, values are shown as lines.
+      workdir: The run that the table is of.
       phase: What happens while no loop runs.
     """
 
     def __init__(self, console: _Console, *, phase: str = ""):
         self.loops: list[Progress] = []
         self.table: MetricTable | None = None
+        self.workdir = ""
         self.phase = phase
         self.is_utf8 = console.encoding.lower().startswith("utf")
         self._console = console
@@ -106,7 +114,7 @@ class Panel:
         if kind is None:
             for (collection, name), (step, text) in self._texts.items():
                 title = f"{collection} · {name.removeprefix('summaries/')}, step {step}"
-                self._print(Text(title, style="bold", no_wrap=True))
+                self._print(Text(), Text(title, style="bold", no_wrap=True))
                 self._print(*summary_lines(text, width=self.width))
 
     #
@@ -148,6 +156,8 @@ class Panel:
     def _finish_table(self) -> None:
         if self.table is not None:
             self._print(*self.table.finish(self.width))
+            if not self.table.num_hidden(self.width):
+                _complete_tables.add(self.workdir)
 
     def _print(self, *lines: Text) -> None:
         for line in lines:
@@ -261,7 +271,7 @@ class _Console(rich.console.Console):
 def _message(level: int, text: str) -> Text:
     style = _LEVELS.get(level)
     if style is None:
-        return Text(text)
+        return Text(text, style="dim")
     label = f" {logging.getLevelName(level).lower()} "
     return Text.assemble((label, style), " ", (text, "bold"))
 
@@ -351,10 +361,18 @@ def _begin_table(
     earlier: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> None:
     panel._print(Text(title, style="bold", no_wrap=True))
+    panel.workdir = str(trainer.workdir)
     panel.table = MetricTable(
         last_step=last_step,
         best=best_of(trainer, earlier),
         earlier={name: lines[-1]["values"] for name, lines in earlier.items() if lines},
+        order={
+            "train": list(trainer.train_metrics),
+            **{
+                name: list(getattr(evaluator, "metrics", ()))
+                for name, evaluator in trainer.evals.items()
+            },
+        },
     )
 
 
