@@ -152,12 +152,12 @@ function matrixOf(text) {
   if (values.some((row) => row.length !== header.length - 1 || row.some(Number.isNaN))) return null;
   const cell = (value, row) => {
     const share = value / Math.max(1e-12, row.reduce((a, b) => a + b, 0));
-    const td = h("td", { title: `${(100 * share).toFixed(1)} % of this class` }, number(value));
+    const td = h("td", { title: `${(100 * share).toFixed(1)} % of this class`, class: value ? "" : "zero" }, value ? number(value) : "·");
     td.style.background = `rgba(var(--heat), ${(0.05 + 0.85 * share).toFixed(3)})`;
     if (share > 0.55) td.style.color = isDark() ? "#10131c" : "#fff";
     return td;
   };
-  return h("div", { class: "scroll" }, h("table", { class: "heat" },
+  return h("div", { class: "scroll" }, h("table", { class: header.slice(1).some((name) => name.length > 3) ? "heat named" : "heat" },
     h("thead", {}, h("tr", {}, h("th", { class: "axis" }, "true \\ predicted"), header.slice(1).map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((row, i) => h("tr", {}, h("th", { scope: "row" }, row[0]), values[i].map((value) => cell(value, values[i])))))));
 }

@@ -17,7 +17,7 @@ _PLAIN_LINE_SHARE = 0.05
 _UPDATE_SECONDS = 0.1
 _LONGEST_BAR = 30
 _SHORTEST_BAR = 8
-_SHORTEST_MEASURED = 1.0  # seconds
+_SHORTEST_MEASURED = 0.3  # seconds
 
 
 class Progress:
