@@ -20,6 +20,7 @@ from rich.text import Text
 
 from kauldron import status
 from kauldron.train.run.metric_table import Best, MetricTable
+from kauldron.train.run.notebook_display import NotebookConsole
 from kauldron.train.run.summary_text import summary_lines
 from kauldron.writers import read_scalars
 
@@ -58,7 +59,7 @@ class Panel:
       phase: What happens while no loop runs.
     """
 
-    def __init__(self, console: _Console, *, phase: str = ""):
+    def __init__(self, console: _Console | NotebookConsole, *, phase: str = ""):
         self.loops: list[Progress] = []
         self.table: MetricTable | None = None
         self.workdir = ""
@@ -73,13 +74,13 @@ class Panel:
     @classmethod
     def of_console(cls, *, phase: str = "") -> Panel | None:
         """Return a panel if stderr is a terminal, or this is a notebook's lead host."""
-        console = _Console(stderr=True, highlight=False)
         if not status.is_lead_host or _wishes_for_lines:
             return None
+        if status.on_notebook:
+            return cls(NotebookConsole(), phase=phase)
+        console = _Console(stderr=True, highlight=False)
         can_move = console.is_terminal and not console.is_dumb_terminal
-        if console.is_jupyter or (can_move and sys.stderr.isatty()):
-            return cls(console, phase=phase)
-        return None
+        return cls(console, phase=phase) if can_move and sys.stderr.isatty() else None
 
     @property
     def width(self) -> int:
@@ -88,25 +89,26 @@ class Panel:
 
     def __enter__(self) -> Self:
         original = sys.stderr
-        live = rich.live.Live(
-            self,
-            console=self._console,
-            auto_refresh=self._console.is_jupyter,
-            refresh_per_second=_REFRESHES_PER_SECOND,
-            transient=True,
-            # Else what the program prints for a pipe would go to the terminal.
-            redirect_stdout=sys.stdout.isatty(),
-        )
         stack = self._stack
         _panels.append(self)
         stack.callback(_panels.remove, self)
         stack.callback(self._finish_table)
-        stack.enter_context(self._console.alone(live))
-        if not self._console.is_jupyter:
+        if isinstance(self._console, NotebookConsole):
+            stack.enter_context(self._console.showing(self))
+        else:
+            live = rich.live.Live(
+                self,
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                # Else what the program prints for a pipe would go to the terminal.
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            stack.enter_context(self._console.alone(live))
             stack.enter_context(self._redrawn())
-            stack.enter_context(status.shown_by(self.show_record))
             stack.enter_context(_loggers_write_to(sys.stderr, instead_of=original))
-            stack.enter_context(self._shown_warnings())
+        stack.enter_context(status.shown_by(self.show_record))
+        stack.enter_context(self._shown_warnings())
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
@@ -333,7 +335,7 @@ def begin(
     """Tell what is trained; from now on, a panel shows values as a table."""
     text = describe(trainer, state, step=step)
     panel = current()
-    if panel is None or status.on_notebook:
+    if panel is None:
         status.log(text)
         return
     names = ["train", *trainer.evals]
@@ -344,7 +346,7 @@ def begin(
 def begin_evaluations(trainer: Trainer, names: Sequence[str]) -> None:
     """Tell which evaluators follow a run; a panel shows their values as a table."""
     panel = current()
-    if panel is None or status.on_notebook:
+    if panel is None:
         return
     text = " · ".join((trainer.workdir.name, *names, str(trainer.workdir)))
     earlier = {name: read_scalars(trainer.workdir / name) for name in names}
