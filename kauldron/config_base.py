@@ -270,6 +270,11 @@ def _update(value: Any, root: Any, *, into_containers: bool) -> Any:
     return value
 
 
+def update_members(container: Any, root: Any) -> Any:
+    """Update the members of a mapping, list or tuple, however deep they are nested."""
+    return _update(container, root, into_containers=True)
+
+
 def _map_container(container: Any, function: Callable[[Any], Any]) -> Any:
     """Apply `function` to the members; the same object if none of them changes."""
     if isinstance(container, Mapping):

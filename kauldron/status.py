@@ -78,14 +78,19 @@ def warn(
     msg: Any, category: type[Warning] | None = None, *, stacklevel: int = 1
 ) -> None:
     """`warnings.warn` for the caller's line; in a notebook also printed."""
-    if _on_notebook():
+    if _on_notebook() and _FALLBACK.display is None:
         print(f"Warning: {msg}")
     warnings.warn(str(msg), category, stacklevel=stacklevel + 1)
 
 
 def _log_at(level: int, msg: Any, stacklevel: int, **extra: Any) -> None:
     if _on_notebook():
-        print(msg)
+        if _FALLBACK.display is None:
+            print(msg)
+        else:
+            name = logging.getLevelName(level)
+            told = {"levelno": level, "levelname": name, "msg": str(msg), **extra}
+            _FALLBACK.display(logging.makeLogRecord(told))
         return
     _make_visible()
     _LOGGER.log(level, "%s", msg, stacklevel=stacklevel + 1, extra=extra)

@@ -126,6 +126,20 @@ def test_messages_are_printed_in_a_notebook(notebook, capsys):
     assert status.on_notebook
 
 
+def test_display_of_a_notebook_gets_what_would_be_printed(notebook, capsys):
+    records = []
+    with status.shown_by(records.append):
+        status.log("hello 100%")
+        status.log_warning("careful")
+        status.log_values("[1] train", step=1, collection="train", values={"a": 2.0})
+        with pytest.warns(UserWarning, match="once"):
+            status.warn("once")
+    assert [r.getMessage() for r in records] == ["hello 100%", "careful", "[1] train"]
+    assert records[1].levelname == "WARNING"
+    assert records[2].kauldron_values == (1, "train", {"a": 2.0})
+    assert capsys.readouterr().out == ""
+
+
 def test_facts_about_the_process():
     assert status.is_lead_host is True
     assert status.on_xmanager is False

@@ -162,13 +162,15 @@ class Contents:
     # Files
     #
 
-    def files(self, run: str) -> dict[str, list[str]]:
-        """Return the names of logs and of profile traces of a run."""
+    def files(self, run: str) -> dict[str, Any]:
+        """Return the names of logs and traces of a run, and how large the logs are."""
         workdir = self._run(run).workdir
         logs = [*workdir.glob("logs/*"), *workdir.glob("*.log")]
         traces = workdir.glob("plugins/profile/*/*")
+        names = self._relative(logs, workdir)
         return {
-            "logs": self._relative(logs, workdir),
+            "logs": names,
+            "sizes": [(workdir / name).stat().st_size for name in names],
             "traces": self._relative(traces, workdir),
         }
 
@@ -232,6 +234,7 @@ def _describe(
     return {
         "name": name,
         "state": run.state,
+        "end": run.end,
         "step": run.step,
         "num_steps": run.num_steps,
         "speed": _rounded(run.speed),

@@ -116,6 +116,7 @@ def _page(answers: dict[str, Any]) -> str:
     for name, tag, reference in (
         ("board.css", "style", '<link rel="stylesheet" href="page/board.css">'),
         ("charts.js", "script", '<script src="page/charts.js"></script>'),
+        ("media.js", "script", '<script src="page/media.js"></script>'),
         ("board.js", "script", '<script src="page/board.js"></script>'),
     ):
         content = (PAGE / name).read_text()

@@ -18,6 +18,7 @@ PAGE = pathlib.Path(__file__).parent / "page"
 _ASSETS = {
     "board.css": "text/css",
     "charts.js": "text/javascript",
+    "media.js": "text/javascript",
     "board.js": "text/javascript",
 }
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")

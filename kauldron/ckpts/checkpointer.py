@@ -359,7 +359,7 @@ class Checkpointer(BaseCheckpointer):
             raise
         except Exception as error:  # a damaged one: an older one is restored
             folder = step_folders.step_folder(self.folder, step)
-            status.log_warning(f"{folder} cannot be looked at: {error}")
+            status.log_warning(f"{folder} cannot be read: {error}")
 
     def _restore_step(self, state: _T, step: int, *, donate: bool) -> _T:
         folder = step_folders.step_folder(self.folder, step)

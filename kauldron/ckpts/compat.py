@@ -19,8 +19,8 @@ def workdir_from_xid(xid: int | epath.PathLike | None, wid: int = 1) -> epath.Pa
     """
     if xid is None:
         raise ValueError(
-            "Which run? The id of its experiment is not set; configs have it at "
-            "`cfg.aux.xid`. The folder of the run does as well."
+            "Which run? The id of its experiment is not set. Configs have it at "
+            "`cfg.aux.xid`; or give the folder of the run instead."
         )
     if isinstance(xid, str | os.PathLike):
         return epath.Path(xid)

@@ -227,7 +227,7 @@ class SaveSession:
 
     def _put_aside(self, step: int) -> None:
         aside = step_folders.put_aside(self._checkpointer.folder, step)
-        status.log_warning(f"What cannot be read of step {step} is now {aside}.")
+        status.log_warning(f"Checkpoint {step} cannot be read; moved to {aside}.")
 
     #
     # In the background, once a checkpoint is there

@@ -152,13 +152,18 @@ def _count(text: str | None) -> int:
 
 
 def print_closing_table(trainer: Trainer, *, is_complete: bool = True) -> None:
-    """Print the newest losses and metrics of each collection, and the workdir."""
+    """Print the newest losses and metrics of each collection, and the workdir.
+
+    A terminal that just showed all of them is told the workdir alone.
+    """
     from kauldron import status, writers
+    from kauldron.train.run import panel
 
     if not status.is_lead_host:
         return
     rows = []
-    for collection in ("train", *trainer.evals):
+    is_known = sys.stdout.isatty() and panel.has_shown_all(trainer.workdir)
+    for collection in () if is_known else ("train", *trainer.evals):
         lines = writers.read_scalars(trainer.workdir / collection)
         if not lines:
             continue

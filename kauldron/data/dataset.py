@@ -67,7 +67,7 @@ class IterableDataset(abc.ABC):
             for batch in iterator:
                 return batch
         raise ValueError(
-            f"{self!r} has no batch: there are fewer records than `batch_size`, or none."
+            f"{self!r:.200} has no batch: it has no records, or fewer than `batch_size`."
         )
 
     def with_remainder(self, remainder: DropRemainder) -> IterableDataset:

@@ -170,7 +170,9 @@ class BatchSampler:
 
     def __len__(self) -> int:
         if self.num_epochs is None:
-            raise TypeError("The sampler goes on for ever: `num_epochs` is None.")
+            raise TypeError(
+                "The sampler never ends (num_epochs=None): it has no length."
+            )
         return self.num_epochs * len(self._starts)
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -229,6 +231,7 @@ class ColumnSource:
     Args:
       columns: A tree of arrays, or of lists, that agree in their first dimension.
       name: Of the data, for messages.
+      class_names: Names of the classes, by label, if they are known.
 
     Example:
       >>> source = ColumnSource({"x": np.arange(6) * 10})
@@ -239,7 +242,14 @@ class ColumnSource:
     gives_fresh_records = True
     is_in_memory = True
 
-    def __init__(self, columns: Any, *, name: str = "data"):
+    def __init__(
+        self,
+        columns: Any,
+        *,
+        name: str = "data",
+        class_names: Sequence[str] | None = None,
+    ):
+        self.class_names = class_names
         self.columns = as_columns(columns, name=name)
         self._length = _common_length(self.columns, name)
         self._readers = _readers(self.columns)

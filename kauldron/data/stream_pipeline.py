@@ -122,10 +122,11 @@ class StreamPipeline(Pipeline):
         job = self._make_job(current_share())
         for batch in self._iterate(job, in_background=False):
             return batch
-        raise ValueError(
-            f"{self._name} has no batch: there are fewer records than `batch_size`, or"
-            " none."
-        )
+        length, size = job.node.length, self.batch_size or 1
+        reason = "it has no records"
+        if length:
+            reason = f"its {length} records do not fill one of batch_size={size}"
+        raise ValueError(f"{self._name} has no batch: {reason}.")
 
     def profile(self, *, seconds: float = 2.0, num_left_out: int = 0) -> Costs:
         """Measure what a record costs: source, transforms, batching, transport.

@@ -74,6 +74,8 @@ class Evaluator(EvaluatorBase):
       checkify_error_categories: Run-time checks; the trainer's unless set.
     """
 
+    __root_cfg_fields_to_recurse__ = ("summaries",)
+
     num_batches: int | None = None
     cache: bool = False
     ds: data.Pipeline = config_base.ROOT_CFG_REF.eval_ds

@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from etils import epath
+
 from kauldron import ckpts, config_base, status, writers
 from kauldron.errors import error_prefix
 from kauldron.evals import standalone
@@ -121,6 +123,16 @@ class EvaluatorBase(config_base.BaseConfig, config_base.UpdateFromRootCfg, abc.A
             return None
         with error_prefix(f"Evaluator {self.name} failed at step {step}: "):
             return self.evaluate(state, step)
+
+    def apart_from_run(self, writer: writers.WriterBase, folder: epath.Path) -> Self:
+        """Return a copy that leaves the workdir of the run alone, for `trainer.test`.
+
+        Args:
+          writer: Where values go.
+          folder: Where all else goes that an evaluation writes.
+        """
+        del folder
+        return self.replace(writer=writer)
 
     @abc.abstractmethod
     def evaluate(self, state: TrainState, step: int) -> Any:

@@ -81,8 +81,8 @@ class FewShotEvaluator(EvaluatorBase):
             if len(names) != 1:
                 raise ValueError(
                     f"FewShotEvaluator {self.name!r}: selected_repr="
-                    f"{self.selected_repr!r} is none of repr_names: "
-                    f"{', '.join(names) or 'it is empty'}."
+                    f"{self.selected_repr!r} is not among repr_names: "
+                    f"{', '.join(names) or 'there are none'}."
                 )
             object.__setattr__(self, "selected_repr", names[0])
 

@@ -64,7 +64,30 @@ class Run:
             return "running"
         jobs = [path.name for path in self.workdir.glob(".kxm/status/*.json")]
         states = [self._json(f".kxm/status/{name}").get("state") for name in jobs]
+        states += ["failed"] if self._end.get("reason") == "error" else []
         return next((s for s in ("failed", "pending") if s in states), "stopped")
+
+    @property
+    def end(self) -> str | None:
+        """Why it ended, where that is not what was planned, in a word or two.
+
+        `early stopping`, `preempted`, `interrupted`, the type of an error, or `killed`.
+        """
+        state = self.state
+        if state in ("running", "pending"):
+            return None
+        reason = self._end.get("reason")
+        if reason is None:
+            is_killed = "end" in self.info and state != "complete"
+            return "killed" if is_killed else None
+        if reason == "error":
+            return str(self._end.get("error") or "error")
+        return None if reason == "done" else str(reason)
+
+    @property
+    def _end(self) -> dict[str, Any]:
+        end = self.info.get("end")
+        return end if isinstance(end, dict) else {}
 
     @property
     def started(self) -> float | None:

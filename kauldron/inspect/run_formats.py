@@ -107,6 +107,7 @@ def as_records(table: RunTable) -> list[dict[str, Any]]:
             record |= {
                 "workdir": run.name,
                 "state": run.state,
+                "end": run.end,
                 "step": run.step,
                 "num_steps": run.num_steps,
                 "speed": _jsonable(run.speed),

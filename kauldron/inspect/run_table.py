@@ -102,8 +102,19 @@ class Column:
         return None if found is None else found[1]
 
 
-_ATTRIBUTES = {"run": "name", "state": "state", "step": "step", "speed": "speed"}
-_RUN_COLUMNS = tuple(Column(name=name, kind="run") for name in _ATTRIBUTES)
+_ATTRIBUTES = {
+    "run": "name",
+    "state": "state",
+    "end": "end",
+    "step": "step",
+    "speed": "speed",
+}
+
+
+def _run_columns(found: Sequence[Run]) -> list[Column]:
+    """Return what there is to say of any run; of its end, only if that is unusual."""
+    names = [n for n in _ATTRIBUTES if n != "end" or any(run.end for run in found)]
+    return [Column(name=name, kind="run") for name in names]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,7 +147,7 @@ def read_table(
 ) -> RunTable:
     """Return the table that `runs` describes."""
     if not found:
-        return RunTable(columns=_RUN_COLUMNS, rows=(), runs=())
+        return RunTable(columns=tuple(_run_columns([])), rows=(), runs=())
     known = KnownColumns.of(found)
     if where is not None:
         condition = parse_condition(where, lambda name: bool(known.find(name)))
@@ -146,7 +157,7 @@ def read_table(
             if condition(lambda name, run=run: known.find(name).value(run))
         ]
     shown_fields = known.choose_fields(fields)
-    columns = (*_RUN_COLUMNS, *shown_fields, *known.choose_metrics(metrics))
+    columns = (*_run_columns(found), *shown_fields, *known.choose_metrics(metrics))
     if group is not None:
         table = _grouped(found, columns, known, _as_list(group))
     else:
@@ -395,8 +406,9 @@ def _grouped(
         column = known.find(name)
         if column.kind != "field":
             raise ReadableKeyError(
-                f"Runs are grouped by fields of their configs, and {name!r} is not one."
-                f" What differs: {', '.join(known.fields) or 'nothing'}."
+                f"Runs are grouped over a field of their configs, which {name!r} is not."
+                f"{did_you_mean(name, known.fields)} What differs: "
+                f"{', '.join(known.fields) or 'nothing'}."
             )
         over.add(column.path)
     fields = [c for c in columns if c.kind == "field" and c.path not in over]

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from etils import epath
 
 from kauldron import status
-from kauldron.errors import ReadableKeyError
+from kauldron.errors import ReadableKeyError, did_you_mean
 
 #
 # Pages
@@ -99,7 +99,8 @@ class Table:
     def __getitem__(self, column: str) -> list[Any]:
         if column not in self.columns:
             raise ReadableKeyError(
-                f"No column {column!r}: there are {', '.join(self.columns)}."
+                f"There is no column {column!r}.{did_you_mean(column, self.columns)} "
+                f"Columns: {', '.join(self.columns)}."
             )
         return [row[column] for row in self._rows]
 

@@ -341,7 +341,7 @@ def code_top(xp: Experiment) -> str:
     top = git_top(folder)
     if top is None:
         raise ValueError(
-            f"snapshot=True copies a git repository, but {folder} is in none."
+            f"snapshot=True copies a git repository, but {folder} is not inside of one."
         )
     return top
 
@@ -378,8 +378,8 @@ def _code_files(top: str, without: str) -> list[str]:
     size = sum(os.lstat(os.path.join(top, name)).st_size for name in kept)
     if size > _LARGEST_COPY:
         raise ValueError(
-            f"snapshot=True would copy {size / 1e6:.0f} MB from {top}. Let git ignore what "
-            "is no code."
+            f"snapshot=True would copy {size / 1e6:.0f} MB from {top}. Add what is "
+            "not code to its .gitignore."
         )
     return kept
 

@@ -168,7 +168,8 @@ class ConfigProvider:
         path = self.file or getattr(self.module, "__file__", None)
         if path is None:
             raise ValueError(
-                "The config has no file, so no job can be told to load it."
+                "This config was not loaded from a file, so jobs cannot load it: give "
+                "--cfg=path/to/config.py, or its module."
             )
         return path
 

@@ -151,7 +151,7 @@ class DirectoryBuilder:
     def root_dir(self) -> str:
         """The folder that holds the experiment's."""
         if self.unresolved_root_dir is None:
-            raise ValueError("`xp.root_dir` was not set.")
+            raise ValueError("`xp.root_dir` was not set. Give --xp.root_dir=folder.")
         text = self.format_dir(str(self.unresolved_root_dir))
         if "://" in text:
             return text

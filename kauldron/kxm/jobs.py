@@ -209,7 +209,10 @@ def _bytes(name: str, value: int | str | None) -> int | None:
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?\s*", value, re.I)
     if match is None:
-        raise ValueError(f"{name}={value!r} is no size. Write bytes, `16GB`, `512MiB`.")
+        raise ValueError(
+            f"{name}={value!r} is not a size: write a number of bytes, or such as "
+            "`16GB` or `512MiB`."
+        )
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
@@ -225,7 +228,8 @@ def _minutes(value: int | str | None) -> int | None:
     match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?", value.strip())
     if match is None:
         raise ValueError(
-            f"time_limit={value!r} is no time. Write minutes, `90m`, `2h`, `1-12:00:00`."
+            f"time_limit={value!r} is not a time: write a number of minutes, or such as "
+            "`90m`, `2h` or `1-12:00:00`."
         )
     days, hours, minutes, seconds = (int(group or 0) for group in match.groups())
     return days * 1440 + hours * 60 + minutes + (seconds > 0)

@@ -98,7 +98,10 @@ class KauldronJobs(JobsProvider):
         is_eval_only = bool(_get(cfg, "setup", "eval_only"))
         groups = _groups(cfg, is_eval_only=is_eval_only)
         if is_eval_only and not groups:
-            raise ValueError("The config only evaluates, but it has no evaluators.")
+            raise ValueError(
+                "The config only evaluates (`cfg.setup.eval_only`), but it has no "
+                "evaluators: set `cfg.evals`."
+            )
         result = {}
         if not is_eval_only:
             result["train"] = [_base(), *_training_sources(provider)]
@@ -137,7 +140,10 @@ def _training_sources(provider: ConfigProvider) -> list[merging.Source]:
             return [source]
         if command.label_file(label, ".") is not None:
             return [source]
-        _log.warning("cfg.xm_job.target=%r: no such file; kauldron.main runs.", label)
+        _log.warning(
+            "cfg.xm_job.target=%r: there is no such file; `kauldron.main` is run instead.",
+            label,
+        )
         params = source.params.replace(target=dataclasses.MISSING)
         source = dataclasses.replace(source, params=params)
     return [default, source]

@@ -273,7 +273,8 @@ def mirrored_function(name: str) -> Any:
 def list_names() -> list[str]:
     """Return what `dir(kd.random)` shows."""
     own = ["PRNGKey", "fold_in_str", "random_seed"]
-    return sorted({*own, *(name for name in dir(jax.random) if name[0] != "_")})
+    theirs = [name for name, value in vars(jax.random).items() if callable(value)]
+    return sorted({*own, *(name for name in theirs if name[0] != "_")})
 
 
 def _like(given: Any, result: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kauldron.errors import did_you_mean
+
 #
 # Colormaps
 #
@@ -56,7 +58,10 @@ def _colors(position: np.ndarray, name: str) -> np.ndarray:
             ' `pip install "kauldron[plots]"`, or use cmap="gray".'
         ) from error
     if name not in matplotlib.colormaps:
-        raise ValueError(f"Unknown colormap {name!r}; see matplotlib.colormaps.")
+        raise ValueError(
+            f"There is no colormap {name!r}.{did_you_mean(name, matplotlib.colormaps)} "
+            "`matplotlib.colormaps` lists all."
+        )
     return matplotlib.colormaps[name](position)[..., :3]
 
 

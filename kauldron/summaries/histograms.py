@@ -58,7 +58,9 @@ class HistogramSummary(Metric):
         for name in ("num_buckets", "max_values"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}.")
+                raise ValueError(
+                    f"HistogramSummary.{name} must be at least 1, not {value}."
+                )
 
     @flax.struct.dataclass(kw_only=True)
     class State(BaseState["HistogramSummary"]):

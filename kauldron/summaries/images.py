@@ -176,7 +176,9 @@ class ShowBoxes(Metric):
     def __post_init__(self) -> None:
         check_vrange(self.in_vrange, name="in_vrange")
         if self.num_colors < 1:
-            raise ValueError(f"num_colors must be at least 1, not {self.num_colors}.")
+            raise ValueError(
+                f"ShowBoxes.num_colors must be at least 1, not {self.num_colors}."
+            )
 
     @flax.struct.dataclass(kw_only=True)
     class State(AutoState["ShowBoxes"]):

@@ -161,7 +161,7 @@ def _check_has_batches(trainer: Trainer) -> None:
     if batch_count(trainer.train_ds) == 0:
         raise ValueError(
             "`trainer.train_ds` has no batch to train on: it is empty, or has fewer "
-            "records than one batch."
+            "records than `cfg.train_ds.batch_size`."
         )
 
 
@@ -557,7 +557,7 @@ def describe_wrong_labels(trainer: Trainer) -> str:
                         f"{wrong}, but {loss.logits!r} has the classes 0 to {size - 1}."
                     )
     except Exception as error:  # a failing run must not fail for this reason
-        status.log_warning(f"The labels could not be looked at: {error}")
+        status.log_warning(f"The labels could not be checked: {error}")
     finally:
         getattr(batches, "close", lambda: None)()
     return ""

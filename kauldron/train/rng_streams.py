@@ -94,7 +94,8 @@ class RngStreams(config_base.UpdateFromRootCfg):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(
-                f"Rng streams given more than once: {', '.join(repeated)}."
+                f"RngStreams: each name is given once, but {', '.join(repeated)} "
+                "is there more than once."
             )
         object.__setattr__(self, "stream_overwrites", overwrites)
 

@@ -17,6 +17,7 @@ import jax
 from kauldron import ckpts, config_base, metrics, writers
 from kauldron import sharding as kd_sharding
 from kauldron.data import model_inputs
+from kauldron.errors import did_you_mean
 from kauldron.immutabledict import ImmutableDict, freeze
 from kauldron.sharding import ShardingStrategy
 from kauldron.sharding.tree import flatten_with_shardings, replace_shape_dtype_struct
@@ -240,8 +241,8 @@ def _use_aliases(trainer: Trainer, *, losses: Any, train_loss: Any) -> None:
 def _warn_of_hidden_loss(trainer: Trainer) -> None:
     if "total" in trainer.train_losses:
         warnings.warn(
-            "A loss called 'total' is hidden in the logs: `losses/total` is the sum of "
-            "all losses.",
+            "The loss 'total' of `trainer.train_losses` is hidden in the logs, where "
+            "`losses/total` is the sum of all losses: give it another name.",
             stacklevel=5,
         )
 
@@ -252,6 +253,8 @@ def _inherit(trainer: Trainer) -> None:
         value = getattr(trainer, name)
         if isinstance(value, config_base.UpdateFromRootCfg):
             _set(trainer, name, value.update_from_root_cfg(trainer))
+        elif name == "train_summaries":
+            _set(trainer, name, config_base.update_members(value, trainer))
 
 
 def _named_evals(trainer: Trainer) -> Mapping[str, Any]:
@@ -322,13 +325,16 @@ def select_evaluators(trainer: Trainer, names: str | list[str]) -> dict[str, Any
         members = [name] if name in trainer.evals else groups.get(name)
         if members is None:
             raise ValueError(
-                f"There is no evaluator or job group called {name!r}. Evaluators: "
+                f"There is no evaluator or job group called {name!r}."
+                f"{did_you_mean(name, [*trainer.evals, *groups])} Evaluators: "
                 f"{', '.join(trainer.evals) or 'none'}. Job groups: "
                 f"{', '.join(groups) or 'none'}."
             )
         selected |= {member: trainer.evals[member] for member in members}
     if not selected:
-        raise ValueError("No evaluator was named.")
+        raise ValueError(
+            f"No evaluator was named. Evaluators: {', '.join(trainer.evals) or 'none'}."
+        )
     return selected
 
 

@@ -116,8 +116,8 @@ def _route_array(routed: Routed, name: str, array: np.ndarray, warn: Any) -> Non
     else:
         warn(
             f"The summary {name!r} is not written: {array.dtype}{list(array.shape)} is "
-            "no image (n h w c), video (n t h w c), histogram, point cloud, text or "
-            "number."
+            "neither an image (n h w c), a video (n t h w c), a histogram, a point cloud, "
+            "a text nor a number."
         )
 
 

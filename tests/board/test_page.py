@@ -4,8 +4,11 @@ import json
 import re
 import time
 
+import numpy as np
 import pytest
+from etils import epath
 
+from kauldron.writers.event_file import EventFile
 from tests.board.board_runs import write_runs
 from tests.board.conftest import board
 from tests.inspect.written_runs import append_values, write_run
@@ -92,6 +95,66 @@ def test_pictures_histograms_texts_and_confusions_are_shown(page, address):
     slider = page.locator("input[aria-label='Step of test/summaries/said']")
     slider.fill("0")
     page.wait_for_selector("pre:has-text('step 0 <img')")
+
+
+def test_chosen_runs_are_shown_side_by_side(page, address):
+    page.goto(f"{address}#media")
+    page.wait_for_selector(".pictures img")
+    page.select_option("#run", "")
+    page.click("#runs li:nth-child(1) label")
+    page.wait_for_selector(".beside")
+    titles = "section:has(h3:text-is('test/summaries/confusion')) .title"
+    wait_until(page, "document.querySelectorAll('table.heat').length == 3")
+    assert columns(page, titles) == ["sweep/2", "sweep/3", "sweep/4"]
+    page.locator("input[aria-label='Step of test/summaries/said']").fill("0")
+    wait_until(
+        page,
+        "[...document.querySelectorAll('pre')].filter("
+        "p => p.textContent.startsWith('step 0')).length == 3",
+    )
+    page.click("#none")
+    page.wait_for_selector("text=Choose runs on the left.")
+
+
+def test_media_and_logs_follow_a_run_that_goes_on(page, tmp_path):
+    workdir = write_run(tmp_path / "a", train=[{"losses/total": 1.0}])
+    events = EventFile(epath.Path(workdir / "test"))
+    events.texts(0, {"summaries/said": "first words"})
+    events.flush()
+    (workdir / "logs").mkdir()
+    log = workdir / "logs/train.log"
+    log.write_text("".join(f"line {i}\n" for i in range(400)))
+    with board(tmp_path) as address:
+        page.goto(f"{address}#media")
+        page.wait_for_selector("pre:text-is('first words')")
+        events.texts(5, {"summaries/said": "more words"})
+        events.flush()
+        page.wait_for_selector("pre:text-is('more words')")
+        page.wait_for_selector(".step:has-text('step 5')")
+        page.locator("input[aria-label='Step of test/summaries/said']").fill("0")
+        page.wait_for_selector("pre:text-is('first words')")
+        events.texts(9, {"summaries/said": "last words"})
+        events.images(9, {"summaries/digits": np.zeros((1, 8, 8, 3), np.uint8)})
+        events.close()
+        page.wait_for_selector(".pictures img")
+        assert page.inner_text("pre") == "first words"
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("6")
+        page.wait_for_selector("pre:has-text('line 399')")
+        is_at_end = (
+            "(p => p.scrollHeight - p.scrollTop - p.clientHeight < 8)"
+            "(document.querySelector('pre'))"
+        )
+        wait_until(page, is_at_end)
+        log.write_text(log.read_text() + "line 400\n")
+        page.wait_for_selector("pre:has-text('line 400')")
+        wait_until(page, is_at_end)
+        page.evaluate("document.querySelector('pre').scrollTop = 50")
+        log.write_text(log.read_text() + "line 401\n")
+        page.wait_for_selector("pre:has-text('line 401')")
+        assert page.evaluate("document.querySelector('pre').scrollTop") == 50
+        (workdir / "logs/test.log").write_text("another job\n")
+        page.wait_for_selector("pre:has-text('another job')")
 
 
 def test_scripts_in_texts_and_logs_stay_texts(page, address):

@@ -104,9 +104,9 @@ def test_unknown_names_are_explained(address):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["board", "missing"], "missing is not a folder."),
+        (["board", "missing"], "There is no folder missing."),
         (["report", "."], "There are no runs below ."),
-        (["report", "missing"], "missing is not a folder."),
+        (["report", "missing"], "There is no folder missing."),
     ],
 )
 def test_mistakes_are_explained(arguments, message, tmp_path):

@@ -1,5 +1,6 @@
 """Commands run in a folder with config files, good and bad."""
 
+import shutil
 import textwrap
 
 import pytest
@@ -189,11 +190,18 @@ def kauldron(folder, capsys):
 
     def run(*arguments):
         capsys.readouterr()
-        code = cli.main(list(arguments))
+        code = cli.main(list(map(str, arguments)))
         output = capsys.readouterr()
         return code, output.out, output.err
 
     return run
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """The run that the module calls `finished`, moved to another place."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
 
 
 @pytest.fixture

@@ -205,7 +205,10 @@ COMMANDS = {
         ["'tset'", "test, alone"],
     ),
     "check of nothing": (("check",), ["--cfg=path/to/config.py is missing"]),
-    "runs of a folder that is not there": (("runs", "none"), ["none is not a folder"]),
+    "runs of a folder that is not there": (
+        ("runs", "none"),
+        ["There is no folder none"],
+    ),
     "two folders for one": (("runs", ".", "none"), ["'none' is not understood"]),
     "option of data misspelt on the command line": (
         ("data", "show", "--cfg=toy.py", "--split=x"),

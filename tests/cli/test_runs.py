@@ -71,6 +71,37 @@ def test_complete_run_without_checkpoints_is_listed_with_its_last_step(kauldron)
     assert lines(out)[1][:3] == ["quick", "complete", "2"]
 
 
+def test_how_runs_ended_is_shown(kauldron, folder):
+    ends = {
+        "early": {"reason": "early stopping", "detail": "test.losses.total was best"},
+        "done": {"reason": "done"},
+        "asked": {"reason": "preempted"},
+        "broken": {"reason": "error", "error": "FloatingPointError", "detail": "..."},
+        "killed": None,
+    }
+    for name, end in ends.items():
+        workdir = write_run(folder / "all" / name, train=[{"losses/total": 1.0}])
+        info = json.loads((workdir / "run_info.json").read_text())
+        (workdir / "run_info.json").write_text(json.dumps({**info, "end": end}))
+        if name in ("early", "done"):
+            (workdir / "train_complete.txt").write_text('{"step": 9}')
+    write_run(folder / "all/older", train=[{"losses/total": 1.0}])
+    _, out, _ = kauldron("runs", "all")
+    header, *rows = out.splitlines()
+    assert header.split()[:4] == ["run", "state", "end", "step"]
+    shown = {row.split()[0]: row[: header.index("step")].split()[1:] for row in rows}
+    assert shown == {
+        "asked": ["stopped", "preempted"],
+        "broken": ["failed", "FloatingPointError"],
+        "done": ["complete", "-"],
+        "early": ["complete", "early", "stopping"],
+        "killed": ["stopped", "killed"],
+        "older": ["stopped", "-"],
+    }
+    _, out, _ = kauldron("runs", "all", "--where", "end == preempted", "--json")
+    assert [run["workdir"] for run in json.loads(out)] == ["asked"]
+
+
 def test_run_that_has_only_begun_is_listed(kauldron, folder):
     (folder / "begun").mkdir()
     (folder / "begun/run_info.json").write_text("{half written")
@@ -147,7 +178,7 @@ def test_latex_has_numbers_and_escaped_names(kauldron, sweep):
         ("--metrics=accuracy", "Did you mean 'test/accuracy'?"),
         ("--where=lrr > 1", "No run has a column 'lrr'"),
         ("--group=sead", "Did you mean 'seed'?"),
-        ("--group=test/accuracy", "is not one. What differs: seed, lr."),
+        ("--group=test/accuracy", "is not. What differs: seed, lr."),
         ("--where=lr >", "it ends too early"),
         ("--where=__import__('os')", "No run has a column '__import__'"),
     ],

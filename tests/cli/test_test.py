@@ -2,12 +2,11 @@
 
 import json
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
 
-from kauldron import cli, kd, konfig, writers
+from kauldron import kd, konfig, writers
 from tests.evals.experiments import kd as kd_cfg
 from tests.evals.experiments import make_cfg, standalone
 
@@ -29,23 +28,6 @@ def finished(tmp_path_factory):
     )
     konfig.resolve(cfg).train()
     return workdir
-
-
-@pytest.fixture
-def run(finished, tmp_path):
-    """The run, moved to another place."""
-    shutil.copytree(finished, tmp_path / "moved")
-    return tmp_path / "moved"
-
-
-@pytest.fixture
-def kauldron(capsys):
-    def call(*arguments):
-        code = cli.main(list(map(str, arguments)))
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return call
 
 
 def _files(folder):

@@ -41,9 +41,13 @@ def test_quickstart_runs_and_shows_each_step(tmp_path, environment):
     assert "num_train_steps=200" in shown["resolve"]
     assert "logits" in shown["context"]
     assert "TrainState" in shown["train"] and "4_810 numbers" in shown["train"]
+    for name in ("train", "change"):  # the panel, as in a terminal
+        assert "best, saved" in shown[name] and "true \\ pred" in shown[name]
+        assert "steps/s" not in shown[name], "the live line is gone"
+    assert not any("ipywidgets" in text for text in shown.values())
     assert "accuracy" in shown["restore"]
     assert "256" in shown["change"]
-    assert "wider" in shown["compare"]
+    assert "wider" in shown["compare"] and "test/accuracy:best" in shown["runs"]
     charts = ("schedules", "plot", "compare-plot")
     assert all("vega" in shown[name] for name in charts)
     assert len(shown["resolve"]) < 30_000 and len(shown["train"]) < 30_000

@@ -74,5 +74,6 @@ def test_mirrored_function_wraps_key_results_only_for_a_wrapper():
 
 def test_mirror_lists_and_refuses_names():
     assert {"PRNGKey", "fold_in_str", "normal"} <= set(dir(kd_random))
+    assert all(callable(getattr(kd_random, name)) for name in dir(kd_random))
     with pytest.raises(AttributeError, match="nonsense"):
         kd_random.nonsense

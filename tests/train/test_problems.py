@@ -278,7 +278,7 @@ WHEN_BUILT = {
     ),
     "rng stream is given twice": (
         lambda: {"rng_streams": kd.train.RngStreams([kd.train.RngStream("a")] * 2)},
-        ["Rng streams given more than once: a"],
+        ["each name is given once, but a is there"],
     ),
     "setup is a dict": (
         lambda: {"setup": {"tags": "a"}},
@@ -522,9 +522,12 @@ AT_THE_START = {
         },
         ["`trainer.train_ds` repeats forever", "cfg.num_train_steps"],
     ),
-    "fewer records than one batch": (
+    "fewer records than `cfg.train_ds.batch_size`": (
         lambda: {"train_ds": arrays(num_epochs=1, x=X[:3], y=Y[:3])},
-        ["`trainer.train_ds` has no batch", "fewer records than one batch"],
+        [
+            "`trainer.train_ds` has no batch",
+            "fewer records than `cfg.train_ds.batch_size`",
+        ],
     ),
     "data cannot live on the device": (
         lambda: {

@@ -1,4 +1,5 @@
 // The page: runs on the left, views on the right. Texts of runs only ever become text nodes.
+// What is drawn in a canvas is in charts.js, what runs wrote to files in media.js.
 "use strict";
 
 const { number, duration } = charts;
@@ -61,7 +62,7 @@ const state = {
   color: null, // the field that colours tell, "" for the run
   metricFilter: "",
   sort: { column: "run", down: false },
-  run: null, // of the views that show one run
+  run: null, // of the views that show one run; "" for the chosen ones, side by side
   other: null,
   onlyDifferent: true,
   sweep: { x: null, y: null },
@@ -71,7 +72,7 @@ const state = {
 function matches(run) {
   const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
   const fields = Object.entries(run.fields).map(([k, v]) => `${k}=${v}`);
-  const text = [run.name, run.state, run.note, ...run.tags, ...fields].join(" ").toLowerCase();
+  const text = [run.name, stateOf(run), run.note, ...run.tags, ...fields].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -144,9 +145,11 @@ function drawRuns() {
     : `${state.data.runs.length} runs` + (running ? `, ${running} running` : "");
 }
 
+const stateOf = (run) => (run.end ? `${run.state}, ${run.end}` : run.state);
+
 function describe(run) {
   const fields = Object.entries(run.fields).map(([k, v]) => `${k} = ${v}`);
-  return [run.name, `${run.state}, step ${number(run.step)}`, run.note, ...fields].filter(Boolean).join("\n");
+  return [run.name, `${stateOf(run)}, step ${number(run.step)}`, run.note, ...fields].filter(Boolean).join("\n");
 }
 
 function toggle(name) {
@@ -382,7 +385,7 @@ function tableView(main) {
       swatch.style.background = colorOf(run);
       return h("td", { title: describe(run) }, swatch, run.name);
     }
-    if (c.name === "state") return h("td", {}, h("span", { class: `state ${run.state}` }, run.state), progress(run));
+    if (c.name === "state") return h("td", {}, h("span", { class: `state ${run.state}` }, stateOf(run)), progress(run));
     return h("td", { class: [c.number ? "number" : "", c.metric && value === bestOf.get(c) ? "best" : ""].join(" ") }, number(value));
   })));
   main.append(h("div", { class: "scroll" }, h("table", { id: "table" }, h("thead", {}, h("tr", {}, header)), h("tbody", {}, body))));
@@ -393,109 +396,6 @@ function progress(run) {
   const fill = h("i");
   fill.style.width = `${Math.min(100, (100 * run.step) / run.num_steps)}%`;
   return h("span", { class: "bar", title: `${run.step} of ${run.num_steps}` }, fill);
-}
-
-//
-// Pictures, histograms, texts
-//
-
-async function mediaView(main) {
-  const run = oneRun(main);
-  if (!run) return;
-  const holder = main.appendChild(h("div"));
-  const items = await ask("media", { run: run.name });
-  if (!items.length) return holder.append(h("p", { class: "muted" }, "This run has written no pictures, histograms or texts."));
-  const described = new Set(["config", "parameters", "element_spec", "context_spec", "hparams"]);
-  const isDescription = (item) => item.kind === "text" && described.has(item.tag.split("/").pop());
-  const groups = [["Pictures", items.filter((i) => i.kind === "image")],
-    ["Histograms", items.filter((i) => i.kind === "histogram")],
-    ["Texts", items.filter((i) => i.kind === "text" && !isDescription(i))],
-    ["What the run consists of", items.filter(isDescription)]];
-  for (const [title, members] of groups) {
-    if (!members.length) continue;
-    const families = title === "Pictures" ? pictureFamilies(members) : members.map((m) => [m.tag, [m]]);
-    holder.append(h("h2", {}, title), h("div", { class: "grid" }, families.map(([tag, parts]) => mediaCard(run, tag, parts))));
-  }
-}
-
-// `name/0`, `name/1`, ... are the pictures of one batch.
-function pictureFamilies(items) {
-  const families = new Map();
-  for (const item of items) {
-    const family = item.tag.replace(/\/\d+$/, "");
-    families.set(family, [...(families.get(family) || []), item]);
-  }
-  return [...families];
-}
-
-function mediaCard(run, tag, items) {
-  const steps = items[0].steps;
-  const content = h("div");
-  const element = h("section", { class: "card" }, h("header", {}, h("h3", {}, tag)));
-  const show = async (index) => {
-    try {
-      content.replaceChildren(...await drawItem(run, items, steps[index]));
-    } catch (error) {
-      content.replaceChildren(h("p", { class: "problem" }, error.message));
-    }
-  };
-  if (items[0].kind === "histogram") {
-    const canvas = h("canvas", { class: "chart" });
-    element.append(canvas);
-    const load = ask("histograms", { run: run.name, tag: items[0].tag });
-    load.then((found) => new ResizeObserver(() => charts.heatmap(canvas, found)).observe(canvas));
-    return element;
-  }
-  if (steps.length > 1) {
-    const label = h("span", {}, `step ${number(steps[steps.length - 1])}`);
-    const slider = h("input", { type: "range", min: 0, max: steps.length - 1, value: steps.length - 1, "aria-label": `Step of ${tag}`,
-      oninput: () => { label.textContent = `step ${number(steps[slider.value])}`; show(Number(slider.value)); } });
-    element.append(h("div", { class: "step" }, slider, label));
-  } else element.append(h("div", { class: "step" }, `step ${number(steps[0])}`));
-  element.append(content);
-  show(steps.length - 1);
-  return element;
-}
-
-async function drawItem(run, items, step) {
-  if (items[0].kind === "image") {
-    const images = items.filter((item) => item.steps.includes(step)).map((item) => h("img", {
-      src: fileUrl("image", { run: run.name, tag: item.tag, step }), alt: `${item.tag} at step ${step}`, loading: "lazy" }));
-    return [h("div", { class: "pictures" }, images)];
-  }
-  const text = await ask("text", { run: run.name, tag: items[0].tag, step });
-  return [matrixOf(text) || tableOf(text) || h("pre", { class: text.includes("|") ? "" : "wrap" }, text.replace(/^```\w*\n|\n```$/g, ""))];
-}
-
-// A table of true and predicted classes, as a picture.
-function matrixOf(text) {
-  const lines = text.trim().split("\n").map((line) => line.replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim()));
-  if (!/^true\b.*\bpred/.test(lines[0][0]) || lines.length < 3) return null;
-  const [header, , ...rows] = lines;
-  const values = rows.map((row) => row.slice(1).map(Number));
-  if (values.some((row) => row.length !== header.length - 1 || row.some(Number.isNaN))) return null;
-  const cell = (value, row) => {
-    const share = value / Math.max(1e-12, row.reduce((a, b) => a + b, 0));
-    const td = h("td", { title: `${(100 * share).toFixed(1)} % of this class` }, number(value));
-    td.style.background = `rgba(var(--heat), ${(0.05 + 0.85 * share).toFixed(3)})`;
-    if (share > 0.55) td.style.color = isDark() ? "#10131c" : "#fff";
-    return td;
-  };
-  return h("div", { class: "scroll" }, h("table", { class: "heat" },
-    h("thead", {}, h("tr", {}, h("th", { class: "axis" }, "true \\ predicted"), header.slice(1).map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.map((row, i) => h("tr", {}, h("th", { scope: "row" }, row[0]), values[i].map((value) => cell(value, values[i])))))));
-}
-
-// A text that is a table, as a table; what follows it stays a text.
-function tableOf(text) {
-  const lines = text.trim().split("\n");
-  const count = lines.findIndex((line) => !line.startsWith("|"));
-  const rows = (count < 0 ? lines : lines.slice(0, count)).map((line) => line.replace(/^\||\|\s*$/g, "").split("|").map((cell) => cell.trim()));
-  if (rows.length < 3 || !rows[1].every((cell) => /^:?-+:?$/.test(cell))) return null;
-  const rest = count < 0 ? "" : lines.slice(count).join("\n").trim();
-  return h("div", {}, h("div", { class: "scroll short" }, h("table", {}, h("thead", {}, h("tr", {}, rows[0].map((cell) => h("th", {}, cell)))),
-    h("tbody", {}, rows.slice(2).map((row) => h("tr", {}, row.map((cell) => h("td", {}, cell)))))))
-  , rest ? h("p", { class: "muted" }, rest) : null);
 }
 
 //
@@ -540,7 +440,7 @@ function sweepView(main) {
 }
 
 //
-// Config and logs
+// Config
 //
 
 async function configView(main) {
@@ -566,36 +466,6 @@ async function configView(main) {
     h("tbody", {}, shown.map((row) => h("tr", { class: row.left !== row.right ? "differs" : "" },
       h("td", {}, row.path), h("td", {}, row.left), h("td", {}, row.right))))))
     : h("p", { class: "muted" }, paths.length ? "Both configs are the same." : "These runs have no config.json."));
-}
-
-async function logsView(main) {
-  const run = oneRun(main);
-  if (!run) return;
-  const holder = main.appendChild(h("div"));
-  const files = await ask("files", { run: run.name });
-  for (const name of files.logs) {
-    const pre = h("pre", { class: "wrap" }, "…");
-    holder.append(h("section", { class: "card more" }, h("header", {}, h("h3", {}, name)), pre));
-    ask("log", { run: run.name, name }).then((text) => { pre.textContent = text; pre.scrollTop = pre.scrollHeight; },
-      (error) => { pre.textContent = error.message; });
-  }
-  if (!files.logs.length) holder.append(h("p", { class: "muted" }, "This run has no logs: those of launched jobs are kept in logs/."));
-  if (files.traces.length) {
-    holder.append(h("h2", {}, "Profile traces"),
-      h("p", { class: "muted" }, "A .trace.json.gz opens at ui.perfetto.dev, an .xplane.pb in xprof or TensorBoard."),
-      h("ul", { class: "files" }, files.traces.map((name) => h("li", {}, embedded ? name
-        : h("a", { href: fileUrl("trace", { run: run.name, name }), download: true }, name)))));
-  }
-}
-
-function oneRun(main) {
-  const runs = state.data.runs;
-  const run = runs.find((r) => r.name === state.run) || chosenRuns()[0] || runs[0];
-  if (run) {
-    main.append(h("div", { class: "controls" },
-      select("run", "run", runs.map((r) => [r.name, r.name]), run.name, (value) => { state.run = value; render(); })));
-  }
-  return run;
 }
 
 //
@@ -669,7 +539,7 @@ async function refresh() {
   try {
     const data = await ask("runs");
     $("status").className = embedded ? "" : "live";
-    if (data.version === state.data.version && state.loaded) return;
+    if (data.version === state.data.version && state.loaded) return void await refreshFiles();
     const before = JSON.stringify([state.data.metrics.map((m) => m.name), state.data.fields]);
     const count = state.data.runs.length;
     state.data = data;
@@ -680,12 +550,19 @@ async function refresh() {
     if (before !== after || !count !== !data.runs.length) await render();
     else if (state.view === "curves") update();
     else if ((state.view === "table" || state.view === "sweep") && !isTyping) await render();
+    else await refreshFiles();
     await readBest();
   } catch (error) {
     $("status").className = "lost";
     $("status").textContent = state.loaded ? "connection lost, trying again" : error.message;
     state.data.version = null;
   }
+}
+
+// Pictures, texts and logs grow without the numbers of a run.
+async function refreshFiles() {
+  if (state.view === "media") await refreshMedia();
+  if (state.view === "logs") await refreshLogs();
 }
 
 // Best values need whole logs: they are read for the views that show them.

@@ -367,7 +367,7 @@ const charts = (() => {
     const known = values.filter((v) => v !== null && v !== undefined);
     if (known.length && known.every((v) => typeof v === "number")) {
       const [low, high] = range([known], false);
-      const log = low > 0 && high / low >= 50;
+      const log = low > 0 && high / low >= 20;
       const pad = (high - low || Math.abs(high) || 1) * 0.04;
       const map = log ? scale(low / 1.1, high * 1.1, from, to, true) : scale(low - pad, high + pad, from, to, false);
       const distinct = [...new Set(known)].sort((a, b) => a - b);

@@ -82,4 +82,4 @@ class Report:
 
 def _check_folder(folder: str) -> None:
     if not pathlib.Path(folder).is_dir():
-        raise UsageError(f"{folder} is not a folder.")
+        raise UsageError(f"There is no folder {folder}.")

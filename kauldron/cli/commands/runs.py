@@ -61,7 +61,7 @@ class Runs:
         )
 
         if not pathlib.Path(args.folder).is_dir():
-            raise UsageError(f"{args.folder} is not a folder.")
+            raise UsageError(f"There is no folder {args.folder}.")
         found = run_folder.find_runs(args.folder)
         try:
             table = run_table.read_table(

@@ -30,6 +30,11 @@ def _add_experiment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("xid", help="the id of the experiment, or its folder")
 
 
+def _add_experiment_and_units(parser: argparse.ArgumentParser) -> None:
+    _add_experiment(parser)
+    parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
+
+
 def _find(args: argparse.Namespace) -> ExperimentHandle:
     with user_errors():
         handle = get_experiment(args.xid)
@@ -118,8 +123,7 @@ class Status:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment(parser)
-        parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
+        _add_experiment_and_units(parser)
         parser.add_argument("--json", action="store_true", help="print a JSON list")
         parser.add_argument(
             "--watch",
@@ -218,8 +222,7 @@ class Stop:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment(parser)
-        parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
+        _add_experiment_and_units(parser)
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
@@ -236,8 +239,7 @@ class Resume:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment(parser)
-        parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
+        _add_experiment_and_units(parser)
         parser.add_argument("--wid", help="the same as the argument")
         parser.add_argument(
             "--failed-only", action="store_true", help="only those that failed"

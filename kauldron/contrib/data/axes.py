@@ -60,7 +60,7 @@ class SliceWithStride(ElementWiseTransform):
         if self.stride < 1 or (self.num_elements is not None and self.num_elements < 0):
             raise ValueError(
                 f"SliceWithStride(stride={self.stride}, num_elements="
-                f"{self.num_elements}): expected a stride from 1 on, and no fewer than 0."
+                f"{self.num_elements}): expected stride >= 1, num_elements >= 0."
             )
 
     def map_element(self, element: Any) -> Any:

@@ -149,7 +149,9 @@ class Normalize(_Arithmetic):
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
         if not self.in_vrange[1] or not np.all(np.asarray(self.normalize_std)):
             raise ValueError(
-                "Normalize divides by in_vrange[1] and by normalize_std: not 0."
+                f"Normalize(in_vrange={self.in_vrange}, normalize_std="
+                f"{self.normalize_std}): it divides by in_vrange[1] and by "
+                "normalize_std, which must not be 0."
             )
 
     def _numbers(self) -> tuple[Numbers, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import flax.struct
 import jax
@@ -53,6 +53,12 @@ class CheckpointedEvaluator(Evaluator):
 
     def _is_own_step(self) -> bool:
         return type(self).step is Evaluator.step
+
+    def apart_from_run(self, writer: writers.WriterBase, folder: epath.Path) -> Self:
+        checkpointer = dataclasses.replace(
+            self.checkpointer, workdir=folder / "evals" / self.name
+        )
+        return self.replace(writer=writer, checkpointer=checkpointer)
 
     def evaluate(self, state: TrainState, step: int) -> Any:
         self._assert_root_cfg_resolved()

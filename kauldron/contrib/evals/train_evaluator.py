@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
+from etils import epath
 
 from kauldron import ckpts, konfig, kontext, train, writers
 from kauldron.evals import EvaluatorBase
@@ -84,6 +85,8 @@ class TrainEvaluator(EvaluatorBase):
         readout to the number of steps to train.
       overrides: Values to set below the outer model's config, by path.
       readout_inputs: Replaces `model.readout_inputs` of the readout.
+      readout_workdir: Where readouts are trained; by default in the workdir of the run,
+        under `train_evals.<name>`.
     """
 
     __konfig_resolve_exclude_fields__ = ("readout_config", "overrides")
@@ -96,6 +99,11 @@ class TrainEvaluator(EvaluatorBase):
     )
     overrides: Mapping[str, Any] | None = None
     readout_inputs: Any = None
+    readout_workdir: epath.Path | None = None
+
+    def apart_from_run(self, writer: writers.WriterBase, folder: epath.Path) -> Self:
+        workdir = folder / f"train_evals.{self.name}"
+        return self.replace(writer=writer, readout_workdir=workdir)
 
     def evaluate(self, state: TrainState, step: int) -> AuxiliariesOutput:
         self._assert_root_cfg_resolved()
@@ -124,7 +132,8 @@ class TrainEvaluator(EvaluatorBase):
             readout_inputs=self.readout_inputs,
         )
         return trainer.replace(
-            workdir=self.base_cfg.workdir / f"train_evals.{self.name}",
+            workdir=self.readout_workdir
+            or self.base_cfg.workdir / f"train_evals.{self.name}",
             init_transform=self._outer_weights,
         )
 

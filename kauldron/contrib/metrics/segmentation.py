@@ -70,7 +70,10 @@ class SegmentationJaccard(Metric):
                 f"that resolution={self.resolution} and patch_size={self.patch_size} give."
             )
         if features.shape[-3] < 3:
-            raise ValueError("The first and the last frame do not count: give three.")
+            raise ValueError(
+                "The first and the last frame do not count, so there must be at least 3 "
+                f"frames, got {features.shape[-3]}."
+            )
         values = jax.lax.map(
             lambda pair: self._of_video(*pair),
             (

@@ -13,6 +13,7 @@ import numpy as np
 from etils import epath
 
 from kauldron import kontext
+from kauldron.errors import did_you_mean
 from kauldron.files import write_atomically
 from kauldron.writers import KDMetricWriter
 from kauldron.writers.kd_metric_writer import BackgroundQueue
@@ -269,8 +270,8 @@ def _options_of(summaries: Mapping[str, Any]) -> dict[str, VideoOptions]:
 def _encoder(options: VideoOptions) -> Any:
     if options.save_format not in _FORMATS:
         raise ValueError(
-            f"save_format={options.save_format!r} is not known: "
-            f"it is one of {', '.join(_FORMATS)}."
+            f"save_format={options.save_format!r}: expected one of "
+            f"{', '.join(_FORMATS)}.{did_you_mean(options.save_format, _FORMATS)}"
         )
     if options.save_format == "PNG":
         return _encode_png

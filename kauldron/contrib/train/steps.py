@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from kauldron import kontext, status
+from kauldron.errors import did_you_mean
 from kauldron.losses import compute_losses
 from kauldron.optim import step_update
 from kauldron.train.forward import forward, warn_if_constant
@@ -163,7 +164,7 @@ class MultiTrainStep(TrainStep):
         if unknown:
             raise ValueError(
                 f"`trainer.optimizer`: multi_optimizer names {', '.join(unknown)}, which "
-                "is not the name of a loss. "
+                f"is not the name of a loss.{did_you_mean(unknown[0], self.aux.losses)} "
                 f"Losses: {', '.join(self.aux.losses) or 'none'}."
             )
         return optimizers

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,11 @@ class Tfds(DataSourceBase):
                 ' file_format="array_record").download_and_prepare()`.'
             )
             raise
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` where the features name none."""
+        return names_of_labels(self.data_source.dataset_info.features)
 
     @property
     def _name(self) -> str:
@@ -154,6 +159,11 @@ class HuggingFaceRecords:
     def __init__(self, dataset: Any):
         self._dataset = dataset
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` where the features name none."""
+        return names_of_labels(self._dataset.features)
+
     def __len__(self) -> int:
         return len(self._dataset)
 
@@ -163,6 +173,22 @@ class HuggingFaceRecords:
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         records = self._dataset.__getitems__(list(indices))
         return [trees.map_leaves(_image_as_array, record) for record in records]
+
+
+def names_of_labels(features: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the names of the classes of `label`, or of the only field that has some.
+
+    Args:
+      features: The features of a data set of TensorFlow Datasets or Hugging Face.
+    """
+    named = {
+        field: tuple(feature.names)
+        for field, feature in features.items()
+        if getattr(feature, "names", None)
+    }
+    if "label" in named:
+        return named["label"]
+    return next(iter(named.values())) if len(named) == 1 else None
 
 
 def _is_saved_on_disk(path: Any) -> bool:

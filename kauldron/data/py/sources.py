@@ -58,6 +58,12 @@ class DataSourceBase(PyGrainPipeline):
         return node
 
     @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` where the source does not know them."""
+        names = getattr(self.data_source, "class_names", None)
+        return None if names is None else tuple(map(str, names))
+
+    @property
     def _slices_at_source(self) -> bool:
         return True
 
@@ -175,9 +181,10 @@ class Arrays(ColumnPipeline):
     @functools.cached_property
     def data_source(self) -> ColumnSource:  # pyright: ignore
         data = self.data() if _is_loader(self.data) else self.data
+        class_names = getattr(data, "target_names", None)  # scikit-learn's
         if self.fields is not None:
             data = {name: _pick(data, path) for name, path in self.fields.items()}
-        return ColumnSource(data, name=self._name)
+        return ColumnSource(data, name=self._name, class_names=class_names)
 
     @property
     def _name(self) -> str:

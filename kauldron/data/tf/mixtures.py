@@ -73,7 +73,10 @@ class ZipDatasets(TFDataPipeline):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.datasets, Mapping):
-            raise ValueError("ZipDatasets takes a dict from names to pipelines.")
+            raise ValueError(
+                "ZipDatasets takes a dict from names to pipelines, not "
+                f"{a_type(self.datasets)}."
+            )
         object.__setattr__(self, "datasets", ImmutableDict(self.datasets))
         check_children(self, self.datasets)
 

@@ -13,6 +13,7 @@ from kauldron.data import py
 from kauldron.data.engine.batches import current_share
 from kauldron.data.engine.shuffles import EpochOrder
 from kauldron.data.in_memory import check_epochs
+from kauldron.data.py.catalogs import names_of_labels
 from kauldron.data.tf.pipeline import TFDataPipeline, WithShuffleBuffer
 from kauldron.data.transforms.values import tf
 from kauldron.errors import a_type
@@ -61,6 +62,11 @@ class Tfds(TFDataPipeline):
             decoders=self.decoders,
             shuffle=False,
         ).data_source
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` where the features name none."""
+        return names_of_labels(self._source.dataset_info.features)
 
     def ds_for_current_process(self, rng: Any) -> Any:
         seed = rng.fold_in("shuffle").as_seed() if self.shuffle else None
@@ -164,6 +170,14 @@ class TfdsLegacy(WithShuffleBuffer):
     data_dir: Any = dataclasses.field(default=None, kw_only=True)
     decoders: Any = dataclasses.field(default=None, kw_only=True)
     read_config: Any = dataclasses.field(default=None, kw_only=True)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` where the features name none."""
+        import tensorflow_datasets as tfds
+
+        builder = tfds.builder(self.name, data_dir=self.data_dir)
+        return names_of_labels(builder.info.features)
 
     def ds_for_current_process(self, rng: Any) -> Any:
         try:

@@ -95,7 +95,9 @@ class Gather(ElementWiseTransform):
         super().__post_init__()
         object.__setattr__(self, "axis", _as_int(self.axis, "axis"))
         if isinstance(self.indices, str) or not hasattr(self.indices, "__iter__"):
-            raise TypeError(f"Gather(indices={self.indices!r}): expected several ints.")
+            raise TypeError(
+                f"Gather(indices={self.indices!r}): expected a list of ints."
+            )
         indices = tuple(_as_int(index, "indices") for index in self.indices)
         object.__setattr__(self, "indices", indices)
 
@@ -109,7 +111,9 @@ class Gather(ElementWiseTransform):
         rank = len(array.shape) - first_axis
         if not -rank <= self.axis < rank:
             shape = tuple(array.shape[first_axis:])
-            raise IndexError(f"Gather(axis={self.axis}): the shape is {shape}.")
+            raise IndexError(
+                f"Gather(axis={self.axis}): out of range for the shape {shape}."
+            )
         axis = self.axis if self.axis < 0 else self.axis + first_axis
         indices = _from_zero(self.indices, array.shape[axis])
         if is_tf(array):

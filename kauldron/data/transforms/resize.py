@@ -25,6 +25,7 @@ from kauldron.data.transforms.values import (
     is_tf,
     tf,
 )
+from kauldron.errors import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -303,7 +304,10 @@ def as_method(method: str) -> str:
     """
     name = _ALIASES.get(str(method).lower(), str(method).lower())
     if name not in METHODS:
-        raise ValueError(f"method={method!r}: expected one of {', '.join(METHODS)}.")
+        raise ValueError(
+            f"method={method!r}: expected one of {', '.join(METHODS)}."
+            f"{did_you_mean(method, METHODS)}"
+        )
     return name
 
 

@@ -220,7 +220,11 @@ class Machine:
                 continue
             name = accelerator.name.lower()
             if name != "gpu" and name not in self.gpu_names.lower():
-                _log.warning("The GPUs of this machine are no %s.", accelerator.name)
+                _log.warning(
+                    "A job asks for %s, but the GPUs of this machine are %s.",
+                    accelerator.name,
+                    self.gpu_names,
+                )
 
     def environment(self, job: WorkUnitJob, gpus: Sequence[str]) -> Mapping[str, str]:
         """Return the variables that give a job its devices."""

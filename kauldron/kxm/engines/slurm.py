@@ -338,7 +338,10 @@ def _is_final(unit: WorkUnit | WorkUnitHandle, job: str) -> bool:
 def _agreed(name: str, mine: Any, of_job: Any) -> Any:
     """Return what the engine or the job asks for; both may if it is the same."""
     if mine is not None and of_job is not None and mine != of_job:
-        raise ValueError(f"Slurm({name}={mine!r}), but the job asks for {of_job!r}.")
+        raise ValueError(
+            f"Slurm({name}={mine!r}), but the job asks for {of_job!r}: set only one of "
+            "them."
+        )
     return of_job if mine is None else mine
 
 

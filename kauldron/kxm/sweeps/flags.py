@@ -140,7 +140,9 @@ def _range(match: re.Match[str], flag: str) -> list[Any]:
 
 def _spaced(kind: str, low: float, high: float, count: int, flag: str) -> list[Any]:
     if count < 2:
-        raise ValueError(f"{flag}: {kind}{count}: at least 2 values have both ends.")
+        raise ValueError(
+            f"{flag}: {kind}{count} must be at least {kind}2, as both ends are values."
+        )
     if kind == "lin":
         return [_rounded(low + (high - low) * i / (count - 1)) for i in range(count)]
     if low <= 0 or high <= 0:

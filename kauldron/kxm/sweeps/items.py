@@ -120,7 +120,7 @@ class SimpleSweep(SweepInfo):
         dicts = items() if callable(items) else items
         made = tuple(checked_items(dicts, "SimpleSweep"))
         if not made:
-            raise ValueError("SimpleSweep has no items.")
+            raise ValueError("SimpleSweep has no items: give it at least one dict.")
         object.__setattr__(self, "items", made)
 
     def __iter__(self) -> Iterator[SweepItem]:
@@ -140,7 +140,7 @@ def checked_items(dicts: Any, origin: str, prefix: str = "") -> Iterator[SweepIt
             raise TypeError(f"{where}: expected a dict, got {item!r:.80}.")
         for key in item:
             if not isinstance(key, str):
-                raise TypeError(f"{where}: the key {key!r} is not a text.")
+                raise TypeError(f"{where}: the key {key!r} must be a str.")
         names = {key: key.removeprefix(prefix) for key in item}
         kwargs = {f"{prefix}{names[key]}": value for key, value in item.items()}
         shown = {names[key]: display_value(value) for key, value in item.items()}

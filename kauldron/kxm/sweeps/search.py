@@ -100,8 +100,8 @@ class Range:
             return list(range(int(self.low), int(self.high) + 1, int(self.step or 1)))
         if self.step is None:
             raise ValueError(
-                f"Range({self.low}, {self.high}) has no end of values: a grid needs "
-                "step=..., or kxm.Choice([...])."
+                f"Range({self.low}, {self.high}) has infinitely many values: for a "
+                "grid, give step=..., or use kxm.Choice([...])."
             )
         count = math.floor((self.high - self.low) / self.step + 1e-9)
         return [float(f"{self.low + i * self.step:.12g}") for i in range(count + 1)]
@@ -159,7 +159,10 @@ class Search(SweepInfo):
 
     def __post_init__(self) -> None:
         if not self.space:
-            raise ValueError("Search has an empty space.")
+            raise ValueError(
+                "Search has nothing to vary: give its `space`, such as "
+                "{'optimizer.learning_rate': kxm.Range(1e-4, 1e-2, log=True)}."
+            )
         if isinstance(self.method, str) and self.method not in _METHODS:
             raise ValueError(
                 f"method={self.method!r}: expected one of {', '.join(_METHODS)}, or a "
@@ -172,16 +175,22 @@ class Search(SweepInfo):
         if self.prune is not None and self.prune not in _PRUNERS:
             raise ValueError(
                 f"prune={self.prune!r}: expected one of {', '.join(_PRUNERS)}."
+                f"{did_you_mean(self.prune, _PRUNERS)}"
             )
         if self.method == "grid":
             if self.num_trials is not None:
-                raise ValueError("A grid has all its values: num_trials must be None.")
+                raise ValueError(
+                    "method='grid' tries every combination: leave out "
+                    f"num_trials={self.num_trials!r}."
+                )
             for key in self.space:
                 self._grid_of(key)
         elif not isinstance(self.num_trials, int) or self.num_trials < 1:
             raise ValueError(f"method={self.method!r} needs num_trials of at least 1.")
         if self.adaptive is not None and self.metric is None:
-            raise ValueError(f"method={self.method!r} needs a metric to optimise.")
+            raise ValueError(
+                f"method={self.method!r} optimises a metric: give metric=..."
+            )
         if self.prune is not None and self.adaptive is None:
             raise ValueError("prune= works with adaptive methods only.")
 

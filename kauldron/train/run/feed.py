@@ -98,7 +98,8 @@ class Feeder:
             self._thread.join(_PATIENCE_SECONDS)
             if self._thread.is_alive():
                 status.log_warning(
-                    "The data source does not return: its thread is left behind."
+                    "The data source still does not answer at the end of the run: its "
+                    "thread is left running until the process ends."
                 )
                 return
         self._iterator.close()

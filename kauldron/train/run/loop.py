@@ -66,6 +66,7 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
                 return lifecycle.finish_complete_run(trainer, begin), None
         panel.begin(trainer, begin.state, step=begin.step, last_step=last_step)
         run = Run(trainer, begin, last_step, stop_request)
+        stack.push(run.note_end)
         state, aux, step = run.until_the_end(stack)
         run.progress.doing("finishing")
         with lifecycle.leaving_if_asked(stop_request, step):
@@ -100,6 +101,14 @@ class Run:
         self.progress: Progress
         self.feeder: Feeder
         self.profiler: ProfilerSession
+
+    def note_end(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        """Note how the run ended, on its way out."""
+        del kind, traceback
+        if status.is_lead_host:
+            with contextlib.suppress(OSError):  # no reason to lose another error
+                workdir = self.trainer.workdir
+                workdir_files.note_end(workdir, error=error, step=self.step)
 
     def until_the_end(
         self, stack: contextlib.ExitStack

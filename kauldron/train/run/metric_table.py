@@ -192,6 +192,7 @@ class MetricTable:
         last_step: int | None = None,
         best: Best | None = None,
         earlier: Mapping[str, Mapping[str, Any]] | None = None,
+        order: Mapping[str, Sequence[str]] | None = None,
     ):
         """Begin a table.
 
@@ -199,7 +200,13 @@ class MetricTable:
           last_step: The last step, if it is known.
           best: What decides which row is the best.
           earlier: The newest values of each collection, of an earlier start.
+          order: Names of metrics of each collection, the most important first.
         """
+        self._order = {
+            (collection, f"metrics/{name}"): index
+            for collection, names in (order or {}).items()
+            for index, name in enumerate(names)
+        }
         self._last_step = last_step
         self._best = best
         self._keys: dict[str, dict[str, None]] = {"train": {}}
@@ -238,6 +245,10 @@ class MetricTable:
         self.row = None
         return lines
 
+    def num_hidden(self, width: int) -> int:
+        """Return how many values have no place."""
+        return self._layout(width).num_hidden
+
     def pending(self, width: int) -> Iterator[Text]:
         """Yield the lines of the newest row, with a header where columns have changed."""
         row = self.row
@@ -266,8 +277,18 @@ class MetricTable:
         return finished
 
     def _layout(self, width: int) -> Layout:
-        keys = {name: list(names) for name, names in self._keys.items() if names}
+        keys = {
+            name: sorted(names, key=lambda key, name=name: self._place(name, key))
+            for name, names in self._keys.items()
+            if names
+        }
         return make_layout(keys, width=width, last_step=self._last_step)
+
+    def _place(self, collection: str, key: str) -> int:
+        """Return the place of a metric, or of what a nested one is part of."""
+        while key and (collection, key) not in self._order:
+            key = key.rpartition("/")[0]
+        return self._order.get((collection, key), len(self._order))
 
     def _row_text(self, row: Row, layout: Layout) -> Text:
         text = Text(str(row.step).rjust(layout.step_width), no_wrap=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -21,6 +20,8 @@ from rich.text import Text
 
 from kauldron import status
 from kauldron.train.run.metric_table import Best, MetricTable
+from kauldron.train.run.notebook_display import NotebookConsole
+from kauldron.train.run.summary_text import summary_lines
 from kauldron.writers import read_scalars
 
 if TYPE_CHECKING:
@@ -31,11 +32,16 @@ if TYPE_CHECKING:
 HIGH_DATA_WAIT = 0.2
 _REFRESHES_PER_SECOND = 5
 _MEMORY_SECONDS = 1.0
-_MOST_TEXT_LINES = 4
 _LEVELS = {logging.WARNING: "black on yellow", logging.ERROR: "white on red"}
 
 _panels: list[Panel] = []
+_complete_tables: set[str] = set()  # workdirs whose values were all shown in a table
 _wishes_for_lines: list[str] = []  # of the trainings that run, whose workdirs these are
+
+
+def has_shown_all(workdir: Any) -> bool:
+    """Return whether a table of this process left out none of the values of a run."""
+    return str(workdir) in _complete_tables
 
 
 def current() -> Panel | None:
@@ -49,12 +55,14 @@ class Panel:
     Attributes:
       loops: The loops that run, each inside the one before.
       table: The table of values; without one, values are shown as lines.
+      workdir: The run that the table is of.
       phase: What happens while no loop runs.
     """
 
-    def __init__(self, console: _Console, *, phase: str = ""):
+    def __init__(self, console: _Console | NotebookConsole, *, phase: str = ""):
         self.loops: list[Progress] = []
         self.table: MetricTable | None = None
+        self.workdir = ""
         self.phase = phase
         self.is_utf8 = console.encoding.lower().startswith("utf")
         self._console = console
@@ -66,13 +74,13 @@ class Panel:
     @classmethod
     def of_console(cls, *, phase: str = "") -> Panel | None:
         """Return a panel if stderr is a terminal, or this is a notebook's lead host."""
-        console = _Console(stderr=True, highlight=False)
         if not status.is_lead_host or _wishes_for_lines:
             return None
+        if status.on_notebook:
+            return cls(NotebookConsole(), phase=phase)
+        console = _Console(stderr=True, highlight=False)
         can_move = console.is_terminal and not console.is_dumb_terminal
-        if console.is_jupyter or (can_move and sys.stderr.isatty()):
-            return cls(console, phase=phase)
-        return None
+        return cls(console, phase=phase) if can_move and sys.stderr.isatty() else None
 
     @property
     def width(self) -> int:
@@ -81,25 +89,26 @@ class Panel:
 
     def __enter__(self) -> Self:
         original = sys.stderr
-        live = rich.live.Live(
-            self,
-            console=self._console,
-            auto_refresh=self._console.is_jupyter,
-            refresh_per_second=_REFRESHES_PER_SECOND,
-            transient=True,
-            # Else what the program prints for a pipe would go to the terminal.
-            redirect_stdout=sys.stdout.isatty(),
-        )
         stack = self._stack
         _panels.append(self)
         stack.callback(_panels.remove, self)
         stack.callback(self._finish_table)
-        stack.enter_context(self._console.alone(live))
-        if not self._console.is_jupyter:
+        if isinstance(self._console, NotebookConsole):
+            stack.enter_context(self._console.showing(self))
+        else:
+            live = rich.live.Live(
+                self,
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                # Else what the program prints for a pipe would go to the terminal.
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            stack.enter_context(self._console.alone(live))
             stack.enter_context(self._redrawn())
-            stack.enter_context(status.shown_by(self.show_record))
             stack.enter_context(_loggers_write_to(sys.stderr, instead_of=original))
-            stack.enter_context(self._shown_warnings())
+        stack.enter_context(status.shown_by(self.show_record))
+        stack.enter_context(self._shown_warnings())
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
@@ -107,7 +116,7 @@ class Panel:
         if kind is None:
             for (collection, name), (step, text) in self._texts.items():
                 title = f"{collection} · {name.removeprefix('summaries/')}, step {step}"
-                self._print(Text(title, style="bold", no_wrap=True))
+                self._print(Text(), Text(title, style="bold", no_wrap=True))
                 self._print(*summary_lines(text, width=self.width))
 
     #
@@ -149,6 +158,8 @@ class Panel:
     def _finish_table(self) -> None:
         if self.table is not None:
             self._print(*self.table.finish(self.width))
+            if not self.table.num_hidden(self.width):
+                _complete_tables.add(self.workdir)
 
     def _print(self, *lines: Text) -> None:
         for line in lines:
@@ -262,45 +273,9 @@ class _Console(rich.console.Console):
 def _message(level: int, text: str) -> Text:
     style = _LEVELS.get(level)
     if style is None:
-        return Text(text)
+        return Text(text, style="dim")
     label = f" {logging.getLevelName(level).lower()} "
     return Text.assemble((label, style), " ", (text, "bold"))
-
-
-def summary_lines(text: str, *, width: int) -> list[Text]:
-    """Return the text of a summary as lines of a terminal: a table, or its beginning.
-
-    Args:
-      text: The text; a table has `|` between its columns, as in Markdown.
-      width: Characters in a line.
-    """
-    lines = text.strip().splitlines()
-    if len(lines) > 2 and re.fullmatch(r"[\s|:-]+", lines[1]):
-        cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
-        table = _small_table([cells[0], *cells[2:]])
-        if max(line.cell_len for line in table) <= width:
-            return table
-        size = f"{len(table) - 1} rows, {len(cells[0]) - 1} columns"
-        return [Text(f"{size}: too wide for this terminal", style="dim")]
-    shown = [Text(line, no_wrap=True) for line in lines[:_MOST_TEXT_LINES]]
-    hidden = len(lines) - len(shown)
-    more = [Text(f"... {hidden} more lines", style="dim")] if hidden else []
-    return shown + more
-
-
-def _small_table(rows: list[list[str]]) -> list[Text]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
-    lines = []
-    for row_number, row in enumerate(rows):
-        line = Text(no_wrap=True)
-        for number, (cell, width) in enumerate(zip(row, widths, strict=False)):
-            is_name = row_number == 0 or number == 0
-            is_zero = cell.strip("0.") == ""
-            style = "cyan" if is_name else "bold" if row_number == number else ""
-            cell = "·" if is_zero and not is_name else cell
-            line.append(cell.rjust(width) + " ", style=style)
-        lines.append(line)
-    return lines
 
 
 def device_memory() -> str:
@@ -360,7 +335,7 @@ def begin(
     """Tell what is trained; from now on, a panel shows values as a table."""
     text = describe(trainer, state, step=step)
     panel = current()
-    if panel is None or status.on_notebook:
+    if panel is None:
         status.log(text)
         return
     names = ["train", *trainer.evals]
@@ -371,7 +346,7 @@ def begin(
 def begin_evaluations(trainer: Trainer, names: Sequence[str]) -> None:
     """Tell which evaluators follow a run; a panel shows their values as a table."""
     panel = current()
-    if panel is None or status.on_notebook:
+    if panel is None:
         return
     text = " · ".join((trainer.workdir.name, *names, str(trainer.workdir)))
     earlier = {name: read_scalars(trainer.workdir / name) for name in names}
@@ -388,10 +363,18 @@ def _begin_table(
     earlier: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> None:
     panel._print(Text(title, style="bold", no_wrap=True))
+    panel.workdir = str(trainer.workdir)
     panel.table = MetricTable(
         last_step=last_step,
         best=best_of(trainer, earlier),
         earlier={name: lines[-1]["values"] for name, lines in earlier.items() if lines},
+        order={
+            "train": list(trainer.train_metrics),
+            **{
+                name: list(getattr(evaluator, "metrics", ()))
+                for name, evaluator in trainer.evals.items()
+            },
+        },
     )
 
 

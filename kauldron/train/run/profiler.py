@@ -118,7 +118,9 @@ class ProfilerSession:
             _wait_for_devices()
             jax.profiler.stop_trace()
         except Exception as error:
-            status.log_warning(f"The profile could not be written: {error!r}")
+            status.log_warning(
+                f"The profile could not be written, training goes on: {error!r}"
+            )
 
     def _should_start(self, step: int) -> bool:
         if self._last is None:
@@ -139,7 +141,9 @@ class ProfilerSession:
                 str(self._profiler.workdir), profiler_options=options
             )
         except Exception as error:
-            status.log_warning(f"The profiler could not be started: {error!r}")
+            status.log_warning(
+                f"The profiler could not be started, training goes on: {error!r}"
+            )
             return
         self._last = (step, time.monotonic())
         self._is_open = True

@@ -17,6 +17,7 @@ _PLAIN_LINE_SHARE = 0.05
 _UPDATE_SECONDS = 0.1
 _LONGEST_BAR = 30
 _SHORTEST_BAR = 8
+_SHORTEST_MEASURED = 0.3  # seconds
 
 
 class Progress:
@@ -47,6 +48,7 @@ class Progress:
         self._next_update = 0.0
         self._values = ""
         self._speed: float | None = None
+        self._compiled: tuple[int, float] | None = None  # the first step after it, when
         self._data_wait: float | None = None
         self._slowest_stage: str | None = None
         self._panel: panel_lib.Panel | None = None
@@ -103,12 +105,13 @@ class Progress:
           data_wait: Fraction of the time in which the loop waited for data.
           slowest_stage: What the data waits for, if it is known.
         """
+        now = time.monotonic()
         self._step = step
+        self._note_compilation(now, speed)
         self._work = self._shown = self._activity
         self._speed = speed
         self._data_wait = data_wait
         self._slowest_stage = slowest_stage
-        now = time.monotonic()
         if now < self._next_update:  # faster than anyone reads
             return
         self._next_update = now + _UPDATE_SECONDS
@@ -116,6 +119,20 @@ class Progress:
             self._values = _format_losses(values)
         if self._panel is None and status.is_lead_host:
             self._maybe_print_line(now)
+
+    def _note_compilation(self, now: float, speed: float | None) -> None:
+        """Measure the speed from the end of a compilation on, which a given one includes."""
+        if self._shown == "compiling":
+            self._compiled = (self._step, now)
+        elif self._compiled is not None and speed:
+            measured = self._speed_since(*self._compiled)
+            if measured and speed >= measured / 2:
+                self._compiled = None
+
+    def _speed_since(self, step: int, start: float) -> float | None:
+        """Return steps per second since then; `None` if that is too short ago."""
+        seconds = time.monotonic() - start
+        return (self._step - step) / seconds if seconds > _SHORTEST_MEASURED else None
 
     def _maybe_print_line(self, now: float) -> None:
         total = (self._last or 0) - self._first
@@ -195,6 +212,9 @@ class Progress:
         return f"{readable.rate(speed).rjust(4)} steps/s" if speed else ""
 
     def _rate(self) -> float | None:
+        compiled = self._compiled
+        if compiled is not None:
+            return self._speed_since(*compiled)
         if self._speed or self._step == self._first:
             return self._speed
         return (self._step - self._first) / max(time.monotonic() - self._start, 1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -93,11 +95,12 @@ def evaluate(
     results = {}
     for name, evaluator in chosen.items():
         writer = _writer(name, write_to)
-        try:
+        with tempfile.TemporaryDirectory() as temporary, contextlib.closing(writer):
+            # What is not a value, such as the checkpoints of a readout.
+            folder = epath.Path(temporary if write_to is None else write_to)
             with error_prefix(f"Evaluator {name} failed at step {number}: "):
-                result = evaluator.replace(writer=writer).evaluate(state, number)
-        finally:
-            writer.close()
+                apart = evaluator.apart_from_run(writer, folder)
+                result = apart.evaluate(state, number)
         if isinstance(result, AuxiliariesState):
             result = result.compute()
         results[name] = AuxiliariesOutput() if result is None else result

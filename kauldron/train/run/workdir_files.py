@@ -25,6 +25,7 @@ from kauldron.data.model_inputs import spec_from_json
 from kauldron.errors import a_type, error_prefix
 from kauldron.files import file_lock, write_atomically
 from kauldron.konfig.overrides.config_files import importable_folders
+from kauldron.train.run import preemption
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
@@ -114,6 +115,7 @@ def write_run_info(trainer: Trainer, *, step: int, is_resumed: bool) -> None:
         "saved_step": step if is_resumed else earlier["saved_step"],
         "first_step": first_step(trainer.workdir, step, is_resumed=is_resumed),
         "starts": [*earlier["starts"], {"time": time.time(), "step": step}],
+        "end": None,
     }
     write_atomically(path, json.dumps(info, indent=2))
 
@@ -143,7 +145,7 @@ def read_run_info(workdir: epath.Path) -> dict[str, Any]:
         info = {**nothing, **json.loads(path.read_bytes())}
         _check_run_info(info)
     except (ValueError, KeyError, TypeError) as error:
-        status.log_warning(f"{path} cannot be read: {error!r}")
+        status.log_warning(f"{path} cannot be read and is ignored: {error!r}")
         return nothing
     return info
 
@@ -164,6 +166,35 @@ def note_saved(workdir: epath.Path, step: int) -> None:
     """
     info = {**read_run_info(workdir), "saved_step": step}
     write_atomically(workdir / RUN_INFO_FILENAME, json.dumps(info, indent=2))
+
+
+def note_end(workdir: epath.Path, *, error: BaseException | None, step: int) -> None:
+    """Note in `run_info.json` how this start ended; a process that is killed cannot."""
+    info = read_run_info(workdir)
+    if "end" not in info:  # it did not come to write that it started
+        return
+    end = {"time": time.time(), "step": step, **_describe_end(workdir, error)}
+    write_atomically(
+        workdir / RUN_INFO_FILENAME, json.dumps({**info, "end": end}, indent=2)
+    )
+
+
+def _describe_end(workdir: epath.Path, error: BaseException | None) -> dict[str, str]:
+    if isinstance(error, preemption.Preempted):
+        return {"reason": "preempted"}
+    if isinstance(error, KeyboardInterrupt):
+        return {"reason": "interrupted"}
+    if error is not None:
+        text = str(error).strip().splitlines() or [""]
+        kind = type(error).__name__
+        return {"reason": "error", "error": kind, "detail": text[0][:500]}
+    marker = read_train_complete(workdir)
+    if marker is None:
+        detail = "the last step could not be saved"
+        return {"reason": "error", "error": "", "detail": detail}
+    if "stopped_because" in marker:
+        return {"reason": "early stopping", "detail": marker["stopped_because"]}
+    return {"reason": "done"}
 
 
 def _note(trainer: Trainer) -> str:
@@ -195,7 +226,7 @@ def set_aside_unreadable(workdir: epath.Path) -> None:
             check(json.loads(path.read_bytes()))
         except (ValueError, KeyError, TypeError) as error:
             aside = path.replace(workdir / f"{name}{UNREADABLE_MARK}")
-            status.log_warning(f"{path} cannot be read and is now {aside}: {error!r}")
+            status.log_warning(f"{path} cannot be read; moved to {aside}: {error!r}")
 
 
 def _check_config(content: Any) -> None:

@@ -80,7 +80,10 @@ def train(
     """
     traced = traced or [steps.TracedStep.of(trainer) for trainer in trainers]
     if len(steps.group_steps(traced)) > 1:
-        raise ValueError("The train steps are not the same program up to constants.")
+        raise ValueError(
+            "These trainings cannot be stacked: their train steps differ in more than "
+            "constants. `kauldron sweep --plan` shows which ones fit together."
+        )
     with contextlib.ExitStack() as stack:
         request = stack.enter_context(
             preemption.stop_on_signals("saving at the next step")

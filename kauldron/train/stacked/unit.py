@@ -198,7 +198,8 @@ def nonfinite_ending(trainer: Trainer, step: int) -> Ending:
 def write_nonfinite(trainer: Trainer, step: int) -> None:
     """Mark a run that ended early; with `on_nonfinite="warn"` it counts as complete."""
     status.log_warning(
-        f"{trainer.workdir}: loss not finite at step {step}. The training is frozen."
+        f"{trainer.workdir}: loss not finite at step {step}. This training stops here; "
+        "the others of its stack go on."
     )
     saved = trainer.checkpointer.latest_step
     if trainer.on_nonfinite == "warn":

@@ -182,6 +182,17 @@ def test_done_step_is_skipped_with_the_same_values(tmp_path, expected):
     assert marker["metric_values"]["norm"] == expected[0]["metrics/norm"]
 
 
+def test_test_of_the_run_computes_again_and_leaves_its_folder_alone(tmp_path):
+    evaluator, state = make(tmp_path / "run")
+    trainer = evaluator.base_cfg
+    evaluator.evaluate(state, 0)
+    before = sorted(tmp_path.rglob("*"))
+    zeros = jax.tree.map(lambda leaf: 0 * leaf, state)
+    output = trainer.test("c", state=zeros)["c"]
+    assert output.metric_values["metrics/norm"] == 0
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_values_that_were_dropped_from_the_log_are_written_again(tmp_path):
     evaluator, state = make(tmp_path)
     evaluator.evaluate(state, 3)

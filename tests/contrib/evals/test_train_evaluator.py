@@ -224,3 +224,17 @@ def test_config_of_the_outer_model_is_put_into_that_of_the_readout(tmp_path):
     assert steps(tmp_path, "probe.test", "metrics/error") == [0, 2]
     stored = json.loads((tmp_path / "config.json").read_text())
     assert stored["evals"]["probe"]["readout_config"]["num_train_steps"] == 3
+
+
+def test_test_of_the_run_trains_its_readout_elsewhere(tmp_path):
+    trainer = make(tmp_path / "run", every=100)
+    trainer.train()
+    before = sorted(tmp_path.rglob("*"))
+    values = trainer.test("probe")["probe"].metric_values
+    assert values["test"]["error"] > 0
+    assert sorted(tmp_path.rglob("*")) == before
+    trainer.test("probe", write_to=tmp_path / "again")
+    assert steps(tmp_path / "again", "probe.test", "metrics/error") == [4]
+    assert [at for at, _ in points(tmp_path / "again", "probe.train.4")] == [0, 10, 19]
+    inside = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
+    assert all((tmp_path / "again") in (p, *p.parents) for p in inside)

@@ -5,10 +5,13 @@ import logging
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+import sklearn.datasets
 import sklearn.metrics
+from flax import linen as nn
 
-from kauldron import kontext
+from kauldron import kd, kontext
 from kauldron import summaries as kd_summaries
 from kauldron.contrib import summaries
 from kauldron.contrib.summaries.images import to_rgb
@@ -73,6 +76,70 @@ def test_mask_of_a_confusion_matrix_has_two_names(name):
 def test_unknown_normalization_of_a_confusion_matrix_is_refused():
     with pytest.raises(ValueError, match="'rows'"):
         summaries.ConfusionMatrix(normalize="rows")
+
+
+@pytest.mark.parametrize(
+    ("names", "error"), [(["a"], "1 names, but .* 2 classes"), ("ab", "'ab'")]
+)
+def test_wrong_class_names_are_refused(names, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        metric = summaries.ConfusionMatrix(class_names=names)
+        metric(logits=np.eye(2), labels=np.array([[0], [1]]))
+
+
+def test_class_names_cannot_break_the_table():
+    table = summaries.ConfusionMatrix(class_names=["a | b", "c\nd"])(
+        logits=np.eye(2), labels=np.array([[0], [1]])
+    )
+    assert entries(table).tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ["setosa", "versicolor", "virginica"]),
+        ({"class_names": ["x", "y", "z"]}, ["x", "y", "z"]),
+        ({"names_from": None}, ["0", "1", "2"]),
+    ],
+)
+def test_evaluator_shows_the_class_names_that_the_training_data_knows(
+    tmp_path, fields, expected
+):
+    ds = kd.data.py.Arrays(
+        sklearn.datasets.load_iris,
+        fields={"x": "data", "label": "target"},
+        shuffle=False,
+        num_epochs=1,
+        batch_size=50,
+        transforms=[
+            kd.data.Cast(key="x", dtype="float32"),
+            kd.data.Rearrange(key="label", pattern="-> 1"),
+        ],
+    )
+    keys = {"logits": "preds.logits", "labels": "batch.label"}
+    confusion = summaries.ConfusionMatrix(**keys, **fields)
+    trainer = kd.train.Trainer(
+        workdir=tmp_path,
+        train_ds=ds,
+        eval_ds=ds,
+        model=kd.nn.Sequential(
+            inputs="batch.x", outputs="logits", layers=[nn.Dense(3)]
+        ),
+        train_losses={"xent": kd.losses.SoftmaxCrossEntropyWithIntLabels(**keys)},
+        train_summaries={"confusion": confusion},
+        optimizer=optax.sgd(0.1),
+        num_train_steps=1,
+        evals={"test": kd.evals.Evaluator(run=kd.evals.Once(0))},
+    )
+    for values in (
+        trainer.evals["test"].evaluate(trainer.init_state(), 0).compute(),
+        trainer.trainstep.step(
+            trainer.init_state(), next(iter(ds)), return_summaries=True
+        )[1].compute(),
+    ):
+        table = values.summary_values["summaries/confusion"]
+        header = [cell.strip() for cell in table.splitlines()[0].split("|")]
+        assert header[1:] == expected
 
 
 #

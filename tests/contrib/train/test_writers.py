@@ -264,7 +264,7 @@ def test_unknown_format_lists_the_known_ones(tmp_path):
     writer = contrib.GifVideoWriter(
         workdir=epath.Path(tmp_path), collection="train", video_options=options
     )
-    with pytest.raises(ValueError, match="'MP4' is not known: it is one of GIF"):
+    with pytest.raises(ValueError, match="'MP4': expected one of GIF"):
         write(writer, 0, summaries={"summaries/v": np.zeros((1, 1, 8, 8, 3), np.uint8)})
 
 

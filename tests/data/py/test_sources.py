@@ -527,13 +527,17 @@ def test_hugging_face_folders_open_without_network(tmp_path):
     png = io.BytesIO()
     Image.fromarray(pixels).save(png, "png")
     features = datasets.Features(
-        {"x": datasets.Value("int64"), "image": datasets.Image()}
+        {
+            "x": datasets.Value("int64"),
+            "image": datasets.Image(),
+            "kind": datasets.ClassLabel(names=["cat", "dog"]),
+        }
     )
     images = pyarrow.array(
         [{"bytes": png.getvalue(), "path": None}] * 3,
         type=features.arrow_schema.field("image").type,
     )
-    columns = pyarrow.table({"x": [1, 2, 3], "image": images})
+    columns = pyarrow.table({"x": [1, 2, 3], "image": images, "kind": [0, 1, 1]})
     table = datasets.Dataset(
         datasets.table.InMemoryTable(columns.cast(features.arrow_schema)),
         info=datasets.DatasetInfo(features=features),
@@ -545,6 +549,7 @@ def test_hugging_face_folders_open_without_network(tmp_path):
         ds = once(kd.data.py.HuggingFace, tmp_path / name, split="train", batch_size=3)
         (batch,) = ds
         assert batch["x"].tolist() == [1, 2, 3]
+        assert ds.class_names == ("cat", "dog")
         np.testing.assert_array_equal(batch["image"][1], pixels)
     with pytest.raises(ValueError, match=r"'test'.*\['train'\]"):
         list(once(kd.data.py.HuggingFace, tmp_path / "all", split="test"))
@@ -558,7 +563,11 @@ def test_tfds_reads_array_records_and_refuses_tf_records(tmp_path):
 
         def _info(self):
             features = tfds.features.FeaturesDict(
-                {"image": tfds.features.Image(shape=(4, 4, 3)), "label": np.int64}
+                {
+                    "image": tfds.features.Image(shape=(4, 4, 3)),
+                    "label": tfds.features.ClassLabel(names=list("abcdefghij")),
+                    "other": tfds.features.ClassLabel(names=["x"]),
+                }
             )
             return tfds.core.DatasetInfo(builder=self, features=features)
 
@@ -567,7 +576,8 @@ def test_tfds_reads_array_records_and_refuses_tf_records(tmp_path):
 
         def _generate_examples(self):
             for i in range(10):
-                yield i, {"image": np.full((4, 4, 3), i, np.uint8), "label": i}
+                image = np.full((4, 4, 3), i, np.uint8)
+                yield i, {"image": image, "label": i, "other": 0}
 
     for file_format in ("array_record", "tfrecord"):
         builder = Counting(data_dir=tmp_path / file_format, file_format=file_format)
@@ -576,6 +586,7 @@ def test_tfds_reads_array_records_and_refuses_tf_records(tmp_path):
     ds = once(kd.data.py.Tfds, "counting", data_dir=tmp_path / "array_record", **kwargs)
     (batch,) = ds
     assert sorted(batch["label"].tolist()) == list(range(10))
+    assert ds.class_names == tuple("abcdefghij")
     np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], batch["label"])
     ds = once(kd.data.py.Tfds, "counting", data_dir=tmp_path / "tfrecord", **kwargs)
     with pytest.raises(ValueError, match=r"TFRecord.*array_record.*TfdsLegacy"):

@@ -65,9 +65,9 @@ def test_gather_out_of_range(family, index):
 
 @pytest.mark.parametrize("axis", [2, -3])
 def test_gather_axis_out_of_range(axis):
-    with pytest.raises(IndexError, match=r"the shape is \(3, 4\)"):
+    with pytest.raises(IndexError, match=r"for the shape \(3, 4\)"):
         apply(Gather(key="x", axis=axis, indices=(0,)), np.zeros((3, 4)))
-    with pytest.raises(IndexError, match=r"the shape is \(3, 4\)"):
+    with pytest.raises(IndexError, match=r"for the shape \(3, 4\)"):
         Gather(key="x", axis=axis, indices=(0,)).map_batch({"x": np.zeros((9, 3, 4))})
 
 

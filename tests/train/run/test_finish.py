@@ -1,8 +1,12 @@
 """However a run ends, what it logged is on disk, and nobody is left behind."""
 
+import contextlib
 import dataclasses
 import errno
+import json
+import os
 import shutil
+import signal
 import threading
 
 import flax.linen as nn
@@ -52,6 +56,63 @@ def _evals(action, step):
         "eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(1), num_batches=1),
         "probe": Probe(run=kd.evals.Once(step), action=action),
     }
+
+
+class Leave(kd.train.Hook):
+    """Ends the run in some way at step 2."""
+
+    way: object
+
+    def wants_values(self, step):
+        return step == 1
+
+    def on_step(self, event):
+        if event.step == 2:
+            self.way(event)
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        (lambda event: None, {"reason": "done", "step": 4}),
+        (
+            lambda event: event.stop("it is enough"),
+            {"reason": "early stopping", "detail": "it is enough", "step": 2},
+        ),
+        (
+            lambda event: os.kill(os.getpid(), signal.SIGTERM),
+            {"reason": "preempted", "step": 2},
+        ),
+        (
+            lambda event: os.kill(os.getpid(), signal.SIGINT),
+            {"reason": "interrupted", "step": 2},
+        ),
+        (
+            lambda event: _raise(RuntimeError("out of coffee"))(),
+            {
+                "reason": "error",
+                "error": "RuntimeError",
+                "detail": "Hook leave failed at step 2: out of coffee",
+                "step": 2,
+            },
+        ),
+    ],
+    ids=["done", "hook", "sigterm", "sigint", "error"],
+)
+def test_run_info_says_how_the_run_ended(tmp_path, way, expected):
+    def train(hook):
+        trainer = make_trainer(
+            tmp_path, num_train_steps=4, log_metrics_every=1, hooks={"leave": hook}
+        )
+        with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
+            trainer.train()
+        return json.loads((tmp_path / "run_info.json").read_text())["end"]
+
+    end = train(Leave(way=way))
+    assert end.pop("time") > 0
+    assert end == expected
+    if expected["reason"] != "done":  # a start that goes on forgets it
+        assert train(Leave(way=lambda event: None))["reason"] == "done"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of coffee"), KeyboardInterrupt()])

@@ -48,6 +48,22 @@ def test_no_line_is_longer_than_the_terminal_is_wide(width):
         assert max(line.cell_len for line in lines) <= width
 
 
+def test_metrics_stand_in_the_order_of_the_config():
+    table = MetricTable(order={"train": ["zeta", "nested", "alpha"]})
+    names = ["alpha", "nested/b", "other", "zeta"]  # as jax sorts them
+    values = {"losses/total": 1.0, **{f"metrics/{name}": 1.0 for name in names}}
+    table.add(0, "train", values, 120)
+    titles, _ = table.finish(120)
+    assert titles.plain.split() == [
+        "step",
+        "loss",
+        "zeta",
+        "nested/b",
+        "alpha",
+        "other",
+    ]
+
+
 def test_row_is_complete_when_another_step_comes():
     table = MetricTable()
     assert table.add(0, "test", {"losses/total": 2.0}, 80) == []

@@ -134,6 +134,26 @@ def test_every_program_is_shown_as_compiled(terminal, tmp_path):
     assert "training" not in seen
 
 
+def test_time_of_compilation_does_not_count_for_the_time_left(terminal, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(progress_lib.time, "monotonic", lambda: now)
+    terminal()
+    with Progress("train", step=0, last_step=1010) as progress:
+        now = 100.0
+        progress.update(10, speed=0.1)  # 100 seconds, most of them to compile
+        assert "left" not in _line()
+        now = 102.0
+        progress.update(30, speed=0.3)
+        assert " 10 steps/s  1:38 left" in _line()
+        now = 112.0
+        progress.update(130, speed=9.0)  # a window after it
+        assert " 9 steps/s" in _line()
+        progress.doing("compiling")
+        now = 150.0
+        progress.update(131, speed=3.0)
+        assert "left" not in _line()
+
+
 def test_evaluation_is_told_at_the_end_of_the_line(terminal):
     terminal()
     with Progress("train", step=0, last_step=10) as outer:

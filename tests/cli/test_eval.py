@@ -1,10 +1,8 @@
 """`kauldron eval`, in this process."""
 
-import shutil
-
 import pytest
 
-from kauldron import cli, konfig
+from kauldron import konfig
 from tests.evals.experiments import kd as kd_cfg
 from tests.evals.experiments import make_cfg, standalone, steps
 
@@ -22,23 +20,6 @@ def finished(tmp_path_factory):
     with pytest.warns(UserWarning, match="along will never run"):
         konfig.resolve(make_cfg(workdir, evals=evals)).train()
     return workdir
-
-
-@pytest.fixture
-def run(finished, tmp_path):
-    """The run, moved to another place."""
-    shutil.copytree(finished, tmp_path / "run")
-    return tmp_path / "run"
-
-
-@pytest.fixture
-def kauldron(capsys):
-    def call(*arguments):
-        code = cli.main(list(map(str, arguments)))
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return call
 
 
 def test_group_of_a_moved_run_is_evaluated_with_its_own_config(kauldron, run):
