@@ -288,19 +288,18 @@ def test_checkpoint_of_two_processes_is_read_with_plain_orbax_on_one_device(
     of_two_processes,
 ):
     folder = of_two_processes[0] / "checkpoints" / "ckpt_3"
-    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    stored = v1.metadata(folder, checkpointable_name="default").metadata
     expected = np.arange(4096, dtype=np.float32).reshape(512, 8) + 3
 
-    def load(as_asked):
-        asked = jax.tree.map(as_asked, stored)
-        return v1.load(folder, asked, checkpointable_name="default")["params"]["w"]
-
-    on_host = load(lambda leaf: np.empty(leaf.shape, leaf.dtype))
+    on_host = v1.load(folder, checkpointable_name="default")["params"]["w"]
     assert isinstance(on_host, np.ndarray)
     np.testing.assert_array_equal(on_host, expected)
-    on_device = load(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here)
+
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    asked = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here),
+        v1.metadata(folder, checkpointable_name="default").metadata,
     )
+    loaded = v1.load(folder, asked, checkpointable_name="default")
+    on_device = loaded["params"]["w"]
     assert on_device.sharding == here
     np.testing.assert_array_equal(on_device, expected)

@@ -193,7 +193,6 @@ NO_CHECKPOINTS = Fault(
 CHECKPOINT_FILES = (
     "_CHECKPOINT_METADATA",
     "default/_METADATA",
-    "default/_sharding",
     "default/array_metadatas/process_0",
     "default/manifest.ocdbt",
     "default/ocdbt.process_0/manifest.ocdbt",
