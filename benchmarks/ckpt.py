@@ -6,8 +6,10 @@ Run with `python benchmarks/ckpt.py [--tiny]`; prints one JSON line per figure:
   blocking save with orbax. The goal is a ratio of at most 0.1.
 - `step_after`: what the next step takes longer because of it. On a CPU that step needs
   new memory, and shares the cores with the writing of files.
-- `checksum`, `checksum_of_all`: time to note sizes and the checksums of small files, or of
-  all files, against a whole save. The goal is a ratio of at most 0.02.
+- `checksum`, `checksum_cpu`: time, and time of the processors, to note the sizes and
+  checksums of all files, against a whole save without. The goal is a ratio of at most 0.02.
+- `save_with_checksum`: a whole save with them, against one without.
+- `check`, `check_cpu`: time to check all of it before a restore, against the restore.
 - `restore`: time to restore them, against plain orbax.
 - `first_save`: time that the first save of a process blocks, for arrays of 40 shapes with
   a copy on each of eight virtual devices, against an asynchronous save with orbax, which
@@ -17,7 +19,6 @@ Run with `python benchmarks/ckpt.py [--tiny]`; prints one JSON line per figure:
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import pathlib
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from kauldron import kd
-from kauldron.ckpts.step_folders import write_checksums
+from kauldron.ckpts import step_folders
 
 _NUM_ARRAYS = 20
 _EIGHT_DEVICES = {
@@ -68,26 +69,17 @@ def measure(folder: pathlib.Path, num_params: int, repeats: int) -> None:
     checkpointer = kd.ckpts.Checkpointer(
         workdir=folder / "ours", save_interval_steps=1, max_to_keep=1
     )
-    saves, extras, blocking, whole = [], [], [], []
-    checksums: dict[bool, list[float]] = {False: [], True: []}
+    saves, extras, blocking = [], [], []
     for i in range(repeats + 1):  # the first one warms up
         plain_time, state = timed(lambda state=state: step(state))
-        begin = time.perf_counter()
         saves.append(timed(lambda i=i, s=state: checkpointer.save(s, step=i))[0])
         step_time, state = timed(lambda state=state: step(state))
         extras.append(max(step_time - plain_time, 0.0))
         checkpointer.wait_until_finished()
-        whole.append(time.perf_counter() - begin)
-        for of_all, times in checksums.items():
-            note = functools.partial(
-                write_checksums, checkpointer.folder / f"ckpt_{i}", of_all=of_all
-            )
-            times.append(timed(note)[0])
         blocking.append(timed(lambda s=state: save_with_orbax(folder / "orbax", s))[0])
     show("standstill", saves[1:], blocking[1:], goal=0.1)
     show("step_after", extras[1:], blocking[1:])
-    show("checksum", checksums[False][1:], whole[1:], goal=0.02)
-    show("checksum_of_all", checksums[True][1:], whole[1:], goal=0.02)
+    measure_checksums(folder, state, repeats)
     specs = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
     )
@@ -97,6 +89,50 @@ def measure(folder: pathlib.Path, num_params: int, repeats: int) -> None:
         ours.append(timed(lambda: checkpointer.restore(specs))[0])
         plain.append(timed(lambda: restore_with_orbax(folder / "orbax", specs))[0])
     show("restore", ours[1:], plain[1:])
+
+
+def measure_checksums(folder: pathlib.Path, state: Any, repeats: int) -> None:
+    checkpointers = {
+        checksum: kd.ckpts.Checkpointer(
+            workdir=folder / f"checksum_{checksum}",
+            save_interval_steps=1,
+            max_to_keep=1,
+            checksum=checksum,
+        )
+        for checksum in (False, True)
+    }
+    saves: dict[bool, list[Times]] = {False: [], True: []}
+    notes, restores, checks = [], [], []
+    reader = checkpointers[False]
+    for i in range(3 * repeats + 1):  # the first one warms up
+        for checksum, checkpointer in checkpointers.items():
+            times = timed_twice(lambda c=checkpointer, i=i: save_and_wait(c, state, i))
+            saves[checksum].append(times)
+        saved = checkpointers[True].folder / f"ckpt_{i}"
+        notes.append(timed_twice(lambda saved=saved: note_checksums(saved)))
+        restores.append(timed_twice(lambda: reader.restore(state, donate=False)))
+        checks.append(
+            timed_twice(lambda saved=saved: step_folders.check_checksums(saved))
+        )
+    for index, suffix in enumerate(("", "_cpu")):
+        note, plain, restore, check = (
+            [times[index] for times in every[1:]]
+            for every in (notes, saves[False], restores, checks)
+        )
+        show(f"checksum{suffix}", note, plain, goal=0.02)
+        show(f"check{suffix}", check, restore)
+    wall = {key: [times[0] for times in every[1:]] for key, every in saves.items()}
+    show("save_with_checksum", wall[True], wall[False])
+
+
+def note_checksums(folder: Any) -> None:
+    step_folders.write_checksums(folder)
+    step_folders.write_sums(folder)
+
+
+def save_and_wait(checkpointer: kd.ckpts.Checkpointer, state: Any, step: int) -> None:
+    checkpointer.save(state, step=step)
+    checkpointer.wait_until_finished()
 
 
 def measure_first_save(folder: pathlib.Path, num_shapes: int) -> None:
@@ -143,6 +179,19 @@ def timed(function: Callable[[], Any]) -> tuple[float, Any]:
     begin = time.perf_counter()
     result = jax.block_until_ready(function())
     return time.perf_counter() - begin, result
+
+
+class Times(NamedTuple):
+    """Seconds on the clock, and of the processors."""
+
+    wall: float
+    cpu: float
+
+
+def timed_twice(function: Callable[[], Any]) -> Times:
+    begin = time.process_time()
+    wall, _ = timed(function)
+    return Times(wall, time.process_time() - begin)
 
 
 def show(

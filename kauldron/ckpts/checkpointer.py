@@ -58,9 +58,9 @@ class Checkpointer(BaseCheckpointer):
       create: Whether this one may write; `False` for a reader.
       file_mode: Permissions of the folders.
       enable_async: Whether files are written in the background.
-      checksum: Whether to note a checksum of every file, and not only of small ones
-        and the size of the others. All that is noted is checked before a checkpoint is
-        restored; with this, it is read twice.
+      checksum: Whether to note checksums of large files too, besides those of small
+        ones and the sizes of all. They are checked before a checkpoint is restored,
+        so that its files are read twice. Not noted in object stores.
       on_save_error: Whether a save that fails (a full disk) stops training, or is
         logged and left to the next save.
     """
@@ -82,7 +82,7 @@ class Checkpointer(BaseCheckpointer):
     create: bool = True
     file_mode: int | None = 0o770
     enable_async: bool = True
-    checksum: bool = False
+    checksum: bool = True
     on_save_error: Literal["raise", "warn"] = "raise"
 
     def __post_init__(self) -> None:

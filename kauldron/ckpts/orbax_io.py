@@ -47,8 +47,9 @@ def tree_handler() -> ocp.PyTreeCheckpointHandler:
     eight devices. Here the first copy is saved whole.
     """
     handlers = ocp.type_handlers
-    arrays = handlers.ArrayHandler(
+    arrays = _HandlerOfArraysAnywhere(
         use_replica_parallel=False,
+        enable_write_sharding_file=False,
         # Notes the kinds of random keys. This is the public way to it.
         array_metadata_store=ocp.v1.options.ArrayOptions.Saving().array_metadata_store,
     )
@@ -59,6 +60,17 @@ def tree_handler() -> ocp.PyTreeCheckpointHandler:
         (jax.Array, arrays),
     )
     return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
+
+
+class _HandlerOfArraysAnywhere(ocp.type_handlers.ArrayHandler):
+    """Saves arrays that orbax loads as numpy arrays, unless it is told where to.
+
+    What is noted to be a `jax.Array` would go back to the devices that it was saved
+    from, and could not be loaded where there are others.
+    """
+
+    def typestr(self) -> str:
+        return ocp.type_handlers.NumpyHandler().typestr()
 
 
 def as_saved(tree: Any) -> Any:

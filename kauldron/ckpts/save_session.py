@@ -237,13 +237,14 @@ class SaveSession:
         self, step: int, make_info: Callable[..., retention.StepInfo]
     ) -> None:
         self._infos[step] = make_info(time=datetime.datetime.now(tz=datetime.UTC))
-        if not self._is_lead():
-            return
         root = self._checkpointer.folder
-        step_folders.write_checksums(
-            step_folders.step_folder(root, step), of_all=self._checkpointer.checksum
-        )
-        self._delete_old(root)
+        folder = step_folders.step_folder(root, step)
+        if self._is_lead():
+            step_folders.write_checksums(folder)
+        if self._checkpointer.checksum:
+            step_folders.write_sums(folder)
+        if self._is_lead():
+            self._delete_old(root)
 
     def _delete_old(self, root: epath.Path) -> None:
         for step in self._steps_to_delete(root):

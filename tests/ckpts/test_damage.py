@@ -1,15 +1,19 @@
 """Checkpoints that changed on disk: noticed, told, and gone around."""
 
+import errno
 import json
 import logging
 import shutil
 
+import crc32c
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
 from kauldron import kd
+from kauldron.ckpts import step_folders
 from kauldron.train.run import chrono
 from kauldron.train.state import CheckpointState
 from tests.ckpts.states import assert_equal, make_checkpointer
@@ -65,16 +69,6 @@ def written(tmp_path_factory):
     return workdir
 
 
-@pytest.fixture(scope="module")
-def checked(tmp_path_factory):
-    """The same with checksums."""
-    workdir = tmp_path_factory.mktemp("checked")
-    with make_checkpointer(workdir, checksum=True) as checkpointer:
-        for step in (1, 2):
-            checkpointer.save(_item(step), step=step)
-    return workdir
-
-
 def _files(workdir):
     newest = workdir / "checkpoints" / "ckpt_2"
     return sorted(p for p in newest.rglob("*") if p.is_file())
@@ -107,8 +101,8 @@ def test_no_damaged_file_is_loaded_as_if_it_were_whole(written, tmp_path, damage
         shutil.rmtree(workdir)
 
 
-def test_any_changed_byte_is_noticed_with_checksums(checked, tmp_path):
-    for workdir, path in _copies(checked, tmp_path):
+def test_any_changed_byte_is_noticed(written, tmp_path):
+    for workdir, path in _copies(written, tmp_path):
         _flip_a_byte(path)
         restored, step = make_checkpointer(workdir).restore_newest(_item(0))
         _same(restored, step)
@@ -116,15 +110,15 @@ def test_any_changed_byte_is_noticed_with_checksums(checked, tmp_path):
         shutil.rmtree(workdir)
 
 
-def test_undamaged_checkpoint_with_checksums_is_restored(checked):
-    _same(make_checkpointer(checked).restore(_item(0)), 2)
+def test_undamaged_checkpoint_is_restored(written):
+    _same(make_checkpointer(written).restore(_item(0)), 2)
 
 
 def test_fallback_is_logged_with_path_and_cause_and_asking_for_it_raises(
-    checked, tmp_path, caplog
+    written, tmp_path, caplog
 ):
     workdir = tmp_path / "run"
-    shutil.copytree(checked, workdir)
+    shutil.copytree(written, workdir)
     largest = max(_files(workdir), key=lambda path: path.stat().st_size)
     _flip_a_byte(largest)
     checkpointer = make_checkpointer(workdir)
@@ -137,9 +131,9 @@ def test_fallback_is_logged_with_path_and_cause_and_asking_for_it_raises(
     assert "ckpt_2 cannot be read" in record.message and "damaged" in record.message
 
 
-def test_loader_refuses_a_damaged_checkpoint(checked, tmp_path):
+def test_loader_refuses_a_damaged_checkpoint(written, tmp_path):
     workdir = tmp_path / "run"
-    shutil.copytree(checked, workdir)
+    shutil.copytree(written, workdir)
     _flip_a_byte(max(_files(workdir), key=lambda path: path.stat().st_size))
     loader = kd.ckpts.PartialKauldronLoader(
         workdir=workdir, new_to_old={"params": "params"}
@@ -202,21 +196,132 @@ def test_item_that_was_deleted_with_the_checksums_is_gone_on_without(written, tm
     assert step == 2 and int(restored.train_state.step) == 2
 
 
-def test_large_files_are_checked_by_size_unless_asked_for_more(tmp_path):
-    params = {"w": jax.random.normal(jax.random.key(0), (1_000_000,))}
-    state = kd.train.TrainState(step=jnp.asarray(1), params=params)
-    for checksum in (False, True):
-        workdir = tmp_path / str(checksum)
-        with make_checkpointer(workdir, checksum=checksum) as checkpointer:
-            checkpointer.save(state, step=1)
-        folder = workdir / "checkpoints/ckpt_1"
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        largest = max(files, key=lambda path: path.stat().st_size)
-        noted = json.loads((folder / "checksums.json").read_text())
-        name = str(largest.relative_to(folder))
-        assert noted["sizes"][name] == largest.stat().st_size
-        assert (name in noted["crc32c"]) is checksum
-        with largest.open("ab") as file:
-            file.write(b"more")
-        with pytest.raises(OSError, match="ckpt_1 is damaged"):
-            make_checkpointer(workdir).restore(state, donate=False)
+#
+# Files beyond a mebibyte, which have checksums of another kind
+#
+
+
+def _large_state(step):
+    params = {"w": jax.random.normal(jax.random.key(step), (1_000_000,))}
+    return kd.train.TrainState(step=jnp.asarray(step), params=params)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A workdir with two checkpoints of a large array, to be copied."""
+    workdir = tmp_path_factory.mktemp("large")
+    with make_checkpointer(workdir) as checkpointer:
+        for step in (1, 2):
+            checkpointer.save(_large_state(step), step=step)
+    return workdir
+
+
+def _flip_a_bit(content, index):
+    content[index] ^= 0b100
+
+
+def _swap_blocks(content, first):
+    block = content[first : first + 4096]
+    content[first : first + 4096] = content[first + 4096 : first + 8192]
+    content[first + 4096 : first + 8192] = block
+
+
+LARGE_DAMAGES = {
+    "a bit at the begin": lambda content: _flip_a_bit(content, 0),
+    "a bit in the middle": lambda content: _flip_a_bit(content, len(content) // 2),
+    "a bit at the end": lambda content: _flip_a_bit(content, len(content) - 1),
+    "a sector of zeros": lambda content: content.__setitem__(
+        slice(1 << 20, (1 << 20) + 512), bytes(512)
+    ),
+    "two blocks swapped": lambda content: _swap_blocks(content, 1 << 20),
+}
+
+
+@pytest.mark.parametrize("damage", LARGE_DAMAGES)
+def test_changed_bytes_in_a_large_file_are_noticed_and_the_one_before_is_used(
+    large, tmp_path, damage
+):
+    workdir = tmp_path / "run"
+    shutil.copytree(large, workdir)
+    largest = max(_files(workdir), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    assert len(content) > 3_000_000
+    LARGE_DAMAGES[damage](content)
+    largest.write_bytes(content)
+    restored, step = make_checkpointer(workdir).restore_newest(_large_state(0))
+    assert step == 1
+    assert_equal(restored, _large_state(1))
+
+
+def test_undamaged_large_file_is_restored(large):
+    restored = make_checkpointer(large).restore(_large_state(0))
+    assert_equal(restored, _large_state(2))
+
+
+@pytest.mark.parametrize("name", ["checksums_0.json", "checksums.json"])
+def test_damaged_file_of_checksums_counts_as_damage(large, tmp_path, name):
+    workdir = tmp_path / "run"
+    shutil.copytree(large, workdir)
+    path = workdir / "checkpoints/ckpt_2" / name
+    path.write_bytes(path.read_bytes()[:-5])
+    _, step = make_checkpointer(workdir).restore_newest(_large_state(0))
+    assert step == 1
+
+
+def test_large_files_are_checked_by_size_alone_if_that_is_asked_for(tmp_path):
+    with make_checkpointer(tmp_path, checksum=False) as checkpointer:
+        checkpointer.save(_large_state(2), step=2)
+    assert not list(tmp_path.rglob("checksums_*"))
+    largest = max(_files(tmp_path), key=lambda path: path.stat().st_size)
+    with largest.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(OSError, match="ckpt_2 is damaged"):
+        make_checkpointer(tmp_path).restore(_large_state(0))
+
+
+def test_checksum_of_earlier_kind_is_still_checked(large, tmp_path):
+    """Large files used to have a plain checksum beside those of the small ones."""
+    workdir = tmp_path / "run"
+    shutil.copytree(large, workdir)
+    folder = workdir / "checkpoints/ckpt_2"
+    (folder / "checksums_0.json").unlink()
+    largest = max(_files(workdir), key=lambda path: path.stat().st_size)
+    noted = json.loads((folder / "checksums.json").read_text())
+    name = str(largest.relative_to(folder))
+    noted["crc32c"][name] = crc32c.crc32c(largest.read_bytes())
+    (folder / "checksums.json").write_text(json.dumps(noted))
+    _, step = make_checkpointer(workdir).restore_newest(_large_state(0))
+    assert step == 2
+    _flip_a_byte(largest)
+    _, step = make_checkpointer(workdir).restore_newest(_large_state(0))
+    assert step == 1
+
+
+@pytest.mark.parametrize("extra", [0, 1, 8, 4095, 4096, 4097])
+@pytest.mark.parametrize("mebibytes", [1, 2, 3, 4, 5])
+def test_mapped_and_read_files_have_the_same_checksum(
+    tmp_path, monkeypatch, mebibytes, extra
+):
+    """Whether pieces, segments and blocks end with the file or before it."""
+    monkeypatch.setattr(step_folders, "_SEGMENT_BYTES", 2 << 20)
+    content = np.random.default_rng(0).bytes((mebibytes << 20) + extra)
+    path = epath.Path(tmp_path / "file")
+    path.write_bytes(content)
+    whole = len(content) // 4096 * 4096
+    numbers = np.frombuffer(content[:whole], "<u8").reshape(-1, 512)
+    sums = numbers.sum(axis=1, dtype="<u8").tobytes()
+    expected = crc32c.crc32c(sums + content[whole:])
+    assert step_folders._sum_of_mapped(path) == expected
+    assert step_folders._sum_of_read(path) == expected
+
+
+def test_file_system_that_maps_nothing(tmp_path, monkeypatch):
+    path = epath.Path(tmp_path / "file")
+    path.write_bytes(np.random.default_rng(0).bytes(3_000_000))
+    mapped = step_folders._sum_of_mapped(path)
+
+    def refuse(*args, **kwargs):
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(step_folders.mmap, "mmap", refuse)
+    assert step_folders._sum_of_mapped(path) == mapped

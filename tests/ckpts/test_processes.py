@@ -61,7 +61,7 @@ LEAVING = """
     import sys
     from tests.ckpts.states import make_checkpointer, make_state
 
-    checkpointer = make_checkpointer(sys.argv[1], checksum=True, max_to_keep=1)
+    checkpointer = make_checkpointer(sys.argv[1], max_to_keep=1)
     checkpointer.save(make_state(1), step=1)
     checkpointer.save(make_state(2), step=2)
     if sys.argv[2] == "error":
@@ -186,7 +186,7 @@ def test_following_from_another_process_changes_no_file(tmp_path):
 
 
 WORKER = """
-    import pathlib, sys
+    import json, pathlib, sys
     import jax, numpy as np
     rank, port, workdir = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -206,8 +206,12 @@ WORKER = """
         return jax.make_array_from_callback(value.shape, sharding, lambda i: value[i])
 
     def state(step):
-        whole = np.random.default_rng(step).normal(size=(512, 512))
-        params = {"w": put(values(step), P("x")), "b": put(whole, P())}
+        random = np.random.default_rng(step)
+        params = {
+            "w": put(values(step), P("x")),
+            "b": put(random.normal(size=(512, 512)), P()),
+            "large": put(random.normal(size=(1024, 1024)), P("x")),
+        }
         return kd.train.TrainState(step=put(np.asarray(step), P()), params=params)
 
     def check(restored, step):
@@ -215,7 +219,7 @@ WORKER = """
         for shard in restored.params["w"].addressable_shards:
             np.testing.assert_array_equal(shard.data, values(step)[shard.index])
 
-    checkpointer = make_checkpointer(workdir, max_to_keep=2, checksum=True)
+    checkpointer = make_checkpointer(workdir, max_to_keep=2)
     for step in (1, 2, 3):
         assert checkpointer.should_save(step)
         assert checkpointer.save(state(step), step=step)
@@ -226,12 +230,30 @@ WORKER = """
     check(checkpointer.restore(state(0)), 3)
     assert checkpointer.all_steps == [2, 3]
     sizes = [p.stat().st_size for p in workdir.rglob("ckpt_3/default/**/*")]
-    array_bytes = 512 * 512 * 4
+    array_bytes = (512 * 512 + 1024 * 1024) * 4
     assert array_bytes // 2 < sum(sizes) < array_bytes * 1.5  # each is written once
 
-    # A file that only the other process reads is damaged: both take the one before.
+    # Each notes checksums of what it wrote. One changed bit: both take the one before.
     multihost_utils.sync_global_devices("restored")
     newest = workdir / "checkpoints" / "ckpt_3"
+    for process in (0, 1):
+        noted = json.loads((newest / f"checksums_{process}.json").read_text())["sums"]
+        assert all(f"ocdbt.process_{process}" in name for name in noted) and noted
+    (name,) = noted
+    content = (newest / name).read_bytes()
+    changed = bytearray(content)
+    changed[len(changed) // 2] ^= 1
+    if rank == 0:
+        (newest / name).write_bytes(changed)
+    multihost_utils.sync_global_devices("changed")
+    restored, step = make_checkpointer(workdir).restore_newest(state(0))
+    assert step == 2
+    check(restored, 2)
+    multihost_utils.sync_global_devices("noticed")
+    if rank == 0:
+        (newest / name).write_bytes(content)
+
+    # A file that only the other process reads is damaged: both take the one before.
     if rank == 0:
         (newest / "checksums.json").unlink()
         for path in newest.glob("default/ocdbt.process_1/d/*"):
@@ -288,19 +310,18 @@ def test_checkpoint_of_two_processes_is_read_with_plain_orbax_on_one_device(
     of_two_processes,
 ):
     folder = of_two_processes[0] / "checkpoints" / "ckpt_3"
-    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    stored = v1.metadata(folder, checkpointable_name="default").metadata
     expected = np.arange(4096, dtype=np.float32).reshape(512, 8) + 3
 
-    def load(as_asked):
-        asked = jax.tree.map(as_asked, stored)
-        return v1.load(folder, asked, checkpointable_name="default")["params"]["w"]
-
-    on_host = load(lambda leaf: np.empty(leaf.shape, leaf.dtype))
+    on_host = v1.load(folder, checkpointable_name="default")["params"]["w"]
     assert isinstance(on_host, np.ndarray)
     np.testing.assert_array_equal(on_host, expected)
-    on_device = load(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here)
+
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    asked = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here),
+        v1.metadata(folder, checkpointable_name="default").metadata,
     )
+    loaded = v1.load(folder, asked, checkpointable_name="default")
+    on_device = loaded["params"]["w"]
     assert on_device.sharding == here
     np.testing.assert_array_equal(on_device, expected)

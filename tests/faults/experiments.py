@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 
+import flax.linen as nn
 import numpy as np
 import optax
 
@@ -14,7 +15,7 @@ from kauldron.ckpts import save_session, step_folders
 from kauldron.cli import job
 from kauldron.evals import batches, evaluator_base
 from kauldron.train.run import dispatch, lifecycle, loop, workdir_files
-from tests.train.toy import make_arrays
+from tests.train.toy import Linear, make_arrays
 
 with konfig.imports():
     import optax as optax_cfg
@@ -50,12 +51,22 @@ class WeightNorm(kd.evals.EvaluatorBase):
         return kd.train.AuxiliariesOutput(metric_values={"weight_norm": value})
 
 
+class Large(Linear):
+    """A model whose checkpoints have a file of over a mebibyte."""
+
+    @nn.compact
+    def __call__(self, x):
+        self.param("ballast", nn.initializers.normal(), (400_000,))
+        return super().__call__(x)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
     """A way to run the experiment.
 
     Attributes:
       train_ds: Function that gives the config of the training data.
+      model: Class of the model, in this module.
       checkpointer: Options of the checkpointer.
       fields: Other fields of the trainer.
       environment: Variables of the process.
@@ -65,6 +76,7 @@ class Setup:
     """
 
     train_ds: str = "arrays"
+    model: str = "Linear"
     checkpointer: dict = dataclasses.field(default_factory=dict)
     fields: dict = dataclasses.field(default_factory=dict)
     environment: dict = dataclasses.field(default_factory=dict)
@@ -80,7 +92,7 @@ SETUPS = {
     "data in memory": Setup(train_ds="in_memory"),
     "groups of steps": Setup(fields={"steps_per_dispatch": 2}),
     "eight devices": Setup(environment=_EIGHT),
-    "checksums": Setup(checkpointer={"checksum": True}),
+    "large file": Setup(model="Large"),
     "keeps the best": Setup(
         checkpointer={
             "best_metric_path": "eval.losses.l2",
@@ -132,7 +144,7 @@ def make_config(workdir, setup="plain"):
     cfg.eval_ds = kd_cfg.data.py.Arrays(
         toy.make_arrays, shuffle=False, num_epochs=1, batch_size=16
     )
-    cfg.model = toy.Linear(x="batch.x", rate=0.3)
+    cfg.model = getattr(experiments, setup.model)(x="batch.x", rate=0.3)
     cfg.num_train_steps = NUM_STEPS
     cfg.log_metrics_every = 3
     cfg.log_summaries_every = None
@@ -201,6 +213,7 @@ INSTANTS = {
     "saving": (save_session.SaveSession, "_start", "during"),
     "before saving": (save_session.SaveSession, "_start", "before"),
     "saved": (save_session.SaveSession, "_after_commit", "before"),
+    "noting": (step_folders, "write_sums", "before"),
     "removing": (step_folders, "_rename", "after"),
     "cleaning": (step_folders, "remove_leftovers", "after"),
     "end": (workdir_files, "write_train_complete", "before"),

@@ -193,7 +193,6 @@ NO_CHECKPOINTS = Fault(
 CHECKPOINT_FILES = (
     "_CHECKPOINT_METADATA",
     "default/_METADATA",
-    "default/_sharding",
     "default/array_metadatas/process_0",
     "default/manifest.ocdbt",
     "default/ocdbt.process_0/manifest.ocdbt",
@@ -242,6 +241,7 @@ MOST_COUNTS = {
     "logging": 9,
     "saving": 6,
     "saved": 6,
+    "noting": 6,
     "removing": 3,
 }
 
@@ -275,7 +275,7 @@ def _draw_checkpoint_damage(rng):
         return damage(path, how, stopped_in_evaluation=True)
     path = f"{LATEST}/{rng.choice(CHECKPOINT_FILES)}".rstrip("/")
     path = rng.choice((path, path, path, OLDER))
-    setup = rng.choice(("plain", "checksums", "data in memory"))
+    setup = rng.choice(("plain", "large file", "data in memory"))
     return damage(path, rng.choice(DAMAGES), setup)
 
 
@@ -336,6 +336,7 @@ FIXED = [
     stop(signal.SIGUSR1, "step", 9),
     stop(signal.SIGTERM, "evaluation", 6, "keeps the best"),
     damage(f"{LATEST}/default/d/*", "flip"),
+    damage(f"{LATEST}/default/ocdbt.process_0/d/*", "flip", "large file"),
     damage(
         f"{INTERRUPTED}/_CHECKPOINT_METADATA", "truncate", stopped_in_evaluation=True
     ),

@@ -401,6 +401,14 @@ def test_a_list_applies_to_what_is_resolved_inside():
             konfig.resolve(cfg, allow=["tests"])
 
 
+@pytest.mark.parametrize("more", [{}, {"allow": ["*"]}])
+def test_a_list_applies_to_the_folder_of_a_run_that_a_config_names(tmp_path, more):
+    (tmp_path / "config.json").write_text(json.dumps({"model": json.loads(_EVIL)}))
+    cfg = _call("kauldron.from_workdir:get_resolved", str(tmp_path), "model", **more)
+    with pytest.raises(konfig.NotAllowedError, match="os:system"):
+        konfig.resolve(cfg, allow=["kauldron", "optax"])
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
 def test_folder_of_another_user_is_restricted(tmp_path):
     cfg = konfig.ConfigDict({"model": {"__const__": f"{_HERE}:make_point"}})
