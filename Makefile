@@ -43,8 +43,9 @@ demo: $(STAMP)
 	@$(BIN)/kauldron train --cfg=examples/digits_autoencoder.py --cfg.workdir=workdir/demo
 	@$(BIN)/python examples/show_reconstructions.py workdir/demo
 
+# Bytecode is kept even where the shell says otherwise: tests start some 200 processes.
 test: $(STAMP)
-	@$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 torture: $(STAMP)
 	@$(BIN)/python -m tests.faults --rounds $(ROUNDS) --seed $(SEED) --jobs $(JOBS)

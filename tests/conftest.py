@@ -1,11 +1,21 @@
 """Settings of the whole suite."""
 
+import gc
 import os
 import signal
 import sys
 
 # Tests are many small programs: the CPU backend, and no memory for a GPU that is there.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# Many tests compile the same programs. Each is compiled once, for both workers, for the
+# processes that tests start, and for later sessions (`make clean` forgets them).
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR",
+    os.path.join(os.path.dirname(__file__), "..", ".pytest_cache", "programs"),
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import hypothesis
 import pytest
@@ -21,6 +31,18 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("kauldron")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Spare the garbage collector what was imported: it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

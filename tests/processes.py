@@ -8,6 +8,7 @@ its own number of devices, receives real signals, and ends with real exit codes.
 import atexit
 import contextlib
 import gc
+import logging
 import multiprocessing
 import os
 import pathlib
@@ -49,18 +50,30 @@ class Process:
     Args:
       function: A function of a module.
       *arguments: What it is called with.
-      environment: Variables of that process.
+      environment: Variables of that process; `None` for those that it must not have.
+      terminal: The path of a terminal that it runs in; what it writes there is not
+        part of `output`.
+      stdout: A file that takes what it prints, instead of the terminal.
       limits: Limits of resources (`{resource.RLIMIT_FSIZE: 1000}`).
       cache: Folder of compiled programs, shared with other processes.
     """
 
-    def __init__(self, function, *arguments, environment=None, limits=None, cache=None):
+    def __init__(
+        self,
+        function,
+        *arguments,
+        environment=None,
+        terminal=None,
+        stdout=None,
+        limits=None,
+        cache=None,
+    ):
         fd, path = tempfile.mkstemp(prefix="kauldron-process-", suffix=".log")
         os.close(fd)
         self._log = pathlib.Path(path)
+        settings = (environment or {}, terminal, stdout, limits or {}, cache)
         self._process = _CONTEXT.Process(
-            target=_main,
-            args=(path, environment or {}, limits or {}, cache, function, arguments),
+            target=_main, args=(path, *settings, function, arguments)
         )
         self._process.start()
 
@@ -170,15 +183,23 @@ def wait_until(is_so, *processes, what="it", timeout=DEADLINE_SECS):
         time.sleep(0.01)
 
 
-def _main(log, environment, limits, cache, function, arguments):
+def _main(log, environment, terminal, stdout, limits, cache, function, arguments):
     """Run in the new process."""
     gc.freeze()  # what was imported stays: the collector need not look at it
-    fd = os.open(log, os.O_WRONLY | os.O_APPEND)
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
-    os.close(fd)
+    if terminal is None:
+        _redirect(log, 1, 2)
+    else:
+        os.setsid()
+        _redirect(terminal, 0, 1, 2)
+    if stdout is not None:
+        _redirect(stdout, 1)
     sys.stdout.reconfigure(line_buffering=True)
-    os.environ.update(environment)
+    logging.getLogger().handlers.clear()  # orbax configures it when imported
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of jobs in a background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     share_compiled_programs(cache)
@@ -193,6 +214,13 @@ def _main(log, environment, limits, cache, function, arguments):
         threading._shutdown()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def _redirect(path, *descriptors):
+    fd = os.open(path, os.O_RDWR | os.O_APPEND)
+    for descriptor in descriptors:
+        os.dup2(fd, descriptor)
+    os.close(fd)
 
 
 def share_compiled_programs(folder):

@@ -5,9 +5,12 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import termios
+import threading
 from collections.abc import Callable
+from typing import Any
+
+from tests import processes
 
 
 def read_all(descriptor: int) -> str:
@@ -25,37 +28,35 @@ def read_all(descriptor: int) -> str:
 
 
 def run_in_terminal(
-    command: list[str],
-    *,
+    *words: Any,
     columns: int = 80,
     rows: int = 50,
-    env: dict[str, str] | None = None,
-    on_start: Callable[[subprocess.Popen], None] = lambda process: None,
-    stdout: int | None = None,
+    environment: dict[str, str] | None = None,
+    on_start: Callable[[processes.Process], None] = lambda process: None,
+    stdout: str | None = None,
 ) -> tuple[int, str]:
-    """Run a program in a pseudo-terminal; return its exit code and what it wrote."""
+    """Run `python words...` in a terminal; return its exit code and what it wrote."""
     controller, terminal = pty.openpty()
     size = struct.pack("HHHH", rows, columns, 0, 0)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
-    ignored = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
-    clean = {k: v for k, v in os.environ.items() if k not in ignored}
-    process = subprocess.Popen(
-        command,
-        stdin=terminal,
-        stdout=terminal if stdout is None else stdout,
-        stderr=terminal,
-        env=clean | {"TERM": "xterm-256color"} | (env or {}),
-        start_new_session=True,
+    absent = dict.fromkeys(("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"))
+    process = processes.python(
+        *words,
+        environment={**absent, "TERM": "xterm-256color", **(environment or {})},
+        terminal=os.ttyname(terminal),
+        stdout=stdout,
     )
-    os.close(terminal)
+    pieces: list[str] = []
+    reader = threading.Thread(target=lambda: pieces.append(read_all(controller)))
+    reader.start()
     try:
         on_start(process)
-        output = read_all(controller)
-        return process.wait(timeout=120), output
+        code, _ = process.wait()
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        process.stop()
+        os.close(terminal)  # the reader ends when nobody has the terminal open
+        reader.join()
+    return code, "".join(pieces)
 
 
 def screen(output: str, *, columns: int = 80) -> list[str]:

@@ -1,5 +1,8 @@
 """A small real experiment: fit y = x W with a dense layer."""
 
+import dataclasses
+import functools
+
 import flax.linen as nn
 import numpy as np
 import optax
@@ -48,20 +51,46 @@ def make_byte_ds(size=2, **changes):
 def make_trainer(workdir, **changes):
     """A trainer that runs in a moment; `changes` are its fields."""
     kwargs = {
-        "seed": 0,
         "workdir": str(workdir),
         "train_ds": make_ds(),
-        "model": Linear(x="batch.x"),
         "num_train_steps": 10,
         "log_metrics_every": 5,
         "log_summaries_every": None,
-        "train_losses": {"l2": kd.losses.L2(preds="preds.y", targets="batch.y")},
-        "train_metrics": {"norm": kd.metrics.Norm(tensor="params.dense.kernel")},
-        "optimizer": optax.adam(1e-2),
         "profiler": None,
         "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=4),
     }
-    return kd.train.Trainer(**(kwargs | changes))
+    model = changes.pop("model", Linear(x="batch.x"))
+    if type(model) is Linear and changes.keys() <= _AROUND_THE_STEP:
+        step = _shared_step(model)
+    else:
+        step = _step(model)
+    return kd.train.Trainer(**(kwargs | step | changes))
+
+
+# With other values of these fields, a step computes the same.
+_AROUND_THE_STEP = {
+    *("train_ds", "eval_ds", "num_train_steps", "stop_after_steps", "checkpointer"),
+    *("log_metrics_every", "evals", "hooks", "writer", "setup"),
+}
+
+
+def _step(model):
+    return {
+        "seed": 0,
+        "model": model,
+        "train_losses": {"l2": kd.losses.L2(preds="preds.y", targets="batch.y")},
+        "train_metrics": {"norm": kd.metrics.Norm(tensor="params.dense.kernel")},
+        "optimizer": optax.adam(1e-2),
+    }
+
+
+@functools.cache
+def _shared_step(model):
+    """Trainers that share their step trace and compile it once."""
+    trainer = kd.train.Trainer(**_step(model))
+    names = {field.name for field in dataclasses.fields(trainer)}
+    others = {"workdir", "profiler", "log_summaries_every", *_AROUND_THE_STEP}
+    return {name: getattr(trainer, name) for name in names - others}
 
 
 # A config file of such an experiment, for the command.

@@ -7,9 +7,7 @@ checkpoint before is complete.
 """
 
 import os
-import pathlib
 import signal
-import subprocess
 import sys
 import time
 
@@ -19,9 +17,9 @@ from kauldron import kd, writers
 from kauldron.ckpts import step_folders
 from kauldron.evals import run_strategies
 from kauldron.train.run import workdir_files
+from tests import processes
 from tests.train.toy import make_trainer
 
-ROOT = pathlib.Path(__file__).parents[3]
 DEADLINE_SECONDS = 60
 
 
@@ -59,13 +57,7 @@ def _make(workdir, killed_at=-1):
 
 
 def _run(workdir, *args):
-    return subprocess.run(
-        [sys.executable, "-m", __name__, str(workdir), *map(str, args)],
-        cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
+    return processes.python("-m", __name__, workdir, *args).wait()
 
 
 def _steps(workdir, name):
@@ -74,9 +66,9 @@ def _steps(workdir, name):
 
 @pytest.mark.slow
 def test_values_of_a_custom_evaluator_survive_a_kill(tmp_path):
-    killed = _run(tmp_path, 4)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert _run(tmp_path).returncode == 0
+    code, output = _run(tmp_path, 4)
+    assert code == -signal.SIGKILL, output
+    assert _run(tmp_path)[0] == 0
     assert _steps(tmp_path, "custom") == list(range(7))
 
 
@@ -84,10 +76,10 @@ def test_values_of_a_custom_evaluator_survive_a_kill(tmp_path):
 def test_values_of_a_final_custom_evaluator_are_there_when_the_run_is_complete(
     tmp_path,
 ):
-    killed = _run(tmp_path, "complete")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    code, output = _run(tmp_path, "complete")
+    assert code == -signal.SIGKILL, output
     assert (tmp_path / "train_complete.txt").exists()
-    assert _run(tmp_path).returncode == 0
+    assert _run(tmp_path)[0] == 0
     assert _steps(tmp_path, "last") == [6]
     assert _steps(tmp_path, "custom") == list(range(7))
 

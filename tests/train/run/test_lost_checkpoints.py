@@ -4,12 +4,11 @@ import json
 import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from kauldron import kd, writers
+from tests import processes
 from tests.faults import rounds
 from tests.train.toy import CONFIG, make_ds, make_trainer
 
@@ -124,22 +123,17 @@ def test_killed_run_without_its_checkpoints_is_refused(tmp_path):
 def test_command_refuses_in_one_line_and_takes_the_flag(tmp_path):
     (tmp_path / "config.py").write_text(CONFIG)
     workdir = tmp_path / "run"
-    command = [sys.executable, "-m", "kauldron.main", "train"]
+    command = ["-m", "kauldron.main", "train"]
     command += [f"--cfg={tmp_path}/config.py", f"--cfg.workdir={workdir}"]
 
     def run(*flags):
-        return subprocess.run(
-            [*command, *flags],
-            cwd=pathlib.Path(__file__).parents[3],
-            capture_output=True,
-            text=True,
-        )
+        return processes.python(*command, *flags).wait()
 
-    assert run().returncode == 0
+    assert run()[0] == 0
     shutil.rmtree(workdir / "checkpoints")
-    refused = run()
-    assert refused.returncode == 1
-    assert "start_over" in refused.stderr.splitlines()[-1]
-    assert "Traceback" not in refused.stderr
-    assert run("--cfg.setup.start_over=True").returncode == 0
+    code, output = run()
+    assert code == 1
+    assert "start_over" in output.splitlines()[-1]
+    assert "Traceback" not in output
+    assert run("--cfg.setup.start_over=True")[0] == 0
     assert (workdir / "earlier_1/train/scalars.jsonl").exists()

@@ -1,7 +1,6 @@
 """What a terminal shows of a run, in real pseudo-terminals."""
 
 import contextlib
-import os
 import re
 import signal
 import subprocess
@@ -30,8 +29,7 @@ PROGRAM = """
 
 def _run(tmp_path, program, **kwargs):
     text = textwrap.dedent(PROGRAM) + textwrap.dedent(program)
-    command = [sys.executable, "-c", text, str(tmp_path / "fm1")]
-    return run_in_terminal(command, **kwargs)
+    return run_in_terminal("-c", text, tmp_path / "fm1", **kwargs)
 
 
 def _plain(output):
@@ -104,13 +102,12 @@ SPEAKING = """
 
 @pytest.mark.slow
 def test_warnings_stand_out_above_and_stdout_stays_apart(tmp_path):
-    reading, writing = os.pipe()
+    stdout = tmp_path / "stdout"
+    stdout.touch()
     program = textwrap.dedent(SPEAKING) + "trainer.train()"
-    with open(writing, "wb") as stdout:
-        code, output = _run(tmp_path, program, stdout=stdout.fileno())
+    code, output = _run(tmp_path, program, stdout=str(stdout))
     assert code == 0, output
-    with open(reading) as file:
-        assert file.read() == "a result\n"
+    assert stdout.read_text() == "a result\n"
     lines = screen(output)
     assert " warning  low on coffee" in lines
     assert "\x1b[30;43m warning \x1b[0m \x1b[1mlow on coffee" in output
@@ -231,8 +228,8 @@ def test_lines_where_there_is_no_panel(tmp_path, way):
             capture_output=True,
         ).stderr
     else:
-        env = {"TERM": "dumb"} if way == "dumb" else {}
-        code, output = _run(tmp_path, program, env=env, columns=200)
+        environment = {"TERM": "dumb"} if way == "dumb" else {}
+        code, output = _run(tmp_path, program, environment=environment, columns=200)
         assert code == 0, output
     assert "\x1b" not in output
     lines = [line.split(" ", 1)[1] for line in output.splitlines()]
@@ -267,7 +264,7 @@ def test_continued_run_knows_its_earlier_best_and_two_trainers_share_a_process(
         train(10)
         train(20)
         """,
-        env={"NO_COLOR": "1"},
+        environment={"NO_COLOR": "1"},
     )
     assert code == 0, output
     lines = screen(output)

@@ -126,7 +126,8 @@ def test_every_program_is_shown_as_compiled(terminal, tmp_path):
 
     jax.monitoring.register_event_duration_secs_listener(note)
     try:
-        make_trainer(tmp_path, num_train_steps=8, log_metrics_every=4).train()
+        # With a seed, the step is its own: nothing is compiled yet.
+        make_trainer(tmp_path, seed=0, num_train_steps=8, log_metrics_every=4).train()
     finally:
         jax.monitoring.clear_event_listeners()
     assert (tmp_path / "checkpoints/ckpt_0").exists()
