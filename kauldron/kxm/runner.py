@@ -32,7 +32,6 @@ from typing import IO, Any
 
 from kauldron.kxm import records
 
-_HEARTBEAT_SECONDS = 15.0
 _TICK_SECONDS = 0.05
 _LOOK_SECONDS = 0.5  # between two looks at files and the parent
 _PREEMPTED = 128 + signal.SIGTERM
@@ -230,7 +229,10 @@ class Runner:
             self.cause, self.reason = "skip", f"{dead[0]} {dead[1]}"
         elif self._should_prune():
             self.cause, self.reason = "prune", "not promising"
-        if self.process is not None and now - self._last_beat > _HEARTBEAT_SECONDS:
+        if (
+            self.process is not None
+            and now - self._last_beat > records.HEARTBEAT_SECONDS
+        ):
             self._last_beat = now
             if self.rank == 0:
                 records.write_status(self.folder, self.job)
