@@ -56,6 +56,7 @@ with lazy_imports(__name__):
     from kauldron.kxm.engines.ray import Ray as Ray
     from kauldron.kxm.engines.dry_run import DryRun as DryRun
     from kauldron.kxm.engines.kubernetes import Kubernetes as Kubernetes
+    from kauldron.kxm.engines.skypilot import SkyPilot as SkyPilot
 
     # And afterwards
     from kauldron.kxm.handle import ExperimentHandle as ExperimentHandle

@@ -82,12 +82,12 @@ class WorkUnitHandle:
 
     def _status(self, job: str) -> dict[str, Any]:
         status = records.read_status(self.folder, job)
-        is_alive = records.is_alive(status.get("pid"), status.get("host"))
-        is_here = status.get("engine") in (None, "local")  # others are asked: refresh
-        if status["state"] == records.RUNNING and is_here and is_alive is False:
+        if not records.is_heartbeat_lost(status):
+            return status
+        if status.get("engine") in (None, "local", "stacked"):
             # Its runner was killed before it could write anything.
             return {**status, "state": records.STOPPED, "reason": "killed"}
-        return status
+        return {**status, "reason": "heartbeat lost"}  # its engine knows more: refresh
 
     @property
     def state(self) -> str:
@@ -211,7 +211,28 @@ class ExperimentHandle:
                         state,
                         reason=reason,
                     )
+        self._note_lost_heartbeats()
         return {key: state for key, (state, _) in known.items()}
+
+    def _note_lost_heartbeats(self) -> None:
+        """Write, once for each attempt, that a job is gone without a word."""
+        lost = []
+        for unit in self.work_units:
+            for job in unit.job_names:
+                status = records.read_status(unit.folder, job)
+                if records.is_heartbeat_lost(status):
+                    lost.append((unit.wid, job, status["attempt"]))
+        if not lost:
+            return
+        noted = {
+            (event["wid"], event["job"], event["attempt"])
+            for event in records.read_events(self.xp_dir)
+            if event["event"] == "heartbeat-lost"
+        }
+        for key in lost:
+            if key not in noted:
+                with contextlib.suppress(PermissionError):  # the folder of someone else
+                    records.add_event(self.xp_dir, "heartbeat-lost", *key)
 
     def _refresh_at_times(self) -> None:
         if time.monotonic() - self._asked_at > _ASK_SECONDS:
@@ -431,7 +452,8 @@ def row_of(unit: WorkUnitHandle) -> tuple[str, ...]:
 def _job_text(status: dict[str, Any]) -> str:
     attempt = status.get("attempt", 0)
     text = status["state"] + (f"({attempt})" if attempt > 1 else "")
-    if status["state"] == records.FAILED and status.get("reason"):
+    told = (records.FAILED, records.STOPPED, records.RUNNING)
+    if status["state"] in told and status.get("reason"):
         text += f" [{status['reason'][:60]}]"
     return text
 

@@ -24,7 +24,7 @@ from kauldron.kxm.folders import DirectoryBuilder
 from kauldron.kxm.jobs import Job, Platform
 from kauldron.kxm.kauldron_jobs import JobsProvider
 from kauldron.kxm.sweeps import SweepInfo, SweepItem
-from kauldron.kxm.sweeps.search import Search
+from kauldron.kxm.sweeps.search import SAMPLER_PACKAGES, Search
 
 if TYPE_CHECKING:
     from kauldron.kxm.experiment import Experiment
@@ -95,6 +95,13 @@ def adaptive_search(xp: Experiment, sweep: SweepInfo) -> Search | None:
     if importlib.util.find_spec("optuna") is None:
         raise ImportError(
             f"method={search.method!r} needs Optuna: pip install 'kauldron[optuna]'"
+        )
+    packages = SAMPLER_PACKAGES.get(str(search.method), ())
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"method={search.method!r} needs more than Optuna: pip install "
+            f"{' '.join(missing)}. method='tpe' needs nothing else."
         )
     left = search.without(_decided(xp))
     for key in search.space:

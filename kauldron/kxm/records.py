@@ -38,6 +38,11 @@ SUCCEEDED, FAILED = "succeeded", "failed"
 STOPPED, SKIPPED, PRUNED = "stopped", "skipped", "pruned"
 FINAL = (SUCCEEDED, FAILED, STOPPED, SKIPPED, PRUNED)
 
+HEARTBEAT_SECONDS = 15.0  # between two signs of life of a runner
+_LOST_SECONDS = (
+    8 * HEARTBEAT_SECONDS
+)  # clocks differ, and network file systems are slow
+
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 
 
@@ -300,6 +305,19 @@ def is_alive(pid: int | None, host: str | None) -> bool | None:
         return stat.rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return True
+
+
+def is_heartbeat_lost(status: Mapping[str, Any]) -> bool:
+    """Return whether a job that is said to run is gone, as far as one can tell from here."""
+    if status["state"] != RUNNING:
+        return False
+    is_running = is_alive(status.get("pid"), status.get("host"))
+    if is_running is not None:
+        return not is_running
+    # The process of a stack writes nothing between the start and the end of a unit.
+    has_heartbeat = status.get("engine") != "stacked"
+    age = time.time() - status.get("updated", 0.0)
+    return has_heartbeat and age > _LOST_SECONDS
 
 
 def launcher_lock(

@@ -12,7 +12,8 @@ that waits for the program would hang, because the call it interrupted holds the
 Exit codes of programs: 0 is success; 143, or death by SIGTERM after the runner was told to
 stop, means that the program saved and wants to go on later; other signals are crashes;
 everything else is a failure. The runner exits with the code of the program. Whether the
-job is to be started again is in its status: `pending` says yes.
+job is to be started again is in its status: `pending` says yes. For engines that see exit
+codes alone (`KXM_RESTART_BY_EXIT_CODE`) 143 says yes, and everything else no.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from typing import IO, Any
 
 from kauldron.kxm import records
 
-_HEARTBEAT_SECONDS = 15.0
 _TICK_SECONDS = 0.05
 _LOOK_SECONDS = 0.5  # between two looks at files and the parent
 _PREEMPTED = 128 + signal.SIGTERM
@@ -166,7 +166,7 @@ class Runner:
                 self.folder, self.job, profiler_port=own["KXM_PROFILER_PORT"]
             )
         # What concerns this runner alone is not for launchers that the program starts.
-        mine = ("KXM_LAUNCHER_PID", "KXM_NEXT_ATTEMPT")
+        mine = ("KXM_LAUNCHER_PID", "KXM_NEXT_ATTEMPT", "KXM_RESTART_BY_EXIT_CODE")
         engine = {k: v for k, v in os.environ.items() if k not in mine}
         return {**engine, **self.spec["env"], **own}
 
@@ -229,7 +229,10 @@ class Runner:
             self.cause, self.reason = "skip", f"{dead[0]} {dead[1]}"
         elif self._should_prune():
             self.cause, self.reason = "prune", "not promising"
-        if self.process is not None and now - self._last_beat > _HEARTBEAT_SECONDS:
+        if (
+            self.process is not None
+            and now - self._last_beat > records.HEARTBEAT_SECONDS
+        ):
             self._last_beat = now
             if self.rank == 0:
                 records.write_status(self.folder, self.job)
@@ -286,6 +289,13 @@ class Runner:
             problem = self.binding.conclude()
             if problem:
                 self._set(records.FAILED, reason=problem)
+        return self._exit_code(state, code)
+
+    def _exit_code(self, state: str, code: int | None) -> int:
+        if os.environ.get("KXM_RESTART_BY_EXIT_CODE"):
+            if state in (records.PENDING, records.FAILED):
+                return _PREEMPTED if state == records.PENDING else 1
+            return 0
         if code is None:
             return 0 if state == records.SKIPPED else _PREEMPTED
         return 128 - code if code < 0 else code

@@ -56,11 +56,11 @@ def test_one_job_for_each_job_of_each_unit(tmp_path, capfd):
     }
     assert container["volumeMounts"] == [{"name": "runs", "mountPath": str(tmp_path)}]
     assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "runs"}
-    assert "kubectl apply -f" in capfd.readouterr().out
+    assert "kubectl --namespace ml apply -f" in capfd.readouterr().out
     assert handle.status() == {"pending": 2}
 
 
-def test_saved_and_evicted_pods_are_replaced_and_failures_are_final(tmp_path):
+def test_pods_are_replaced_if_the_runner_says_so_or_was_evicted(tmp_path):
     xp = experiment(tmp_path, max_restarts=5, grace_s=30.0)
     unit = xp.work_units()[0]
     engine = xp.common_executor
@@ -71,10 +71,23 @@ def test_saved_and_evicted_pods_are_replaced_and_failures_are_final(tmp_path):
         "action": "Ignore",
         "onExitCodes": {"operator": "In", "values": [143]},
     }
-    assert rules[2]["action"] == "FailJob"
-    assert 137 in rules[2]["onExitCodes"]["values"]
+    assert rules[2] == {
+        "action": "FailJob",
+        "onExitCodes": {"operator": "NotIn", "values": [143, 137]},
+    }
     assert spec["backoffLimit"] == 5
-    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 40
+    pod = spec["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 40
+    env = {e["name"]: e["value"] for e in pod["containers"][0]["env"]}
+    assert env["KXM_RESTART_BY_EXIT_CODE"] == "1"
+
+
+def test_programs_run_with_the_interpreter_of_the_image(tmp_path):
+    (tmp_path / "fit.py").touch()
+    job = kxm.Job(target="fit.py")
+    handle = experiment(tmp_path, job, python="/opt/python").launch()
+    argv = records.read_unit(handle.work_units[0].folder)["jobs"]["My_Job.1"]["argv"]
+    assert argv[:2] == ["/opt/python", str(tmp_path / "fit.py")]
 
 
 def test_several_nodes_have_a_service_and_find_each_other(tmp_path):
@@ -111,7 +124,7 @@ def test_what_cannot_work_is_refused(tmp_path, options, message, monkeypatch):
 
 
 def test_a_volume_that_cannot_be_read(tmp_path):
-    with pytest.raises(ValueError, match="expected `claim:/path`"):
+    with pytest.raises(ValueError, match="expected `name:/path`"):
         kxm.Kubernetes(volume="runs")
 
 
@@ -128,6 +141,12 @@ def test_manifests_are_applied_and_deleted_with_kubectl(tmp_path, monkeypatch):
     assert calls[0].startswith("--namespace default apply -f ")
     assert calls[1].endswith("delete job --ignore-not-found kd-1-2-my-job-1")
     assert [unit.state for unit in handle.work_units] == ["pending", "stopped"]
+    handle.resume([2])
+    calls = (tmp_path / "calls").read_text().splitlines()
+    # What is left of it goes first: a job that exists is not started again.
+    assert calls[2].endswith("delete job --ignore-not-found kd-1-2-my-job-1")
+    assert calls[3].startswith("--namespace default apply -f ")
+    assert list(manifests(handle)) == ["kd-1-2-my-job-1"]
     kubectl.write_text("#!/bin/sh\necho no cluster >&2; exit 1\n")
     with pytest.raises(RuntimeError, match="no cluster"):
         handle.resume([2])

@@ -1,5 +1,6 @@
 """Adaptive search: work units that ask for their values when they start."""
 
+import importlib.util
 import math
 import os
 import pathlib
@@ -8,7 +9,7 @@ import pytest
 
 from kauldron import kxm
 from kauldron.kxm import records
-from kauldron.kxm.sweeps.search import Search
+from kauldron.kxm.sweeps.search import SAMPLER_PACKAGES, Search
 from tests.kxm.waiting import poll, text
 
 optuna = pytest.importorskip(
@@ -225,3 +226,23 @@ def test_a_search_finds_the_valley(objective):
     best = handle.best("loss")
     assert math.sqrt(best["value"]) < 1.0
     assert os.path.isfile(records.private(handle.xp_dir) / "search.json")
+
+
+@pytest.mark.parametrize("method", ["gp", "cmaes", "qmc", "nsga2"])
+def test_each_sampler_runs_or_says_what_to_install(objective, method):
+    missing = [
+        name
+        for name in SAMPLER_PACKAGES.get(method, ())
+        if importlib.util.find_spec(name) is None
+    ]
+    space = {"x": kxm.Range(0.0, 6.0), "y": kxm.Range(0.0, 1.0)}
+    if missing:
+        with pytest.raises(ImportError, match=f"pip install {' '.join(missing)}"):
+            launch(objective, space, method=method, num_trials=3)
+        assert records.known_xids() == []
+        return
+    handle = launch(objective, space, method=method, num_trials=3)
+    assert handle.status() == {"succeeded": 3}
+    trials = study_of(handle).trials
+    assert [trial.state.name for trial in trials] == ["COMPLETE"] * 3
+    assert len({trial.params["x"] for trial in trials}) == 3

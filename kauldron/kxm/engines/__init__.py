@@ -12,5 +12,6 @@ with lazy_imports(__name__):
     from kauldron.kxm.engines.kubernetes import Kubernetes as Kubernetes
     from kauldron.kxm.engines.local import Local as Local
     from kauldron.kxm.engines.ray import Ray as Ray
+    from kauldron.kxm.engines.skypilot import SkyPilot as SkyPilot
     from kauldron.kxm.engines.slurm import Slurm as Slurm
     from kauldron.kxm.engines.stacked import Stacked as Stacked

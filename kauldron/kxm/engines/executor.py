@@ -24,7 +24,9 @@ the job ended. What is left to the engine:
   into the status (`KXM_ENGINE`, `KXM_ENGINE_ID`).
 * After a runner has ended, the status says what comes next: `pending` means that the job
   is to be started again (it was preempted, or has restarts left), all else is final. A
-  runner that vanished without a word left `running` behind.
+  runner that vanished without a word left `running` behind. Engines that see exit codes
+  alone set `KXM_RESTART_BY_EXIT_CODE`: the runner then exits with 143 if the job is to be
+  started again, and only then.
 * `poll(handle)`: give the states of jobs whose status is not final, as far as the engine
   knows them, with the reason. Those that wait or run on it are not started again by
   `resume`; a final state, of jobs that were killed outright, goes into the status.
@@ -40,8 +42,14 @@ To be found by name, an engine has a line in `ENGINES`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
+import json
+import re
+import shlex
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -53,6 +61,8 @@ from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 from kauldron.kxm.jobs import Parameters
 
 if TYPE_CHECKING:
+    import pathlib
+
     from kauldron.kxm.handle import ExperimentHandle
 
 Restart = Literal["never", "on_signal", "on_failure"]
@@ -64,6 +74,7 @@ ENGINES = {
     "slurm": "slurm:Slurm",
     "ray": "ray:Ray",
     "k8s": "kubernetes:Kubernetes",
+    "sky": "skypilot:SkyPilot",
     "dry": "dry_run:DryRun",
 }
 
@@ -137,6 +148,162 @@ class Executor(Parameters):
     def to_json(self) -> dict[str, Any]:
         """Return what `executor_from_json` reads."""
         return {"type": type(self).__name__, "fields": self.explicit}
+
+
+#
+# Engines that write manifests
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class ManifestExecutor(Executor):
+    """Base of engines that write one file for each job, for a tool that starts them.
+
+    The folder of the experiment has to be visible to the jobs at the same path: the runner
+    of each reads its command there, and writes log and status, from which the states come.
+
+    Attributes:
+      volume: `name:/path`: storage that is mounted where the jobs run, and at which path.
+        The folder of the experiment has to lie below.
+      apply: Whether to run the tool; otherwise its commands are printed.
+      python: The interpreter where the jobs run.
+    """
+
+    tool: ClassVar[str]
+    engine_name: ClassVar[str]  # in the status of jobs
+    manifest_folder: ClassVar[str]  # in `.kxm`
+
+    volume: str | None = None
+    apply: bool = False
+    python: str = "python"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.volume is not None and self.mount is None:
+            raise ValueError(f"volume={self.volume!r}: expected `name:/path`.")
+
+    @property
+    def mount(self) -> tuple[str, str] | None:
+        """The name of the volume and where it is mounted."""
+        match = re.fullmatch(r"(.+):(/(?!/).*)", self.volume or "")
+        return (match[1], match[2]) if match else None
+
+    def validate(self, units: Sequence[WorkUnit]) -> None:
+        name = type(self).__name__
+        if self.apply and shutil.which(self.tool) is None:
+            raise ValueError(f"{name}(apply=True) needs {self.tool} on PATH.")
+        if self.mount is None:
+            return
+        mount = self.mount[1].rstrip("/") + "/"
+        for unit in units:
+            if not str(unit.xp_dir).startswith(mount):
+                raise ValueError(
+                    f"The folder {unit.xp_dir} is not on the volume at {mount}. Set "
+                    f"--xp.root_dir={mount}..."
+                )
+
+    def manifest(self, unit: WorkUnit, job: WorkUnitJob) -> dict[str, Any]:
+        """Return what the tool has to know about one job, as data."""
+        raise NotImplementedError
+
+    def start_commands(
+        self, folder: pathlib.Path, manifests: Mapping[str, pathlib.Path]
+    ) -> list[list[str]]:
+        """Return the commands that start jobs, whose names have these files."""
+        raise NotImplementedError
+
+    def stop_commands(self, names: Sequence[str]) -> list[list[str]]:
+        """Return the commands that take jobs out of the queue."""
+        raise NotImplementedError
+
+    def submission_text(self, unit: WorkUnit, job: WorkUnitJob) -> str:
+        return json.dumps(self.manifest(unit, job), indent=1)
+
+    def submit(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
+        folder = records.private(handle.xp_dir) / self.manifest_folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():  # of jobs that may be over
+            old.unlink()
+        manifests: dict[str, pathlib.Path] = {}
+        known = []
+        for unit, job in unfinished(units):
+            name = object_name(unit, job)
+            status = records.read_status(unit.folder, job.name)
+            if status.get("engine_id") == name:
+                known.append(name)
+            manifests[name] = folder / f"{name}.json"
+            manifests[name].write_text(self.submission_text(unit, job) + "\n")
+            records.write_status(
+                unit.folder, job.name, engine=self.engine_name, engine_id=name
+            )
+        for unit in units:
+            self._use_paths_of_jobs(unit)
+        before = self.stop_commands(known) if known else []
+        start = self.start_commands(folder, manifests)
+        if self.apply:
+            for command in before:
+                with contextlib.suppress(RuntimeError):  # it may be gone
+                    _run_tool(command)
+            for command in start:
+                _run_tool(command)
+            return
+        plural = "" if len(manifests) == 1 else "s"
+        print(f"{len(manifests)} manifest{plural} in {folder}. To start:")
+        for command in [*before, *start]:
+            print(f"  {shlex.join(command)}", flush=True)
+
+    def _use_paths_of_jobs(self, unit: WorkUnit) -> None:
+        """Write commands that make sense where the jobs run."""
+        record = records.read_unit(unit.folder)
+        for job in record["jobs"].values():
+            job |= self.moved(job["argv"], job["cwd"])
+        records.write_unit(unit.folder, record)
+
+    def moved(self, argv: list[str], cwd: str) -> dict[str, Any]:
+        """Return command and working directory as they are where the jobs run."""
+        here = argv[:1] == [sys.executable]
+        return {"argv": [self.python, *argv[1:]] if here else argv, "cwd": cwd}
+
+    def stop(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
+        names = []
+        for unit, job in unfinished(units):
+            if unit.state_of(job.name) == records.PENDING:
+                unit.set_state(job.name, records.STOPPED)
+                names.append(object_name(unit, job))
+        if names and self.apply:
+            for command in self.stop_commands(names):
+                _run_tool(command)
+
+    def runner_environment(self, name: str) -> dict[str, str]:
+        """Return the environment of the runner of a job."""
+        return {
+            "KXM_ENGINE": self.engine_name,
+            "KXM_ENGINE_ID": name,
+            "KXM_RESTART_BY_EXIT_CODE": "1",
+        }
+
+
+def _run_tool(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        problem = done.stderr.strip() or done.stdout.strip()
+        raise RuntimeError(f"{shlex.join(command)} failed: {problem}")
+
+
+def object_name(unit: WorkUnit, job: WorkUnitJob) -> str:
+    """Return a name of at most 52 small letters, digits and dashes."""
+    return label(f"kd-{unit.xid}-{unit.wid}-{job.name}", longest=52)
+
+
+def label(text: str, longest: int = 63) -> str:
+    """Return a text as small letters, digits and dashes."""
+    safe = re.sub(r"[^a-z0-9]+", "-", text.lower())[:longest]
+    return safe.strip("-")
+
+
+#
+# What all engines use
+#
 
 
 def runner_command(unit: WorkUnit, job: str, python: str | None = None) -> list[str]:

@@ -7,28 +7,26 @@ the runner in each pod reads the record of its work unit there, and writes log a
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
-import shutil
-import subprocess
+import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from kauldron.kxm import records
-from kauldron.kxm.engines.executor import Executor, runner_command, unfinished
+from kauldron.kxm.engines.executor import (
+    ManifestExecutor,
+    label,
+    object_name,
+    runner_command,
+)
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 
-if TYPE_CHECKING:
-    from kauldron.kxm.handle import ExperimentHandle
-
 _PORT = 8476
-_PREEMPTED = 143
-_BY_SIGNAL = [128 + number for number in range(1, 32)]
+_AGAIN = 143  # the exit code of a runner whose job is to be started again
+_KILLED = 137  # of a runner that was killed itself
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Kubernetes(Executor):
+class Kubernetes(ManifestExecutor):
     """Writes one manifest for each job, to `.kxm/k8s` in the experiment's folder.
 
     Pods that are evicted, or exit with 143 after saving, are replaced; states are those
@@ -48,70 +46,34 @@ class Kubernetes(Executor):
       >>> engine = Kubernetes(image="team/train:3", volume="runs:/runs", apply=True)
     """
 
+    tool: ClassVar[str] = "kubectl"
+    engine_name: ClassVar[str] = "kubernetes"
+    manifest_folder: ClassVar[str] = "k8s"
+
     image: str = ""
     namespace: str = "default"
-    volume: str | None = None
-    apply: bool = False
-    python: str = "python"
     node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
     service_account: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.volume is not None and not re.fullmatch(r"[\w.-]+:/.*", self.volume):
-            raise ValueError(f"volume={self.volume!r}: expected `claim:/path`.")
 
     def validate(self, units: Sequence[WorkUnit]) -> None:
         if not self.image:
             raise ValueError(
                 "Kubernetes needs a container image: --xp.executor.image=..."
             )
-        if self.apply and shutil.which("kubectl") is None:
-            raise ValueError("Kubernetes(apply=True) needs kubectl on PATH.")
-        if self.volume is not None:
-            mount = self.volume.partition(":")[2].rstrip("/") + "/"
-            for unit in units:
-                if not str(unit.xp_dir).startswith(mount):
-                    raise ValueError(
-                        f"The folder {unit.xp_dir} is not on the volume at {mount}. Set "
-                        f"--xp.root_dir={mount}..."
-                    )
+        super().validate(units)
 
-    def submit(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
-        folder = records.private(handle.xp_dir) / "k8s"
-        folder.mkdir(parents=True, exist_ok=True)
-        files = []
-        for unit, job in unfinished(units):
-            name = object_name(unit, job)
-            files.append(folder / f"{name}.json")
-            files[-1].write_text(self.submission_text(unit, job) + "\n")
-            records.write_status(
-                unit.folder, job.name, engine="kubernetes", engine_id=name
-            )
-        command = ["kubectl", "apply", "-f", str(folder)]
-        if not self.apply:
-            print(f"{len(files)} manifests are in {folder}. To start them:")
-            print(f"  {' '.join(command)}", flush=True)
-            return
-        self._kubectl("apply", "-f", str(folder))
+    def start_commands(
+        self, folder: pathlib.Path, manifests: Mapping[str, pathlib.Path]
+    ) -> list[list[str]]:
+        del manifests
+        return [[*self._kubectl, "apply", "-f", str(folder)]]
 
-    def stop(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
-        names = []
-        for unit, job in unfinished(units):
-            if unit.state_of(job.name) == records.PENDING:
-                unit.set_state(job.name, records.STOPPED)
-                names.append(object_name(unit, job))
-        if names and self.apply:
-            self._kubectl("delete", "job", "--ignore-not-found", *names)
+    def stop_commands(self, names: Sequence[str]) -> list[list[str]]:
+        return [[*self._kubectl, "delete", "job", "--ignore-not-found", *names]]
 
-    def _kubectl(self, *arguments: str) -> None:
-        command = ["kubectl", "--namespace", self.namespace, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()}")
-
-    def submission_text(self, unit: WorkUnit, job: WorkUnitJob) -> str:
-        return json.dumps(self.manifest(unit, job), indent=1)
+    @property
+    def _kubectl(self) -> list[str]:
+        return [self.tool, "--namespace", self.namespace]
 
     #
     # The manifest
@@ -123,9 +85,9 @@ class Kubernetes(Executor):
         nodes = job.requirements.replicas or 1
         labels = {
             "app": "kauldron",
-            "kauldron/xid": _label(str(unit.xid)),
+            "kauldron/xid": label(str(unit.xid)),
             "kauldron/wid": str(unit.wid),
-            "kauldron/job": _label(job.name),
+            "kauldron/job": label(job.name),
         }
         meta = {"name": name, "namespace": self.namespace, "labels": labels}
         spec = {
@@ -133,7 +95,7 @@ class Kubernetes(Executor):
             "completions": nodes,
             "parallelism": nodes,
             "backoffLimit": 0 if job.restart == "never" else job.max_restarts,
-            "podFailurePolicy": {"rules": _failure_rules(job)},
+            "podFailurePolicy": {"rules": _failure_rules()},
             "template": {
                 "metadata": {"labels": labels},
                 "spec": self._pod(unit, job, name, nodes),
@@ -159,8 +121,8 @@ class Kubernetes(Executor):
         self, unit: WorkUnit, job: WorkUnitJob, name: str, nodes: int
     ) -> dict[str, Any]:
         env: list[dict[str, Any]] = [
-            {"name": "KXM_ENGINE", "value": "kubernetes"},
-            {"name": "KXM_ENGINE_ID", "value": name},
+            {"name": key, "value": value}
+            for key, value in self.runner_environment(name).items()
         ]
         if nodes > 1:
             address = f"{name}-0.{name}.{self.namespace}.svc:{_PORT}"
@@ -184,8 +146,8 @@ class Kubernetes(Executor):
         }
         if nodes > 1:
             pod["subdomain"] = name
-        if self.volume is not None:
-            claim, _, path = self.volume.partition(":")
+        if self.mount is not None:
+            claim, path = self.mount
             container["volumeMounts"] = [{"name": "runs", "mountPath": path}]
             source = {"persistentVolumeClaim": {"claimName": claim}}
             pod["volumes"] = [{"name": "runs", **source}]
@@ -196,20 +158,16 @@ class Kubernetes(Executor):
         return pod
 
 
-def _failure_rules(job: WorkUnitJob) -> list[dict[str, Any]]:
-    """Return what becomes of pods that fail: evictions and saved programs do not count."""
+def _failure_rules() -> list[dict[str, Any]]:
+    """Return what becomes of pods that fail: the runner decides which start again."""
     disrupted = [{"type": "DisruptionTarget"}]
-    rules: list[dict[str, Any]] = [
+    again = {"operator": "In", "values": [_AGAIN]}
+    ended = {"operator": "NotIn", "values": [_AGAIN, _KILLED]}
+    return [
         {"action": "Ignore", "onPodConditions": disrupted},
-        {
-            "action": "Ignore",
-            "onExitCodes": {"operator": "In", "values": [_PREEMPTED]},
-        },
+        {"action": "Ignore", "onExitCodes": again},
+        {"action": "FailJob", "onExitCodes": ended},
     ]
-    if job.restart == "on_signal":
-        codes = {"operator": "NotIn", "values": _BY_SIGNAL}
-        rules.append({"action": "FailJob", "onExitCodes": codes})
-    return rules
 
 
 def _resources(job: WorkUnitJob) -> dict[str, Any]:
@@ -228,13 +186,3 @@ def _resources(job: WorkUnitJob) -> dict[str, Any]:
     elif accelerator is not None and accelerator.kind == "tpu":
         limits["google.com/tpu"] = str(accelerator.count)
     return {"requests": requests, "limits": limits}
-
-
-def object_name(unit: WorkUnit, job: WorkUnitJob) -> str:
-    """Return a name that Kubernetes accepts: at most 52 letters, digits and dashes."""
-    return _label(f"kd-{unit.xid}-{unit.wid}-{job.name}", longest=52)
-
-
-def _label(text: str, longest: int = 63) -> str:
-    safe = re.sub(r"[^a-z0-9]+", "-", text.lower())[:longest]
-    return safe.strip("-")

@@ -138,7 +138,10 @@ def _problem_of(unit: WorkUnit) -> str | None:
             "Use --xp.executor=local."
         )
     if unit.search:
-        return "its values are chosen when it starts, which Stacked cannot wait for."
+        return (
+            "an adaptive search chooses its values when it starts, but those of a stack "
+            "have to be known before. Use method='random', or --xp.executor=local."
+        )
     if (job.gpus or 0) > 1:
         return f"{job.gpus} GPUs are asked for, but a stack lives on one."
     other = [

@@ -16,6 +16,8 @@ from kauldron.kxm.command import config_text, plain, text_of
 from kauldron.kxm.sweeps.items import SweepInfo, SweepItem, display_value
 
 ADAPTIVE = ("tpe", "gp", "cmaes", "qmc", "nsga2")
+# What samplers of Optuna import beyond what is installed with it.
+SAMPLER_PACKAGES = {"gp": ("scipy", "torch"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
 _METHODS = ("grid", "random", *ADAPTIVE)
 _PRUNERS = ("median", "asha")
 
