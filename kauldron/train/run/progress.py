@@ -70,6 +70,8 @@ class Progress:
         if self._panel is None:
             return
         self._panel.loops.remove(self)
+        if not self._panel.loops:
+            self._panel.phase = "finishing"
         if self._is_outermost:
             self._panel.__exit__(*error)
         self._panel = None
