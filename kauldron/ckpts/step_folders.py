@@ -119,10 +119,13 @@ def remove_temporary(root: epath.Path, step: int) -> None:
 
 
 def _remove_in_use(path: epath.Path) -> None:
+    """Remove a folder until it stays away: a write that is ending makes it again."""
     for _ in range(_MOST_ATTEMPTS):
         with contextlib.suppress(OSError):
-            return _remove(path)
+            _remove(path)
         time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+        if not is_taken(path):
+            return
     _remove(path)
 
 
