@@ -95,7 +95,10 @@ def compute_in_parts(
     """
     closed, specs = traced.jaxpr, traced.out_info
     structure, shardings = jax.tree.structure(specs), shardings_of(specs)
-    if len(shardings) <= _FEW_RESULTS and jax.default_backend() == "cpu":
+    is_small = len(shardings) <= _FEW_RESULTS and jax.default_backend() == "cpu"
+    if (
+        is_small and jax.device_count() == 1
+    ):  # several may each hold a whole array in it
         compute = jax.jit(jaxpr_as_fun(closed), out_shardings=list(shardings))
         return jax.tree.unflatten(structure, compute())
     jaxpr, _ = partial_eval.dce_jaxpr(

@@ -94,8 +94,8 @@ class RngStreams(config_base.UpdateFromRootCfg):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(
-                f"RngStreams: each name is given once, but {', '.join(repeated)} "
-                "is there more than once."
+                "RngStreams: the names of streams must differ; given more than once: "
+                f"{', '.join(repeated)}."
             )
         object.__setattr__(self, "stream_overwrites", overwrites)
 

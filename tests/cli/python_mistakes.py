@@ -344,7 +344,7 @@ DATA = {
     "one index for several": (
         lambda: kd.data.Gather(key="x", axis=0, indices=3),
         TypeError,
-        ["indices=3", "several"],
+        ["indices=3", "a list of ints"],
     ),
     "index beyond an axis": (
         lambda: transformed(kd.data.Gather(key="x", axis=0, indices=[9])),
@@ -588,7 +588,7 @@ TRAINING = {
     "fewer records than a batch": (
         lambda: train(train_ds=make_ds(batch_size=128, num_epochs=1)),
         ValueError,
-        ["train_ds", "fewer records than one batch"],
+        ["train_ds", "fewer records than `cfg.train_ds.batch_size`"],
     ),
     "evaluator with the name of training": (
         lambda: train_with_eval("train"),

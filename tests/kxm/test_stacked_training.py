@@ -187,7 +187,7 @@ def test_what_cannot_be_stacked_is_planned_to_be_trained_alone(tmp_path):
 
 def test_other_programs_are_refused(tmp_path):
     trainers = [make(tmp_path / str(w), {"aux.width": w}) for w in (4, 8)]
-    with pytest.raises(ValueError, match="not the same program"):
+    with pytest.raises(ValueError, match="cannot be stacked"):
         loop.train(trainers)
 
 

@@ -141,7 +141,7 @@ def test_source_that_does_not_return_is_left_behind(monkeypatch, caplog, new_thr
     next(feeder)
     with caplog.at_level("WARNING", logger="kauldron"):
         feeder.close()
-    assert "does not return" in caplog.text and not stuck.is_closed
+    assert "does not answer" in caplog.text and not stuck.is_closed
     release.set()
     _wait_until(lambda: new_threads() == [])
 

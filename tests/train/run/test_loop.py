@@ -446,9 +446,9 @@ class Shown(Progress):
 
     speeds: ClassVar[list[float]] = []
 
-    def update(self, step, values=None, *, speed=None, data_wait=None):
+    def update(self, step, values=None, *, speed=None, **more):
         self.speeds.append(speed)
-        super().update(step, values, speed=speed, data_wait=data_wait)
+        super().update(step, values, speed=speed, **more)
 
 
 def test_bar_shows_the_speed_of_the_log(tmp_path, monkeypatch):
