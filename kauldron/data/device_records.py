@@ -359,7 +359,7 @@ class DeviceTransforms:
     def __str__(self) -> str:
         names = [f"{e.label} {type(e.transform).__name__}" for e in self.entries]
         before, after = (f"{size / 2**20:.3g}" for size in self.bytes_of_batch)
-        return f"{', '.join(names)}: {before} MiB of a batch travel there instead of {after}"
+        return f"{', '.join(names)}: {before} MiB per batch are sent instead of {after}"
 
 
 def _jax_function(entry: Entry) -> Callable[[Any], Any]:

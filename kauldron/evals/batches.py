@@ -145,7 +145,9 @@ class BatchGroups:
         transforms = DeviceTransforms.of(ds, sharding=sharding)
         if transforms is not None:
             name = evaluator.name
-            status.log(f"On the device, in the step of {name}, run {transforms}.")
+            status.log(
+                f"These transforms run on the device, inside the step of {name}: {transforms}."
+            )
         return cls(size, total, limit, sharding, transforms)
 
     def size_at(self, step: int) -> int:

@@ -264,4 +264,4 @@ def test_it_is_not_for_operations_single_records_and_own_iterators():
 def test_what_moves_is_told():
     text = str(DeviceTransforms.of(make_ds(FLIP, TO_UNIT)))
     assert "transforms[1] ValueRange" in text
-    assert "MiB of a batch travel there instead of" in text
+    assert "MiB per batch are sent instead of" in text

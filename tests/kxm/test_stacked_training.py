@@ -168,7 +168,7 @@ def test_transforms_on_the_device_agree(tmp_path, caplog, seeds, size):
     trainers = [make(tmp_path / str(n), changes(n, True)) for n in range(2)]
     with caplog.at_level("INFO", logger="kauldron"):
         loop.train(trainers)
-    assert "On the device, in the train step, run transforms[1] Cast" in caplog.text
+    assert "inside the train step: transforms[1] Cast" in caplog.text
     for number in range(2):
         folders = (tmp_path / f"alone{number}", tmp_path / f"{number}")
         assert_close_logs(*(scalars(folder, "train") for folder in folders))

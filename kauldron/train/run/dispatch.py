@@ -250,7 +250,9 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
             trainer.train_ds, sharding=trainer.sharding.batch
         )
     if transforms is not None:
-        status.log(f"On the device, in the train step, run {transforms}.")
+        status.log(
+            f"These transforms run on the device, inside the train step: {transforms}."
+        )
     calls_step = _reason_to_call_step(trainer)
     sent = 0 if records else transforms.bytes_of_batch[0] if transforms else None
     most = _most_steps(trainer, calls_step, bytes_per_step=sent)

@@ -182,7 +182,9 @@ class Stack:
             records = batches.JoinedRecords.of(trainers)
             transforms = None if records else batches.transforms_of(trainers)
         if transforms is not None:
-            status.log(f"On the device, in the train step, run {transforms}.")
+            status.log(
+                f"These transforms run on the device, inside the train step: {transforms}."
+            )
             for source in sources:
                 transforms.leave_out(source.iterator)
         self._records, self._transforms = records, transforms
