@@ -161,7 +161,7 @@ def test_the_log_says_once_what_moved(tmp_path, caplog):
     with caplog.at_level("INFO", logger="kauldron"):
         make(tmp_path).train()
     for where in ("the train step", "the step of eval"):
-        message = f"On the device, in {where}, run transforms[0] ValueRange"
+        message = f"on the device, inside {where}: transforms[0] ValueRange"
         assert caplog.text.count(message) == 1
 
 
