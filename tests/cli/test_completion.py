@@ -71,27 +71,23 @@ def test_without_a_shell_it_asks_which(capsys):
     assert "Which shell? One of: bash, zsh, fish." in capsys.readouterr().err
 
 
-class Bash:
-    """An interactive bash in a terminal, with `kauldron` on its path."""
+SETUPS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], ""),
+    "zsh": (["zsh", "-f", "-i"], "autoload -Uz compinit; compinit -u -D; "),
+}
 
-    def __init__(self, folder):
-        program = folder / "kauldron"
-        program.write_text(
-            f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m kauldron.main "$@"\n'
-        )
-        program.chmod(0o755)
+
+class Shell:
+    """An interactive shell in a terminal, with `kauldron` on its path."""
+
+    def __init__(self, command, path):
         self.terminal, inner = pty.openpty()
-        changes = {
-            "PATH": f"{folder}:{os.environ['PATH']}",
-            "PS1": "ready> ",
-            "TERM": "dumb",
-        }
         self.process = subprocess.Popen(
-            ["bash", "--norc", "--noprofile", "-i"],
+            command,
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            env={**os.environ, **changes},
+            env={**os.environ, "PATH": path, "TERM": "dumb"},
             start_new_session=True,
         )
         os.close(inner)
@@ -115,22 +111,57 @@ class Bash:
 
 
 @pytest.fixture
-def bash(tmp_path):
-    if shutil.which("bash") is None:
-        pytest.skip("There is no bash.")
-    shell = Bash(tmp_path)
+def path_with_kauldron(tmp_path):
+    program = tmp_path / "kauldron"
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m kauldron.main "$@"\n'
+    )
+    program.chmod(0o755)
+    return f"{tmp_path}:{os.environ['PATH']}"
+
+
+@pytest.fixture(params=list(SETUPS))
+def shell(request, path_with_kauldron):
+    if shutil.which(request.param) is None:
+        pytest.skip(f"There is no {request.param}.")
+    command, setup = SETUPS[request.param]
+    shell = Shell(command, path_with_kauldron)
+    script = f'eval "$(kauldron completion {request.param})"'
+    shell.type(f'PS1="ready> "; {setup}{script}; echo do""ne\n')
+    shell.wait_for("done\r\n")
     shell.wait_for("ready> ")
-    shell.type('eval "$(kauldron completion bash)"; echo do""ne\n')
-    shell.wait_for("done")
     yield shell
     shell.close()
 
 
 @pytest.mark.slow
-def test_tab_in_a_real_bash(bash):
-    bash.type("kauldron config pat\t")
-    bash.wait_for("paths ")  # with a space: the word is finished
-    bash.type(f"--cfg={CONFIG} --cfg.optimizer.learning_rate.init\t")
-    bash.wait_for("--cfg.optimizer.learning_rate.init_value=")
-    bash.type("1\x15kauldron config paths --cfg=" + str(CONFIG)[:-4] + "\t")
-    bash.wait_for(CONFIG.name)  # files are completed after `--cfg=`
+def test_tab_in_a_real_shell(shell):
+    shell.type("kauldron config pat\t")
+    shell.wait_for("paths ")  # with a space: the word is finished
+    shell.type(f"--cfg={CONFIG} --cfg.optimizer.learning_rate.init\t")
+    shell.wait_for("_value=")
+    shell.type("1\x15kauldron config paths --cfg=" + str(CONFIG)[:-4] + "\t")
+    shell.wait_for(f"{CONFIG.name} ")  # files are completed after `--cfg=`
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("fish") is None, reason="There is no fish.")
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("kauldron config pat", "paths"),
+        (
+            f"kauldron train --cfg={CONFIG} --cfg.optimizer.learning_rate.init",
+            "--cfg.optimizer.learning_rate.init_value=",
+        ),
+        (f"kauldron train --cfg={str(CONFIG)[:-4]}", f"--cfg={CONFIG}"),
+    ],
+)
+def test_what_a_real_fish_offers(path_with_kauldron, line, expected):
+    script = f"kauldron completion fish | source; complete -C '{line}'"
+    environment = {**os.environ, "PATH": path_with_kauldron}
+    done = subprocess.run(
+        ["fish", "-c", script], env=environment, capture_output=True, text=True
+    )
+    offered = [text.split("\t")[0] for text in done.stdout.splitlines()]
+    assert offered == [expected], done.stderr

@@ -51,7 +51,11 @@ function __kauldron_complete
     if test (count $found) -gt 0
         printf '%s\\n' $found
     else
-        __fish_complete_path (string replace -r '^--[^=]*=' '' -- (commandline -ct))
+        set -l token (commandline -ct)
+        set -l flag (string match -r '^--[^=]*=' -- $token)
+        for path in (__fish_complete_path (string replace -r '^--[^=]*=' '' -- $token))
+            printf '%s%s\\n' "$flag" $path
+        end
     end
 end
 complete -c kauldron -f -a '(__kauldron_complete)'
