@@ -233,10 +233,13 @@ def test_jobs_without_a_request_get_all_gpus_or_a_core_each(monkeypatch):
 
 def test_a_job_of_several_processes_is_restarted_as_a_whole(python_job):
     code = (
-        "import os, sys, time\n"
+        "import os, pathlib, sys, time\n"
         "rank, attempt = os.environ['KXM_PROCESS_ID'], os.environ['KXM_ATTEMPT']\n"
+        "printed = pathlib.Path(os.environ['KXM_WU_DIR'], 'printed')\n"
         "print('rank', rank, os.environ['KXM_NUM_PROCESSES'], flush=True)\n"
         "if attempt == '1':\n"
+        "    if rank == '0': printed.touch()\n"
+        "    while not printed.exists(): time.sleep(0.01)\n"
         "    if rank == '1': sys.exit(4)\n"
         "    time.sleep(60)\n"
     )
