@@ -278,7 +278,7 @@ WHEN_BUILT = {
     ),
     "rng stream is given twice": (
         lambda: {"rng_streams": kd.train.RngStreams([kd.train.RngStream("a")] * 2)},
-        ["each name is given once, but a is there"],
+        ["the names of streams must differ; given more than once: a"],
     ),
     "setup is a dict": (
         lambda: {"setup": {"tags": "a"}},
