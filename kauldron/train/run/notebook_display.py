@@ -6,7 +6,7 @@ import contextlib
 import io
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import rich.console
@@ -25,6 +25,24 @@ _FORMAT = (
     '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;'
     "font-family:ui-monospace,Menlo,'DejaVu Sans Mono',monospace\">{code}</pre>"
 )
+
+
+@contextlib.contextmanager
+def calling_every(seconds: float, function: Callable[[], None]) -> Iterator[None]:
+    """Call a function again and again, in a thread."""
+    is_over = threading.Event()
+
+    def call() -> None:
+        while not is_over.wait(seconds):
+            function()
+
+    thread = threading.Thread(target=call, name="kauldron-panel", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 class NotebookConsole(rich.console.Console):
@@ -58,21 +76,12 @@ class NotebookConsole(rich.console.Console):
     @contextlib.contextmanager
     def showing(self, live: Any) -> Iterator[None]:
         """Draw `live` below the lines that stay, now and then, in a thread."""
-        is_over = threading.Event()
-
-        def redraw() -> None:
-            while not is_over.wait(_REFRESH_SECONDS):
-                self.refresh()
-
         self._live = live
         self.refresh()  # by this thread, whose cell the output belongs to
-        thread = threading.Thread(target=redraw, name="kauldron-panel", daemon=True)
-        thread.start()
         try:
-            yield
+            with calling_every(_REFRESH_SECONDS, self.refresh):
+                yield
         finally:
-            is_over.set()
-            thread.join()
             self._live = None
             self.refresh()
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from kauldron import status
 from kauldron.train.run.metric_table import Best, MetricTable
-from kauldron.train.run.notebook_display import NotebookConsole
+from kauldron.train.run.notebook_display import NotebookConsole, calling_every
 from kauldron.train.run.summary_text import summary_lines
 from kauldron.writers import read_scalars
 
@@ -203,20 +203,13 @@ class Panel:
     @contextlib.contextmanager
     def _redrawn(self) -> Iterator[None]:
         """Draw the live lines now and then, in a thread."""
-        is_over = threading.Event()
 
         def redraw() -> None:
-            while not is_over.wait(1 / _REFRESHES_PER_SECOND):
-                with contextlib.suppress(OSError):  # the terminal may be gone
-                    self._console.print(Control())
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self._console.print(Control())
 
-        thread = threading.Thread(target=redraw, name="kauldron-panel", daemon=True)
-        thread.start()
-        try:
+        with calling_every(1 / _REFRESHES_PER_SECOND, redraw):
             yield
-        finally:
-            is_over.set()
-            thread.join()
 
     def _line(self, width: int) -> Text:
         loops = list(self.loops)
