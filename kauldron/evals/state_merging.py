@@ -8,8 +8,7 @@ import jax
 
 from kauldron import metrics
 from kauldron.errors import error_prefix
-from kauldron.metrics.collected import start_copy, to_host
-from kauldron.metrics.state import merges_on_device
+from kauldron.metrics.state import merges_on_device, start_copy, to_host
 from kauldron.train.auxiliaries import AuxiliariesState
 
 State = metrics.State

@@ -18,14 +18,18 @@ import numpy as np
 
 from kauldron import kontext
 from kauldron.errors import error_prefix
-from kauldron.metrics.collected import (
+from kauldron.metrics.state import (
+    EMPTY,
     Collected,
+    MetricT,
+    State,
+    common_parent,
+    is_equal,
     is_traced,
     pieces_of,
     start_copy,
     to_host,
 )
-from kauldron.metrics.state import EMPTY, MetricT, State, common_parent, is_equal
 
 # Marks in the metadata of fields.
 _MERGER = "kauldron_merger"

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron.ktyping import Float
-from kauldron.metrics.collected import to_host
-from kauldron.metrics.state import MetricT, State
+from kauldron.metrics.state import MetricT, State, to_host
 
 _ZERO = np.zeros((), np.float32)
 _LARGEST_EXACT_COUNT = 2**30

@@ -11,8 +11,7 @@ import flax.struct
 import jax
 import numpy as np
 
-from kauldron.metrics.collected import is_traced, start_copy, to_host
-from kauldron.metrics.state import MetricT, State
+from kauldron.metrics.state import MetricT, State, is_traced, start_copy, to_host
 
 
 @flax.struct.dataclass

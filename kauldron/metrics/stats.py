@@ -25,9 +25,9 @@ from kauldron.metrics.averages import (
     total_of,
     weighted,
 )
-from kauldron.metrics.collected import to_host
 from kauldron.metrics.metric import Metric
 from kauldron.metrics.state import State as BaseState
+from kauldron.metrics.state import to_host
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

@@ -12,15 +12,16 @@ import numpy as np
 from kauldron import kontext
 from kauldron.ktyping import Array, typechecked
 from kauldron.metrics.averages import align_mask, as_real
-from kauldron.metrics.collected import (
+from kauldron.metrics.metric import Metric
+from kauldron.metrics.state import (
+    EMPTY,
     Collected,
+    common_parent,
     is_traced,
     pieces_of,
     start_copy,
     to_host,
 )
-from kauldron.metrics.metric import Metric
-from kauldron.metrics.state import EMPTY, common_parent
 from kauldron.metrics.state import State as BaseState
 
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron.metrics.averages import as_real
-from kauldron.metrics.collected import to_host
-from kauldron.metrics.state import EMPTY, MetricT, State
+from kauldron.metrics.state import EMPTY, MetricT, State, to_host
 
 
 @flax.struct.dataclass(kw_only=True)

@@ -16,8 +16,8 @@ from kauldron import config_base, kontext
 from kauldron.ktyping import Array, Float, Int, typechecked
 from kauldron.metrics import EMPTY, AutoState, Metric, sum_field, truncate_field
 from kauldron.metrics.averages import align_mask
-from kauldron.metrics.collected import to_host
 from kauldron.metrics.state import State as BaseState
+from kauldron.metrics.state import to_host
 
 _NORMALIZE = (None, "true", "pred", "all")
 
