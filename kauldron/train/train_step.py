@@ -19,7 +19,7 @@ from kauldron.data import model_inputs
 from kauldron.errors import a_type, error_prefix
 from kauldron.losses import compute_losses
 from kauldron.optim import step_update
-from kauldron.optim.accumulation import scan_parts
+from kauldron.optim.step_update import scan_parts
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
 from kauldron.train import auxiliaries
