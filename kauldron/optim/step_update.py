@@ -1,14 +1,21 @@
-"""One call of an optimizer: its updates, and how far its schedules are."""
+"""Updates of the parameters, gradients of a large batch in parts, values of schedules."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+
+from kauldron import kontext
+from kauldron.errors import error_prefix
 
 
 def update(
@@ -65,33 +72,6 @@ def _accepted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return arguments
     return {name: value for name, value in arguments.items() if name in parameters}
-
-
-#
-# How far the schedules are
-#
-
-
-_STATES = (
-    optax.ScaleByScheduleState,
-    optax.InjectHyperparamsState,
-    optax.InjectStatefulHyperparamsState,
-)
-
-
-def schedule_counts(opt_state: Any) -> list[jax.Array]:
-    """Return the counts at which the next update evaluates its schedules.
-
-    Usually that is the number of the step. It is not where an optimizer does not update
-    at each step: under `optax.MultiSteps`, or `optax.apply_if_finite`.
-
-    Example:
-      >>> optimizer = optax.adam(optax.constant_schedule(0.1))
-      >>> [int(count) for count in schedule_counts(optimizer.init(1.0))]
-      [0]
-    """
-    nodes = jax.tree.leaves(opt_state, is_leaf=lambda n: isinstance(n, _STATES))
-    return [node.count for node in nodes if isinstance(node, _STATES)]
 
 
 #
@@ -170,3 +150,79 @@ def _join(parts: jax.Array, whole: jax.ShapeDtypeStruct) -> jax.Array:
         is_float = jnp.issubdtype(parts.dtype, jnp.inexact)
         return parts.mean(axis=0, dtype=parts.dtype) if is_float else parts[-1]
     return jnp.moveaxis(parts, 0, axes[0] + 1).reshape(whole.shape)
+
+
+#
+# Schedules: how far they are, and their values for the log
+#
+
+
+_STATES = (
+    optax.ScaleByScheduleState,
+    optax.InjectHyperparamsState,
+    optax.InjectStatefulHyperparamsState,
+)
+
+
+def schedule_counts(opt_state: Any) -> list[jax.Array]:
+    """Return the counts at which the next update evaluates its schedules.
+
+    Usually that is the number of the step. It is not where an optimizer does not update
+    at each step: under `optax.MultiSteps`, or `optax.apply_if_finite`.
+
+    Example:
+      >>> optimizer = optax.adam(optax.constant_schedule(0.1))
+      >>> [int(count) for count in schedule_counts(optimizer.init(1.0))]
+      [0]
+    """
+    nodes = jax.tree.leaves(opt_state, is_leaf=lambda n: isinstance(n, _STATES))
+    return [node.count for node in nodes if isinstance(node, _STATES)]
+
+
+@dataclasses.dataclass
+class ScheduleAt:
+    """A schedule whose user has a count of its own, whatever the step."""
+
+    schedule: Any
+    count: int
+
+    def __call__(self, step: int) -> float:
+        del step
+        return _value_at(self.schedule, self.count)
+
+
+def schedule_values(schedules: Mapping[str, Any], step: int) -> dict[str, float]:
+    """Return the value of each schedule at `step`, computed on the host."""
+    if not schedules:
+        return {}
+    flat = kontext.flatten_with_path(schedules, separator="/")
+    with jax.transfer_guard("allow"), jax.default_device(_host_device()):
+        values = {}
+        for name, schedule in flat.items():
+            with error_prefix(f"schedules/{name} at step {step}: "):
+                values[name] = _value_at(schedule, step)
+        return values
+
+
+def _value_at(schedule: Any, step: int) -> float:
+    with contextlib.suppress(TypeError):  # it has no hash to remember it by
+        schedule = _compiled(schedule)
+    return float(schedule(step))
+
+
+@functools.cache
+def _host_device() -> jax.Device | None:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX may use the accelerator only
+        return None
+
+
+@functools.lru_cache(maxsize=128)
+def _compiled(schedule: Any) -> Any:
+    """Return the schedule as one program; Python-only ones are called as they are."""
+    try:
+        jax.eval_shape(schedule, np.int32(0))
+    except Exception:
+        return schedule
+    return jax.jit(schedule)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import jax
 import numpy as np
 from etils import epath
 
-from kauldron import config_base, kontext, status
-from kauldron.errors import error_prefix
+from kauldron import config_base, status
+from kauldron.optim.step_update import schedule_values
 from kauldron.writers import descriptions
 from kauldron.writers.routing import Routed, route
 
@@ -262,55 +260,6 @@ class FlushedTimer:
 
     def flush_metrics(self) -> dict[str, float]:
         return self.stats
-
-
-@dataclasses.dataclass
-class ScheduleAt:
-    """A schedule whose user has a count of its own, whatever the step."""
-
-    schedule: Any
-    count: int
-
-    def __call__(self, step: int) -> float:
-        del step
-        return _value_at(self.schedule, self.count)
-
-
-def schedule_values(schedules: Mapping[str, Any], step: int) -> dict[str, float]:
-    """Return the value of each schedule at `step`, computed on the host."""
-    if not schedules:
-        return {}
-    flat = kontext.flatten_with_path(schedules, separator="/")
-    with jax.transfer_guard("allow"), jax.default_device(_host_device()):
-        values = {}
-        for name, schedule in flat.items():
-            with error_prefix(f"schedules/{name} at step {step}: "):
-                values[name] = _value_at(schedule, step)
-        return values
-
-
-def _value_at(schedule: Any, step: int) -> float:
-    with contextlib.suppress(TypeError):  # it has no hash to remember it by
-        schedule = _compiled(schedule)
-    return float(schedule(step))
-
-
-@functools.cache
-def _host_device() -> jax.Device | None:
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX may use the accelerator only
-        return None
-
-
-@functools.lru_cache(maxsize=128)
-def _compiled(schedule: Any) -> Any:
-    """Return the schedule as one program; Python-only ones are called as they are."""
-    try:
-        jax.eval_shape(schedule, np.int32(0))
-    except Exception:
-        return schedule
-    return jax.jit(schedule)
 
 
 #

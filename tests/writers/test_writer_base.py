@@ -8,10 +8,10 @@ import pytest
 from etils import epath
 
 from kauldron import kd
+from kauldron.optim.step_update import schedule_values
 from kauldron.train import AuxiliariesOutput, AuxiliariesState
 from kauldron.writers import WriterBase, read_scalars
 from kauldron.writers.kd_metric_writer import BackgroundQueue
-from kauldron.writers.writer import schedule_values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

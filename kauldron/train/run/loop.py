@@ -15,6 +15,7 @@ import numpy as np
 
 from kauldron import status
 from kauldron.errors import error_prefix
+from kauldron.optim.step_update import ScheduleAt
 from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
@@ -26,7 +27,7 @@ from kauldron.train.run.feed import DataWaitHint, Feeder
 from kauldron.train.run.progress import Progress
 from kauldron.train.run.workdir_files import workdir_lock
 from kauldron.train.state import CheckpointState
-from kauldron.writers.writer import FlushedTimer, ScheduleAt
+from kauldron.writers.writer import FlushedTimer
 
 if TYPE_CHECKING:
     from kauldron.train.auxiliaries import AuxiliariesState
