@@ -17,7 +17,7 @@ import optax
 from jax.extend import core as jax_core
 
 from kauldron.errors import nearest
-from kauldron.optim import step_update
+from kauldron.optim import updates
 from kauldron.optim.masks import PathMask, recorded
 from kauldron.optim.transforms import EmaParamsState
 
@@ -124,7 +124,7 @@ def _trace_update(
     def update(grads: Any, opt_state: Any, params: Any, value: Any) -> Any:
         nonlocal is_average_of_updates
         with recorded() as records:
-            updates, _ = step_update.update(
+            updates, _ = updates.update(
                 optimizer,
                 *(grads, opt_state, params),
                 value=value,

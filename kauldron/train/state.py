@@ -10,7 +10,7 @@ import flax.struct
 from kauldron import kontext
 from kauldron.batch_mask import batch_mask_of
 from kauldron.ckpts import items
-from kauldron.optim.step_update import schedule_counts
+from kauldron.optim.updates import schedule_counts
 from kauldron.train import auxiliaries, display
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from etils import epath
 
 from kauldron import config_base, status
-from kauldron.optim.step_update import schedule_values
+from kauldron.optim.updates import schedule_values
 from kauldron.writers import descriptions
 from kauldron.writers.routing import Routed, route
 

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from kauldron import kd, kontext
-from kauldron.optim.step_update import scan_parts, split_batch
+from kauldron.optim.updates import scan_parts, split_batch
 from tests.train.toy import Linear, make_trainer
 
 #

@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 
 from kauldron import kd
-from kauldron.optim.step_update import schedule_values
+from kauldron.optim.updates import schedule_values
 from kauldron.train import AuxiliariesOutput, AuxiliariesState
 from kauldron.writers import WriterBase, read_scalars
 from kauldron.writers.kd_metric_writer import BackgroundQueue

@@ -15,7 +15,7 @@ import numpy as np
 
 from kauldron import status
 from kauldron.errors import error_prefix
-from kauldron.optim.step_update import ScheduleAt
+from kauldron.optim.updates import ScheduleAt
 from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
 from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
