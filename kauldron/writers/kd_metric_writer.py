@@ -21,8 +21,7 @@ from kauldron import status
 from kauldron.files import write_atomically
 from kauldron.writers import readable
 from kauldron.writers.event_file import EventFile
-from kauldron.writers.routing import Routed
-from kauldron.writers.writer import Arrays, WriterBase
+from kauldron.writers.writer import Arrays, Routed, WriterBase
 
 _FLUSH_SECONDS = 10.0
 _DEFAULT_BUCKETS = 30

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from kauldron.writers.routing import route
+from kauldron.writers.writer import route
 
 
 def _kinds(value, *, is_summary=True):

@@ -18,7 +18,7 @@ from kauldron.files import write_atomically
 from kauldron.writers import KDMetricWriter
 from kauldron.writers.kd_metric_writer import BackgroundQueue
 from kauldron.writers.png import encode_animated_png
-from kauldron.writers.routing import route
+from kauldron.writers.writer import route
 
 _QUEUE = "_extra_queue"
 
