@@ -17,7 +17,6 @@ import optax
 from jax.extend import core as jax_core
 
 from kauldron.errors import nearest
-from kauldron.optim import updates
 from kauldron.optim.masks import PathMask, recorded
 from kauldron.optim.transforms import EmaParamsState
 
@@ -121,10 +120,10 @@ def _trace_update(
     `ema_params` got those very updates."""
     is_average_of_updates = True
 
-    def update(grads: Any, opt_state: Any, params: Any, value: Any) -> Any:
+    def traced(grads: Any, opt_state: Any, params: Any, value: Any) -> Any:
         nonlocal is_average_of_updates
         with recorded() as records:
-            updates, _ = updates.update(
+            updates, _ = update(
                 optimizer,
                 *(grads, opt_state, params),
                 value=value,
@@ -144,7 +143,7 @@ def _trace_update(
         params,
     )
     value = jax.ShapeDtypeStruct((), jnp.float32)
-    program = jax.make_jaxpr(update)(grads, opt_state, params, value)
+    program = jax.make_jaxpr(traced)(grads, opt_state, params, value)
     return program.jaxpr, is_average_of_updates
 
 

@@ -18,8 +18,7 @@ from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import model_inputs
 from kauldron.errors import a_type, error_prefix
 from kauldron.losses import compute_losses
-from kauldron.optim import updates
-from kauldron.optim.updates import scan_parts
+from kauldron.optim.updates import scan_parts, update, with_zeros
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
 from kauldron.train import auxiliaries
@@ -316,7 +315,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
             (loss, new_context), grads = jax.value_and_grad(
                 loss_of, has_aux=True, allow_int=True
             )(start.params, context, part)
-            return loss, new_context, updates.with_zeros(grads, start.params)
+            return loss, new_context, with_zeros(grads, start.params)
 
         if self.num_microbatches == 1:
             return differentiate(start)
@@ -357,7 +356,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
                 "`trainer.optimizer` is not set; set `cfg.optimizer = ...`."
             )
         with error_prefix("The update of `trainer.optimizer` failed: "):
-            return updates.update(
+            return update(
                 self.optimizer, grads, state.opt_state, state.params, **extra_args
             )
 

@@ -19,8 +19,8 @@ from etils import epath
 
 from kauldron import status
 from kauldron.files import write_atomically
-from kauldron.writers import readable
 from kauldron.writers.event_file import EventFile
+from kauldron.writers.texts import value_line
 from kauldron.writers.writer import Arrays, Routed, WriterBase
 
 _FLUSH_SECONDS = 10.0
@@ -43,7 +43,7 @@ class KDMetricWriter(WriterBase):
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         if set(scalars) != {"num_params"}:  # which the first line of a run tells
             status.log_values(
-                readable.line(step, self.collection, scalars),
+                value_line(step, self.collection, scalars),
                 step=step,
                 collection=self.collection,
                 values=scalars,

@@ -14,7 +14,12 @@ from etils import epath
 from kauldron import config_base, status
 from kauldron import summaries as kd_summaries
 from kauldron.optim.updates import schedule_values
-from kauldron.writers import descriptions
+from kauldron.writers.texts import (
+    describe_config,
+    describe_context,
+    describe_params,
+    describe_specs,
+)
 
 COLLECTION_NOT_SET = "$not_set$"
 
@@ -196,22 +201,22 @@ class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
     def write_config(self, config: Any) -> None:
         """Write the config as a text; nothing for `None`."""
         if config is not None:
-            self.write_texts(0, {"config": descriptions.describe_config(config)})
+            self.write_texts(0, {"config": describe_config(config)})
 
     def write_param_overview(self, step: int, params: Any) -> None:
         """Write a table of the parameters, and how many there are."""
-        table, count = descriptions.describe_params(params)
+        table, count = describe_params(params)
         self.write_texts(step, {"parameters": table})
         self.write_scalars(step, {"num_params": count})
 
     def write_element_spec(self, step: int, element_spec: Any) -> None:
         """Write what a batch looks like."""
-        text = descriptions.describe_specs(element_spec)
+        text = describe_specs(element_spec)
         self.write_texts(step, {"element_spec": text})
 
     def write_context_structure(self, step: int, trainer: Any) -> None:
         """Write what keys can name in a step."""
-        text = descriptions.describe_context(trainer.context_specs)
+        text = describe_context(trainer.context_specs)
         self.write_texts(step, {"context_spec": text})
 
     def flush(self) -> None:

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from kauldron import kd
 from kauldron.train import AuxiliariesOutput
-from kauldron.writers import KDMetricWriter, descriptions, read_scalars
+from kauldron.writers import KDMetricWriter, read_scalars, texts
 from kauldron.writers.png import encode_animated_png, encode_png, to_uint8
 
 
@@ -307,9 +307,9 @@ def test_many_parameters_have_the_same_statistics(monkeypatch):
         "w": jax.random.normal(jax.random.PRNGKey(0), (30, 7)),
         "n": jnp.arange(3),
     }
-    small = descriptions.describe_params(params)
-    monkeypatch.setattr(descriptions, "_QUICK_TO_COPY_BYTES", 0)
-    assert descriptions.describe_params(params) == small
+    small = texts.describe_params(params)
+    monkeypatch.setattr(texts, "_QUICK_TO_COPY_BYTES", 0)
+    assert texts.describe_params(params) == small
 
 
 def test_unreadable_lines_are_dropped_when_a_run_resumes(tmp_path):

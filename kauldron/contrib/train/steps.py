@@ -14,7 +14,7 @@ import optax
 from kauldron import kontext, status
 from kauldron.errors import did_you_mean
 from kauldron.losses import compute_losses
-from kauldron.optim import updates
+from kauldron.optim.updates import update, with_zeros
 from kauldron.train.forward import forward, warn_if_constant
 from kauldron.train.state import Context, TrainState
 from kauldron.train.train_step import TrainStep
@@ -125,8 +125,8 @@ class MultiTrainStep(TrainStep):
             context, values, subgrads = self._shared_gradients(start, list(optimizers))
         subupdates, opt_state = {}, {}
         for name, optimizer in optimizers.items():
-            subgrads[name] = updates.with_zeros(subgrads[name], state.params)
-            subupdates[name], opt_state[name] = updates.update(
+            subgrads[name] = with_zeros(subgrads[name], state.params)
+            subupdates[name], opt_state[name] = update(
                 optimizer,
                 subgrads[name],
                 state.opt_state[name],

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from kauldron.writers import readable
+from kauldron.writers import texts
 
 _GAP = 2
 _GROUP_GAP = 4
@@ -102,7 +102,7 @@ def _columns(collection: str, keys: Sequence[str]) -> list[Column]:
                 0 if index else name_width,
             ),
         )
-        for index, (key, name) in enumerate(readable.short_names(keys).items())
+        for index, (key, name) in enumerate(texts.short_names(keys).items())
     ]
 
 
@@ -296,7 +296,7 @@ class MetricTable:
             for index, column in enumerate(columns):
                 text.append(" " * (_GAP if index else _GROUP_GAP))
                 value = row.values.get((collection, column.key))
-                cell = "" if value is None else readable.number(value)
+                cell = "" if value is None else texts.number(value)
                 style = self._style(row, column, value)
                 text.append(cell.rjust(column.width), style=style)
         if row.notes:
@@ -312,7 +312,7 @@ class MetricTable:
             return ""
         if not math.isfinite(value):
             return f"bold {_WORSE}"
-        before, lower = self._before.get(place), readable.is_better_lower(column.key)
+        before, lower = self._before.get(place), texts.is_better_lower(column.key)
         if before is None or lower is None or value == before:
             return "bold" if is_best else ""
         color = _BETTER if (value < before) == lower else _WORSE

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kauldron import status
 from kauldron.train.run import panel as panel_lib
-from kauldron.writers import readable
+from kauldron.writers import texts
 
 _PLAIN_LINE_SECONDS = 60.0
 _PLAIN_LINE_SHARE = 0.05
@@ -145,7 +145,7 @@ class Progress:
         self._plain_step, self._plain_time = self._step, now
         of_total = f" of {self._last}" if self._last is not None else ""
         status.log(
-            f"{self._desc}: step {self._step}{of_total}, {readable.rate(rate)} steps/s "
+            f"{self._desc}: step {self._step}{of_total}, {texts.rate(rate)} steps/s "
             f"{self._values}".rstrip()
         )
 
@@ -211,7 +211,7 @@ class Progress:
 
     def _speed_text(self) -> str:
         speed = self._rate()
-        return f"{readable.rate(speed).rjust(4)} steps/s" if speed else ""
+        return f"{texts.rate(speed).rjust(4)} steps/s" if speed else ""
 
     def _rate(self) -> float | None:
         compiled = self._compiled
@@ -238,7 +238,7 @@ class Progress:
             return Text()
         is_high = self._data_wait > panel_lib.HIGH_DATA_WAIT
         stage = f" ({self._slowest_stage})" if is_high and self._slowest_stage else ""
-        text = f"data wait {readable.percent(self._data_wait)}{stage}"
+        text = f"data wait {texts.percent(self._data_wait)}{stage}"
         return Text(text, style="bold red" if is_high else "")
 
 

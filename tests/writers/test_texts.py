@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kauldron.writers import readable
+from kauldron.writers import texts
 
 
 def test_total_loss_comes_first_then_metrics_schedules_and_parts_of_the_loss():
@@ -20,14 +20,14 @@ def test_total_loss_comes_first_then_metrics_schedules_and_parts_of_the_loss():
         "perf_stats/data_wait_fraction": 0.31,
         "perf_stats/train/avg_time_sec": 2.0,
     }
-    assert readable.line(50, "train", values) == (
+    assert texts.value_line(50, "train", values) == (
         "[50] train  loss 3.000  acc 0.500  lr 3.0e-4  l1 1.000  l2 2.000  "
         "8.25 steps/s  data wait 31 %"
     )
 
 
 def test_names_that_would_be_equal_stay_apart():
-    names = readable.short_names(["losses/a", "metrics/a", "metrics/b/c", "metrics/c"])
+    names = texts.short_names(["losses/a", "metrics/a", "metrics/b/c", "metrics/c"])
     assert sorted(names.values()) == ["a", "b/c", "c", "losses/a"]
 
 
@@ -35,11 +35,11 @@ def test_names_that_would_be_equal_stay_apart():
 def test_numbers_are_short(sign):
     for exponent in range(-300, 300, 7):
         value = sign * 1.23456 * 10.0**exponent
-        text = readable.number(value)
+        text = texts.number(value)
         assert len(text) <= 7
         assert float(text) == pytest.approx(value, rel=0.05 if "." in text else 0.5)
-    assert readable.number(sign * math.inf) == str(sign * math.inf)
-    assert readable.number(math.nan) == "nan"
+    assert texts.number(sign * math.inf) == str(sign * math.inf)
+    assert texts.number(math.nan) == "nan"
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_numbers_are_short(sign):
     ],
 )
 def test_direction_is_known_by_name_only_where_it_is_clear(key, expected):
-    assert readable.is_better_lower(key) is expected
+    assert texts.is_better_lower(key) is expected
