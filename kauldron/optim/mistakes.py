@@ -19,6 +19,7 @@ from jax.extend import core as jax_core
 from kauldron.errors import nearest
 from kauldron.optim.masks import PathMask, recorded
 from kauldron.optim.transforms import EmaParamsState
+from kauldron.optim.updates import update
 
 _MOST_NAMES = 4
 
