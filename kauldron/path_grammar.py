@@ -393,3 +393,50 @@ def split_assignment(text: str) -> tuple[str, str | None]:
     assert match is not None  # the pattern matches the empty text
     path = match[0]
     return path, (text[len(path) + 1 :] if len(path) < len(text) else None)
+
+
+#
+# Which parts are valid, and when they are the same
+#
+
+
+def comparable(part: Any) -> Any:
+    """Return a hashable stand-in for a part, or for a tuple of them.
+
+    It tells wildcards from the keys `"*"` and `"**"`.
+    """
+    if isinstance(part, tuple):
+        return tuple(map(comparable, part))
+    if isinstance(part, slice):  # hashable only from Python 3.12 on
+        return (slice, part.start, part.stop, part.step)
+    if isinstance(part, Wildcard):
+        return (Wildcard, part.name)
+    return part
+
+
+def check_parts(parts: Sequence[Any]) -> None:
+    """Raise `ValueError` naming the part that cannot be in a path."""
+    for part in parts:
+        axes = part if isinstance(part, tuple) else (part,)
+        if not all(isinstance(a, slice) or _is_constant(a) for a in axes):
+            raise ValueError(
+                f"{part!r} cannot be a part of a path. Parts are numbers, strings, "
+                "True, False, None, ..., slices, and tuples of these."
+            )
+        for axis in axes:
+            if isinstance(axis, slice):
+                _check_bounds(axis)
+
+
+def _is_constant(part: Any) -> bool:
+    if isinstance(part, tuple):
+        return all(map(_is_constant, part))
+    if isinstance(part, (float, complex)):
+        return part == part  # nan has no text that parses back
+    return part is None or part is ... or isinstance(part, (int, str))
+
+
+def _check_bounds(axis: slice) -> None:
+    bounds = (axis.start, axis.stop, axis.step)
+    if any(b is not None and type(b) is not int for b in bounds):
+        raise ValueError(f"{axis!r} cannot be in a path: its bounds must be integers.")

@@ -10,8 +10,8 @@ that holds a path; its name is the name of the call argument to fill.
 from kauldron.kontext.paths import Path as Path
 from kauldron.kontext.paths import GlobPath as GlobPath
 from kauldron.kontext.paths import get_by_path as get_by_path
-from kauldron.kontext.paths import set_by_path as set_by_path
-from kauldron.kontext.paths import replace_by_path as replace_by_path
+from kauldron.kontext.search import set_by_path as set_by_path
+from kauldron.kontext.search import replace_by_path as replace_by_path
 from kauldron.kontext.search import filter_by_path as filter_by_path
 from kauldron.kontext.search import iter_by_path as iter_by_path
 from kauldron.kontext.search import path_matches as path_matches

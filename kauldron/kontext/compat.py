@@ -7,7 +7,7 @@ older_modules(
     {
         "annotate": "keys",
         "filter_utils": "search",
-        "glob_paths": "paths",
+        "glob_paths": "paths search",
         "path_parser": "paths",
         "type_utils": "annotations",
     },

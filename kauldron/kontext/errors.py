@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron.errors import ReadableKeyError, did_you_mean
 from kauldron.kontext import nodes
-from kauldron.kontext.lookup import shape_and_dtype
+from kauldron.kontext.nodes import shape_and_dtype
 from kauldron.path_grammar import Part, format_part, format_path
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kauldron.kontext import nodes
-from kauldron.kontext.parts import part_from_jax
+from kauldron.kontext.nodes import part_from_jax
 from kauldron.path_grammar import Part, Wildcard, format_part, format_path, parse
 
 _BUILTINS = frozenset({dict, list, tuple, type(None), bool, int, float, str})

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 from kauldron.errors import nearest
-from kauldron.kontext import lookup, nodes
+from kauldron.kontext import nodes
 from kauldron.kontext.annotations import get_annotated
 from kauldron.kontext.errors import MissingKeysError, explain_miss, list_names, names_in
-from kauldron.kontext.parts import part_from_jax
+from kauldron.kontext.nodes import part_from_jax
 from kauldron.kontext.paths import concrete_parts, is_path
 from kauldron.path_grammar import Part, PathSyntaxError, format_part, format_path
 
@@ -216,7 +216,7 @@ def _resolve(context: Any, key_paths: Any, prefix: str) -> Any:
         if parts is None:
             return None
         try:
-            value, reached = lookup.walk(context, parts)
+            value, reached = nodes.walk(context, parts)
         except Exception as error:  # raised by the user's own property
             error.add_note(f"{prefix}while reading '{format_path(parts)}'.")
             raise

@@ -11,8 +11,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union
 
 from kauldron.errors import did_you_mean
 from kauldron.kontext.annotations import Unresolved, class_annotations, evaluate
-from kauldron.kontext.parts import check_parts
-from kauldron.path_grammar import format_part, parse
+from kauldron.path_grammar import check_parts, format_part, parse
 
 _T = TypeVar("_T")
 

@@ -1,25 +1,142 @@
-"""Paths, and reading or overwriting what they point to."""
+"""`Path` and `GlobPath`, the forms in which functions take them, and reading by path."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, Self, SupportsIndex, TypeAlias, overload
 
-from kauldron.kontext import lookup, nodes
+from kauldron.errors import ReadableKeyError
+from kauldron.kontext import nodes
 from kauldron.kontext.errors import (
     PathNotFoundError,
-    describe,
-    missing_child,
     not_found,
     structure,
 )
-from kauldron.kontext.nodes import Match, Trie, as_trie, find
-from kauldron.kontext.parts import PartsSequence, check_parts
+from kauldron.kontext.nodes import part_from_jax
 from kauldron.kontext.path_builder import DynamicPathBuilder
-from kauldron.path_grammar import Part, Wildcard, format_path, parse
+from kauldron.path_grammar import (
+    Part,
+    Wildcard,
+    check_parts,
+    comparable,
+    format_path,
+    parse,
+)
 from kauldron.path_grammar import PathSyntaxError as PathSyntaxError
+
+
+class PathSubscriptError(ReadableKeyError, TypeError):
+    """A path was indexed with something that is neither an integer nor a slice."""
+
+
+class PartsSequence(Sequence[Part]):
+    """An immutable, hashable sequence of parts that prints as a path."""
+
+    __slots__ = ("_parts",)
+    _parts: tuple[Part, ...]
+
+    def __init__(self, *parts: Part) -> None:
+        check_parts(parts)
+        self._check_wildcards(parts)
+        object.__setattr__(self, "_parts", parts)
+
+    @classmethod
+    def _check_wildcards(cls, parts: Sequence[Part]) -> None:
+        """Raise `ValueError` where wildcards are not allowed."""
+
+    @classmethod
+    def _from_valid(cls, parts: tuple[Part, ...]) -> Self:
+        """Skip the checks: for parts that come from the parser or from a path."""
+        self = cls.__new__(cls)
+        object.__setattr__(self, "_parts", parts)
+        return self
+
+    @classmethod
+    def from_str(cls, str_path: str) -> Self:
+        """Parse a path.
+
+        Raises:
+          PathSyntaxError: `str_path` is not a path.
+          ValueError: It has wildcards, and this class does not take them.
+        """
+        parts = parse(str_path)
+        cls._check_wildcards(parts)
+        return cls._from_valid(parts)
+
+    @classmethod
+    def from_jax_path(cls, entries: Sequence[Any]) -> Self:
+        """Make a path of the key entries that jax's `*_with_path` functions give.
+
+        Raises:
+          TypeError: An entry is of unknown type, or a dict key cannot be in a path.
+        """
+        parts = tuple(map(part_from_jax, entries))
+        try:
+            return cls(*parts)
+        except ValueError as error:
+            raise TypeError(f"Not a path: {entries!r}. {error}") from error
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self._parts
+
+    def relative_to(self, other: PartsSequence) -> Self:
+        """Return the parts that follow `other`.
+
+        Raises:
+          ValueError: This path does not start with `other`.
+        """
+        length = len(other)
+        if comparable(self.parts[:length]) != comparable(other.parts):
+            raise ValueError(f"'{self}' is not a subpath of '{other}'.")
+        return self._from_valid(self.parts[length:])
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Part: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self._from_valid(self._parts[index])
+        try:
+            return self._parts[operator.index(index)]
+        except TypeError:
+            raise PathSubscriptError(
+                f"A path is indexed with an integer or a slice, not with {index!r}."
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._parts)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return comparable(self._parts) == comparable(other._parts)
+
+    def __hash__(self) -> int:
+        return hash((type(self), comparable(self._parts)))
+
+    def __str__(self) -> str:
+        return format_path(self._parts)
+
+    __repr__ = __str__
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(
+            f"{type(self).__name__} is immutable: {name!r} is not set."
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._parts
 
 
 class Path(PartsSequence):
@@ -60,6 +177,8 @@ class Path(PartsSequence):
 
     def set_in(self, context: Any, value: Any) -> list[str]:
         """Overwrite what this path points to. See `set_by_path`."""
+        from kauldron.kontext.search import set_by_path  # which knows paths
+
         return set_by_path(context, self, value)
 
 
@@ -87,7 +206,7 @@ def get_by_path(obj: Any, path: PathLike | None, default: Any = ...) -> Any:
     if path is None:
         return None if default is ... else default
     parts = concrete_parts(path)
-    value, reached = lookup.walk(obj, parts)
+    value, reached = nodes.walk(obj, parts)
     if reached == len(parts):
         return value
     if default is not ...:
@@ -120,172 +239,9 @@ class GlobPath(PartsSequence):
 
     def set_in(self, context: Any, value: Any) -> list[str]:
         """Overwrite everything that this path stands for. See `set_by_path`."""
+        from kauldron.kontext.search import set_by_path  # which knows paths
+
         return set_by_path(context, self, value)
-
-
-#
-# Overwriting: in place, or in a copy
-#
-
-
-def set_by_path(
-    obj: Any, path: PathLike, value: Any, *, create: bool = True
-) -> list[str]:
-    """Overwrite what a path points to, in place.
-
-    Mappings and lists are written in place. Tuples, named tuples, dataclasses and
-    frozen mappings below them are rebuilt and put back.
-
-    >>> cfg = {"evals": {"a": {"n": 1}, "b": {"n": 1}}}
-    >>> set_by_path(cfg, "evals.*.n", 5)
-    ['evals.a.n', 'evals.b.n']
-
-    Args:
-      obj: The tree to change.
-      path: Where to write; wildcards are allowed, except at the end. All but the last
-        part must exist; after `**` only the places that have the next part are used.
-      value: The new value.
-      create: Whether the last part may be a new key of a mapping.
-
-    Returns:
-      The concrete paths that were written. Empty if `**` found nothing.
-
-    Raises:
-      KeyError: A part does not exist. Nothing was changed.
-      ValueError: A leaf is in the way, the path is empty or ends with a wildcard, or
-        nothing on the way can be changed in place. Nothing was changed.
-    """
-    parts = _checked_parts(path)
-    targets = _outermost(_find_targets(obj, parts, create))
-    for target in targets:
-        _check_can_write(obj, target, parts)
-    try:
-        _write(obj, as_trie(targets), value, in_place=True)
-    except Exception as error:  # a container checks what it is given
-        error.add_note(f"{_prefix(parts)}the container refused the value.")
-        raise
-    return [format_path(target) for target in targets]
-
-
-def replace_by_path(obj: Any, path: PathLike, value: Any) -> Any:
-    """Return a copy of a tree with another value where a path points to.
-
-    Only the nodes on the way are copied; everything else is shared with `obj`, which
-    is left as it is.
-
-    >>> replace_by_path({"layers": (1, 2)}, "layers[0]", 5)
-    {'layers': (5, 2)}
-
-    Args:
-      obj: A tree of mappings, sequences, dataclasses, flax modules.
-      path: As in `set_by_path`.
-      value: The new value.
-
-    Returns:
-      The new tree.
-    """
-    targets = _outermost(_find_targets(obj, _checked_parts(path), create=True))
-    return _write(obj, as_trie(targets), value, in_place=False)
-
-
-def _checked_parts(path: PathLike) -> tuple[Part, ...]:
-    parts = glob_parts(path)
-    if not parts:
-        raise ValueError("Cannot set '': an empty path points to the object itself.")
-    if isinstance(parts[-1], Wildcard):
-        raise ValueError(
-            f"{_prefix(parts)}Wildcards cannot be located at the end of the path: name "
-            "what is to be set."
-        )
-    return parts
-
-
-def _prefix(parts: Sequence[Part]) -> str:
-    return f"Cannot set '{format_path(parts)}': "
-
-
-#
-# Finding what is to be written
-#
-
-
-def _find_targets(
-    obj: Any, parts: tuple[Part, ...], create: bool
-) -> Iterator[tuple[Part, ...]]:
-    def fail(at: tuple[Part, ...], node: Any, part: Part) -> None:
-        if nodes.is_leaf(node):
-            place = f"'{format_path(at)}'" if at else "at the root"
-            raise ValueError(
-                f"{_prefix(parts)}Cannot mutate leaf {place} ({describe(node)})."
-            )
-        prefix = _prefix(parts)
-        raise missing_child(format_path(parts), at, node, part, prefix=prefix)
-
-    for match in find(obj, parts[:-1], fail):
-        for key in _last_keys(match, parts[-1], create, fail):
-            yield (*match.parts, key)
-
-
-def _last_keys(
-    match: Match, part: Part, create: bool, fail: Callable[..., None]
-) -> list[Part]:
-    found = nodes.select(match.node, part)
-    if found is not None:
-        return [key for key, _ in found]
-    if match.lenient:
-        return []
-    is_new_key = nodes.is_mapping(match.node) and nodes.can_be_key(part)
-    if not (is_new_key and create):
-        fail(match.parts, match.node, part)
-    return [part]
-
-
-def _outermost(targets: Iterator[tuple[Part, ...]]) -> list[tuple[Part, ...]]:
-    """Drop targets inside others, which come first."""
-    kept: dict[tuple[Part, ...], None] = {}
-    for target in targets:
-        if not any(target[:n] in kept for n in range(1, len(target))):
-            kept[target] = None
-    return list(kept)
-
-
-def _check_can_write(
-    obj: Any, target: tuple[Part, ...], parts: tuple[Part, ...]
-) -> None:
-    node = obj
-    for part in target:
-        if nodes.is_mutable(node):
-            return
-        node = dict(nodes.select(node, part) or ()).get(part)
-    raise ValueError(
-        f"{_prefix(parts)}{type(obj).__name__} cannot be changed in place. Use "
-        "replace_by_path, which returns a changed copy."
-    )
-
-
-#
-# Writing
-#
-
-
-def _write(node: Any, trie: Trie, value: Any, *, in_place: bool) -> Any:
-    """Write at all targets below a node; returns the node, or its new version."""
-    changes = {}
-    for part, below in trie.items():
-        if below is None:
-            changes[part] = value
-            continue
-        child = dict(nodes.select(node, part) or ())[part]
-        new_child = _write(child, below, value, in_place=in_place)
-        if new_child is not child:
-            changes[part] = new_child
-    if not changes:
-        return node
-    if not (in_place and nodes.is_mutable(node)):
-        return nodes.with_children(node, changes)
-    for part, new_child in changes.items():
-        node[part] = new_child
-    return node
 
 
 #
