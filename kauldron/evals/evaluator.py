@@ -19,14 +19,13 @@ from kauldron.errors import error_prefix
 from kauldron.evals import batches
 from kauldron.evals.batches import (
     BatchGroups,
-    GroupMerger,
     every_record,
     on_devices,
     select_batches,
     unpadded,
 )
 from kauldron.evals.evaluator_base import EvaluatorBase
-from kauldron.evals.state_merging import StateMerger
+from kauldron.evals.state_merging import GroupMerger, StateMerger
 from kauldron.immutabledict import freeze
 from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesState
 from kauldron.train.compat import ModelWithAux

@@ -13,7 +13,7 @@ import optax
 from kauldron import kd, konfig
 from kauldron.ckpts import save_session, step_folders
 from kauldron.cli import job
-from kauldron.evals import batches, evaluator_base
+from kauldron.evals import evaluator_base, state_merging
 from kauldron.train.run import dispatch, lifecycle, loop, workdir_files
 from tests.train.toy import Linear, make_arrays
 
@@ -208,7 +208,7 @@ INSTANTS = {
     "step": (dispatch.Dispatcher, "run", "after"),
     "in a step": (dispatch.Dispatcher, "run", "during"),
     "logging": (loop.DeferredLog, "write", "after"),
-    "evaluation": (batches.GroupMerger, "add", "before"),
+    "evaluation": (state_merging.GroupMerger, "add", "before"),
     "evaluated": (evaluator_base.EvaluatorBase, "maybe_eval", "after"),
     "saving": (save_session.SaveSession, "_start", "during"),
     "before saving": (save_session.SaveSession, "_start", "before"),
