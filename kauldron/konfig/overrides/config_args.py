@@ -21,9 +21,9 @@ from types import ModuleType
 from typing import Any
 
 from kauldron.errors import did_you_mean, error_prefix
-from kauldron.konfig.annotation_fit import misfit
 from kauldron.konfig.overrides.overrides import ARGS_KEY, Override, last_of_each
 from kauldron.konfig.overrides.values import parse_value, types_of
+from kauldron.konfig.signatures import misfit
 from kauldron.konfig.tree.field_types import convert
 
 

@@ -23,7 +23,7 @@ from kauldron.konfig.tree.node import (
     raw_value,
 )
 from kauldron.konfig.tree.references import PathReference
-from kauldron.konfig.tree.storing import raw_key
+from kauldron.konfig.tree.storing import RAW_PREFIX
 from kauldron.path_grammar import format_path, parse
 
 REF_KEY = "__ref__"
@@ -88,7 +88,7 @@ class _Writer:
         self.written.setdefault(id(node), []).append(result)
         for key, value in self.inside(node):
             try:
-                text = raw_key(key)
+                text = _raw_key(key)
             except TypeError as error:
                 place = expression(self.walk.parts(-1))
                 raise TypeError(f"In {place}: {error}.") from None
@@ -135,6 +135,19 @@ class _Writer:
             f"{expression(self.walk.parts())} is of type {type(value).__module__}."
             f"{type(value).__qualname__}, which has no JSON form."
         )
+
+
+def _raw_key(key: Key) -> str:
+    """Return the text of a key in JSON.
+
+    Raises:
+      TypeError: The key has no such text.
+    """
+    if isinstance(key, str):
+        return key
+    if isinstance(key, (int, float)):
+        return f"{RAW_PREFIX}{key!r}"
+    raise TypeError(f"the key {key!r} of type {type(key).__name__} has no JSON form")
 
 
 class _Link(NamedTuple):

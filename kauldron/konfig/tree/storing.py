@@ -356,19 +356,6 @@ def _decoded(key: str) -> Key:
     return key  # not one of ours
 
 
-def raw_key(key: Key) -> str:
-    """Return the text of a key in JSON.
-
-    Raises:
-      TypeError: The key has no such text.
-    """
-    if isinstance(key, str):
-        return key
-    if isinstance(key, (int, float)):
-        return f"{RAW_PREFIX}{key!r}"
-    raise TypeError(f"the key {key!r} of type {type(key).__name__} has no JSON form")
-
-
 def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
     """Return the items of a call: its symbol, positional arguments, the others.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Optional
 import pytest
 
 from kauldron import konfig
-from kauldron.konfig.annotation_fit import misfit
+from kauldron.konfig.signatures import misfit
 
 HERE = __name__
 
