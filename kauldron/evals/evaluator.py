@@ -27,7 +27,6 @@ from kauldron.evals.batches import (
 from kauldron.evals.evaluator_base import EvaluatorBase
 from kauldron.evals.state_merging import GroupMerger, StateMerger
 from kauldron.immutabledict import freeze
-from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesState
 from kauldron.train.compat import ModelWithAux
 from kauldron.train.forward import forward
 from kauldron.train.problems import (
@@ -40,7 +39,7 @@ from kauldron.train.problems import (
 from kauldron.train.run import preemption
 from kauldron.train.run.dispatch import obstacle_to_grouping
 from kauldron.train.run.progress import Progress
-from kauldron.train.state import Context
+from kauldron.train.state import Auxiliaries, AuxiliariesState, Context
 
 if TYPE_CHECKING:
     import flax.linen as nn

@@ -19,11 +19,10 @@ from kauldron.errors import error_prefix
 from kauldron.evals.batches import every_record, on_devices, select_batches
 from kauldron.evals.evaluator_base import EvaluatorBase
 from kauldron.immutabledict import ImmutableDict
-from kauldron.train.auxiliaries import Auxiliaries, AuxiliariesOutput
 from kauldron.train.forward import forward
 from kauldron.train.problems import Problem, caught
 from kauldron.train.run import preemption
-from kauldron.train.state import Context
+from kauldron.train.state import Auxiliaries, AuxiliariesOutput, Context
 
 if TYPE_CHECKING:
     import flax.linen as nn

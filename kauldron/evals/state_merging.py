@@ -19,8 +19,8 @@ from kauldron.data import DeviceTransforms
 from kauldron.errors import error_prefix
 from kauldron.evals.batches import BatchGroups, abstract_states
 from kauldron.metrics.state import merges_on_device, start_copy, to_host
-from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.train.run.feed import Feed
+from kauldron.train.state import AuxiliariesState
 
 if TYPE_CHECKING:
     from kauldron.evals.evaluator import Evaluator

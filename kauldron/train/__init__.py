@@ -1,9 +1,6 @@
 """The trainer, its step, and what keys look into."""
 
 from kauldron.train import problems as problems
-from kauldron.train.auxiliaries import Auxiliaries as Auxiliaries
-from kauldron.train.auxiliaries import AuxiliariesOutput as AuxiliariesOutput
-from kauldron.train.auxiliaries import AuxiliariesState as AuxiliariesState
 from kauldron.train.compat import ModelWithAux as ModelWithAux
 from kauldron.train.forward import forward as forward
 from kauldron.train.forward import forward_with_loss as forward_with_loss
@@ -15,6 +12,9 @@ from kauldron.train.rng_streams import RngStreams as RngStreams
 from kauldron.train.run.preemption import Preempted as Preempted
 from kauldron.train.setup import Setup as Setup
 from kauldron.train.setup import TqdmInfo as TqdmInfo
+from kauldron.train.state import Auxiliaries as Auxiliaries
+from kauldron.train.state import AuxiliariesOutput as AuxiliariesOutput
+from kauldron.train.state import AuxiliariesState as AuxiliariesState
 from kauldron.train.state import CheckpointState as CheckpointState
 from kauldron.train.state import Context as Context
 from kauldron.train.state import TrainState as TrainState

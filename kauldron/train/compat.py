@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kauldron.ckpts.items import JsonCheckpointItem
 from kauldron.lazy_namespace import older_modules
-from kauldron.train import auxiliaries
+from kauldron.train import state
 from kauldron.train.forward import forward_with_loss
 
 if TYPE_CHECKING:
@@ -60,12 +60,10 @@ class ModelWithAux:
             is_training=is_training,
         )
 
-    def get_aux(
-        self, context: Context, **return_flags: bool
-    ) -> auxiliaries.AuxiliariesState:
+    def get_aux(self, context: Context, **return_flags: bool) -> state.AuxiliariesState:
         """Return the states that the flags (`return_losses=True`, ...) ask for."""
         _warn("get_aux", "kd.train.Auxiliaries.update_context")
-        aux = auxiliaries.Auxiliaries(
+        aux = state.Auxiliaries(
             losses=self.losses, metrics=self.metrics, summaries=self.summaries
         )
         return aux.update_context(context).get_aux_state(**return_flags)
@@ -170,6 +168,7 @@ class PerformanceTimer(JsonCheckpointItem):
 older_modules(
     "kauldron.train",
     {
+        "auxiliaries": "state",
         "checkpoint_state": "state",
         "context": "state",
         "exporter": "setup",

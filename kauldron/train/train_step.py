@@ -21,7 +21,7 @@ from kauldron.losses import compute_losses
 from kauldron.optim.updates import scan_parts, update, with_zeros
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
-from kauldron.train import auxiliaries
+from kauldron.train import state
 from kauldron.train.compat import ModelWithAux
 from kauldron.train.forward import (
     checkify_ignore,
@@ -70,9 +70,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
     sharding: kd_sharding.ShardingStrategy = config_base.ROOT_CFG_REF.sharding
     init_transform: ckpts.InitTransform = config_base.ROOT_CFG_REF.init_transform
     num_microbatches: int = config_base.ROOT_CFG_REF.num_microbatches
-    aux: auxiliaries.Auxiliaries = dataclasses.field(
-        default_factory=auxiliaries.Auxiliaries
-    )
+    aux: state.Auxiliaries = dataclasses.field(default_factory=state.Auxiliaries)
 
     #
     # Initialisation
@@ -222,7 +220,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
         return_metrics: bool = False,
         return_summaries: bool = False,
         checkify_error_categories: frozenset[Any] = frozenset(),
-    ) -> tuple[TrainState, auxiliaries.AuxiliariesState]:
+    ) -> tuple[TrainState, state.AuxiliariesState]:
         """Apply one update. The state that is passed in is consumed: do not reuse it.
 
         Args:

@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     import optax
 
     from kauldron import data, evals
-    from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
-    from kauldron.train.state import Context, TrainState
+    from kauldron.train.state import (
+        AuxiliariesOutput,
+        AuxiliariesState,
+        Context,
+        TrainState,
+    )
 
 
 class Trainer(config_base.BaseConfig, konfig.WithRef):

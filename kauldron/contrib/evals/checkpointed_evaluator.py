@@ -19,8 +19,8 @@ from kauldron.evals.batches import abstract_states, batch_specs
 from kauldron.evals.evaluator import Evaluator
 from kauldron.evals.state_merging import MergePlan, StateMerger
 from kauldron.files import write_atomically
-from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.run import preemption
+from kauldron.train.state import AuxiliariesOutput, AuxiliariesState
 
 if TYPE_CHECKING:
     from kauldron.train import TrainState

@@ -13,8 +13,8 @@ from etils import epath
 
 from kauldron import ckpts, konfig, kontext, train, writers
 from kauldron.evals import EvaluatorBase
-from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.run import preemption
+from kauldron.train.state import AuxiliariesOutput, AuxiliariesState
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer, TrainState

@@ -19,8 +19,8 @@ from kauldron import sharding as kd_sharding
 from kauldron import status
 from kauldron.data import DeviceRecords, DeviceTransforms
 from kauldron.train import trainer_fields
-from kauldron.train.auxiliaries import AuxiliariesState
 from kauldron.train.programs import jit_method
+from kauldron.train.state import AuxiliariesState
 from kauldron.train.train_step import TrainStep
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from kauldron.data.iters import (
 from kauldron.errors import error_prefix
 from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
-from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import preemption, workdir_files
-from kauldron.train.state import CheckpointState
+from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feeder

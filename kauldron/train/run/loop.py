@@ -18,7 +18,6 @@ from kauldron.errors import error_prefix
 from kauldron.optim.updates import ScheduleAt
 from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
-from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.problems import describe_wrong_labels
 from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import lifecycle, panel, preemption, workdir_files
@@ -26,13 +25,12 @@ from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
 from kauldron.train.run.feed import DataWaitHint, Feeder
 from kauldron.train.run.progress import Progress
 from kauldron.train.run.workdir_files import workdir_lock
-from kauldron.train.state import CheckpointState
+from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
 from kauldron.writers.writer import FlushedTimer
 
 if TYPE_CHECKING:
-    from kauldron.train.auxiliaries import AuxiliariesState
     from kauldron.train.run.profiler import ProfilerSession
-    from kauldron.train.state import TrainState
+    from kauldron.train.state import AuxiliariesState, TrainState
     from kauldron.train.trainer import Trainer
 
 

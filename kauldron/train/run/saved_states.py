@@ -12,8 +12,8 @@ from etils import epath
 from kauldron import ckpts, writers
 from kauldron.errors import did_you_mean, error_prefix
 from kauldron.train import trainer_fields
-from kauldron.train.auxiliaries import AuxiliariesOutput, AuxiliariesState
 from kauldron.train.run import workdir_files
+from kauldron.train.state import AuxiliariesOutput, AuxiliariesState
 
 if TYPE_CHECKING:
     from kauldron.train.state import TrainState

@@ -19,8 +19,7 @@ from kauldron.train.stacked import programs
 
 if TYPE_CHECKING:
     from kauldron.data import DeviceRecords, DeviceTransforms
-    from kauldron.train.auxiliaries import AuxiliariesState
-    from kauldron.train.state import TrainState
+    from kauldron.train.state import AuxiliariesState, TrainState
     from kauldron.train.trainer import Trainer
 
 
