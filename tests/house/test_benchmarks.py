@@ -7,7 +7,7 @@ import pytest
 
 from tests import processes
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 SCRIPTS = sorted(ROOT.glob("benchmarks/*.py"))
 
 

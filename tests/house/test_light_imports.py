@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-PACKAGE = pathlib.Path(__file__).parent.parent / "kauldron"
+PACKAGE = pathlib.Path(__file__).parents[2] / "kauldron"
 HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "grain", "tensorflow"}
 
 

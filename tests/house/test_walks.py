@@ -7,7 +7,7 @@ import pytest
 
 from tests import processes
 
-TOOL = pathlib.Path(__file__).parents[1] / "tools" / "walk.py"
+TOOL = pathlib.Path(__file__).parents[2] / "tools" / "walk.py"
 
 
 @pytest.mark.parametrize("flow", ["config", "batch", "dispatch"])

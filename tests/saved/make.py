@@ -1,7 +1,7 @@
 """Write the files beside this one, with the version of kauldron that is installed.
 
 They were written once, before the package was rearranged, and are kept as they are:
-`tests/test_saved.py` checks that they can still be read. Run `python tests/saved/make.py`
+`tests/saved/test_saved.py` checks that they can still be read. Run `python tests/saved/make.py`
 only to add something new to them.
 """
 

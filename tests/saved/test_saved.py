@@ -11,7 +11,7 @@ from kauldron.konfig.immutabledict import ImmutableDict
 
 from kauldron import kd, konfig, writers
 
-SAVED = pathlib.Path(__file__).parent / "saved"
+SAVED = pathlib.Path(__file__).parent
 
 
 @pytest.fixture
