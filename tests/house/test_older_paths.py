@@ -128,6 +128,25 @@ def test_names_that_users_take_from_older_paths_are_there(path, names):
         assert hasattr(module, name), name
 
 
+@pytest.mark.parametrize(
+    ("path", "cls"),
+    [
+        ("kauldron.train.auxiliaries", kd.train.AuxiliariesState),
+        ("kauldron.train.checkpoint_state", kd.train.CheckpointState),
+        ("kauldron.train.context", kd.train.Context),
+        ("kauldron.train.model_with_aux", kd.train.ModelWithAux),
+        ("kauldron.train.preemption", kd.train.Preempted),
+        ("kauldron.train.profiler", kd.inspect.Profiler),
+        ("kauldron.train.train_state", kd.train.TrainState),
+        ("kauldron.ckpts.partial_loader", kd.ckpts.PartialKauldronLoader),
+        ("kauldron.writers.multi_writer", kd.train.MultiWriter),
+        ("kauldron.writers.noop_writer", kd.train.NoopWriter),
+    ],
+)
+def test_class_is_found_at_its_older_path(path, cls):
+    assert getattr(importlib.import_module(path), cls.__name__) is cls
+
+
 def test_older_keyword_names_are_accepted():
     loss = kd.losses.L2(preds="preds.y", targets="batch.y")
     assert kontext.get_keypaths(keyed_obj=loss)["preds"] == "preds.y"

@@ -233,7 +233,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
 from kauldron.main import main
 sys.exit(main(sys.argv[1:]))
 """
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from kauldron import cli
 from kauldron.cli.commands.completion import complete
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 CONFIG = ROOT / "examples" / "digits_classifier.py"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kauldron import cli
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture

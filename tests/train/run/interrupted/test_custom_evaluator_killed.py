@@ -1,6 +1,6 @@
 """What a custom evaluator wrote is on disk before a checkpoint counts it as done.
 
-    python -m tests.train.run.test_custom_evaluator_killed WORKDIR KILLED_AT
+    python -m tests.train.run.interrupted.test_custom_evaluator_killed WORKDIR KILLED_AT
 
 trains; at the evaluation of the step KILLED_AT the process kills itself once the
 checkpoint before is complete.
