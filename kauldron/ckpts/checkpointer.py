@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-import math
 import numbers
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -395,7 +393,7 @@ class Checkpointer(BaseCheckpointer):
     ) -> Iterator[int]:
         if self.cleanup_orphaned_snapshots:
             step_folders.remove_old_snapshots(self.folder)
-        return new_steps(
+        return step_folders.new_steps(
             self._latest_step_now,
             min_interval_secs=min_interval_secs,
             seconds_to_sleep=seconds_to_sleep,
@@ -463,49 +461,3 @@ def _is_at_least(value: Any, least: Any) -> bool:
         return value >= least
     except TypeError:
         return False
-
-
-#
-# Waiting for the checkpoints of a run that goes on
-#
-
-
-def new_steps(
-    latest_step: Callable[[], int | None],
-    *,
-    min_interval_secs: float,
-    seconds_to_sleep: float,
-    timeout: float | None,
-    timeout_fn: Callable[[], bool] | None,
-) -> Iterator[int]:
-    """See `BaseCheckpointer.iter_new_checkpoints`; `latest_step` looks at the folder."""
-    last = -1
-    while True:
-        step = _wait(latest_step, last, seconds_to_sleep, timeout, timeout_fn)
-        if step is None:
-            return
-        yielded = time.monotonic()
-        yield step
-        last = step
-        time.sleep(max(0.0, min_interval_secs - (time.monotonic() - yielded)))
-
-
-def _wait(
-    latest_step: Callable[[], int | None],
-    last: int,
-    seconds_to_sleep: float,
-    timeout: float | None,
-    timeout_fn: Callable[[], bool] | None,
-) -> int | None:
-    """Return the newest step after `last`; `None` when there will be no other."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    while True:
-        is_late = time.monotonic() >= deadline
-        is_over = is_late and (timeout_fn is None or timeout_fn())
-        step = latest_step()  # looked at after `timeout_fn` said that it is over
-        if step is not None and step > last:
-            return step
-        if is_over:
-            return None
-        rest = math.inf if is_late else max(0.0, deadline - time.monotonic())
-        time.sleep(min(seconds_to_sleep, rest))

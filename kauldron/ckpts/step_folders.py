@@ -6,11 +6,12 @@ import concurrent.futures
 import contextlib
 import functools
 import json
+import math
 import mmap
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -380,3 +381,49 @@ def _crc_of_sums(sums: np.ndarray, rest: bytes) -> int:
     import crc32c
 
     return crc32c.crc32c(rest, crc32c.crc32c(sums.tobytes()))
+
+
+#
+# Waiting for the checkpoints of a run that goes on
+#
+
+
+def new_steps(
+    latest_step: Callable[[], int | None],
+    *,
+    min_interval_secs: float,
+    seconds_to_sleep: float,
+    timeout: float | None,
+    timeout_fn: Callable[[], bool] | None,
+) -> Iterator[int]:
+    """See `BaseCheckpointer.iter_new_checkpoints`; `latest_step` looks at the folder."""
+    last = -1
+    while True:
+        step = _wait(latest_step, last, seconds_to_sleep, timeout, timeout_fn)
+        if step is None:
+            return
+        yielded = time.monotonic()
+        yield step
+        last = step
+        time.sleep(max(0.0, min_interval_secs - (time.monotonic() - yielded)))
+
+
+def _wait(
+    latest_step: Callable[[], int | None],
+    last: int,
+    seconds_to_sleep: float,
+    timeout: float | None,
+    timeout_fn: Callable[[], bool] | None,
+) -> int | None:
+    """Return the newest step after `last`; `None` when there will be no other."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        is_late = time.monotonic() >= deadline
+        is_over = is_late and (timeout_fn is None or timeout_fn())
+        step = latest_step()  # looked at after `timeout_fn` said that it is over
+        if step is not None and step > last:
+            return step
+        if is_over:
+            return None
+        rest = math.inf if is_late else max(0.0, deadline - time.monotonic())
+        time.sleep(min(seconds_to_sleep, rest))

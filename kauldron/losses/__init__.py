@@ -3,21 +3,19 @@
 # ruff: noqa: I001 (in the order a reader wants)
 
 # Regression.
-from kauldron.losses.simple import L2 as L2
-from kauldron.losses.simple import L1 as L1
-from kauldron.losses.simple import Huber as Huber
-from kauldron.losses.simple import Value as Value
-from kauldron.losses.simple import AbsoluteValue as AbsoluteValue
-from kauldron.losses.simple import NegativeCosineSimilarity as NegativeCosineSimilarity
+from kauldron.losses.loss import L2 as L2
+from kauldron.losses.loss import L1 as L1
+from kauldron.losses.loss import Huber as Huber
+from kauldron.losses.loss import Value as Value
+from kauldron.losses.loss import AbsoluteValue as AbsoluteValue
+from kauldron.losses.loss import NegativeCosineSimilarity as NegativeCosineSimilarity
 
 # Classification.
-from kauldron.losses.simple import SoftmaxCrossEntropy as SoftmaxCrossEntropy
-from kauldron.losses.simple import (
+from kauldron.losses.loss import SoftmaxCrossEntropy as SoftmaxCrossEntropy
+from kauldron.losses.loss import (
     SoftmaxCrossEntropyWithIntLabels as SoftmaxCrossEntropyWithIntLabels,
 )
-from kauldron.losses.simple import (
-    SigmoidBinaryCrossEntropy as SigmoidBinaryCrossEntropy,
-)
+from kauldron.losses.loss import SigmoidBinaryCrossEntropy as SigmoidBinaryCrossEntropy
 
 # Writing one's own, and using many.
 from kauldron.losses.loss import Loss as Loss

@@ -6,6 +6,7 @@ older_modules(
     "kauldron.losses",
     {
         "base": "loss",
+        "simple": "loss",
         "all_reduce_mean": "kauldron.metrics.averages",
     },
 )

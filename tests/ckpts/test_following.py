@@ -103,7 +103,7 @@ def test_least_time_between_two_steps_and_longest_wait(monkeypatch):
     clock = SimulatedClock()
     monkeypatch.setattr(checkpointer, "time", clock)
     seen = []
-    steps = checkpointer.new_steps(
+    steps = step_folders.new_steps(
         lambda: int(clock.now),
         min_interval_secs=5,
         seconds_to_sleep=0.25,
@@ -114,7 +114,7 @@ def test_least_time_between_two_steps_and_longest_wait(monkeypatch):
         seen.append((step, clock.now))
         clock.now += 2  # the consumer works
     assert seen == [(0, 0), (5, 5), (10, 10)]
-    stopped = checkpointer.new_steps(
+    stopped = step_folders.new_steps(
         lambda: None,
         min_interval_secs=0,
         seconds_to_sleep=4,
