@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kauldron.ckpts import checkpointer, step_folders
+from kauldron.ckpts import step_folders
 from tests.ckpts.states import (
     assert_equal,
     files_below,
@@ -101,7 +101,7 @@ class SimulatedClock:
 
 def test_least_time_between_two_steps_and_longest_wait(monkeypatch):
     clock = SimulatedClock()
-    monkeypatch.setattr(checkpointer, "time", clock)
+    monkeypatch.setattr(step_folders, "time", clock)
     seen = []
     steps = step_folders.new_steps(
         lambda: int(clock.now),
