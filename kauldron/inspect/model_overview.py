@@ -16,7 +16,6 @@ from kauldron import konfig
 from kauldron.data import model_inputs
 from kauldron.inspect.specs import array_spec_text
 from kauldron.inspect.views import Table, make_table
-from kauldron.sharding.tree import flatten_with_shardings
 from kauldron.train import trainer_fields
 from kauldron.train.forward import checkify_ignore
 
@@ -263,15 +262,5 @@ def lower_trainstep(trainer: Trainer, **flags: Any) -> jax.stages.Lowered:
       (`cost_analysis()`) and its memory (`memory_analysis()`).
     """
     return trainer.trainstep.step.lower(
-        trainer.state_specs, batch_specs(trainer), **flags
+        trainer.state_specs, trainer_fields.batch_specs(trainer), **flags
     )
-
-
-def batch_specs(trainer: Trainer) -> Any:
-    """Return a global batch as shapes, placed as in training."""
-    specs = trainer_fields.batch_specs(trainer)
-    leaves = [
-        jax.ShapeDtypeStruct(leaf.value.shape, leaf.value.dtype, sharding=leaf.sharding)
-        for leaf in flatten_with_shardings(specs, trainer.sharding.batch)
-    ]
-    return jax.tree.unflatten(jax.tree.structure(specs), leaves)

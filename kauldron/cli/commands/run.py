@@ -64,7 +64,8 @@ class Memory(_OnTrainer):
     """Compile a train step and print what it needs of each device's memory."""
 
     def __call__(self) -> int:
-        from kauldron.inspect.model_overview import batch_specs, lower_trainstep
+        from kauldron.inspect.model_overview import lower_trainstep
+        from kauldron.train.trainer_fields import batch_specs
 
         with timed("Compiling the train step"):
             lowered = lower_trainstep(

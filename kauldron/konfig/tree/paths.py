@@ -34,10 +34,8 @@ Path: TypeAlias = str | Sequence[Part]
 _NOT_GIVEN: Any = object()
 
 
-class ConfigIndexError(KeyError, IndexError):
+class ConfigIndexError(ReadableKeyError, IndexError):
     """An index of a path is out of range."""
-
-    __str__ = IndexError.__str__  # KeyError would show the repr of the text
 
 
 def path_parts(path: Path) -> Parts:
