@@ -20,6 +20,3 @@ with lazy_imports(__name__):
     from kauldron.summaries.pointclouds import ShowPointCloud as ShowPointCloud
     from kauldron.summaries.pointclouds import PointCloud as PointCloud
     from kauldron.summaries.texts import ShowTexts as ShowTexts
-
-    # Names and module paths of the past.
-    from kauldron.summaries import deprecated as deprecated
