@@ -123,7 +123,7 @@ def message_with_notes(error: BaseException) -> str:
     """
     message = str(error) or type(error).__name__
     if type(error).__str__ is KeyError.__str__ and len(error.args) == 1:
-        text = str(error.args[0])  # a sentence is not quoted, a key is no sentence
+        text = str(error.args[0])  # sentences are not quoted, keys are
         message = text if " " in text else f"KeyError: {message}"
     notes = [
         note

@@ -224,7 +224,7 @@ def freeze_dict_attrs(obj: Any, attrs: Iterable[str]) -> None:
 
     Args:
       obj: The object; changed in place.
-      attrs: The names of the attributes. Those that are no dicts are left alone.
+      attrs: The names of the attributes. Those that are not dicts are left alone.
     """
     for name in attrs:
         value = getattr(obj, name)

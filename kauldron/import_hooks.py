@@ -55,7 +55,7 @@ class _CallbackLoader(importlib.abc.Loader):
 
 
 class _CallbackFinder(importlib.abc.MetaPathFinder):
-    """Answers only for the modules that somebody waits for."""
+    """Answers only for the modules that callbacks wait for."""
 
     def find_spec(
         self,

@@ -64,7 +64,7 @@ def lazy_namespace(
 
 
 def suggest_names(namespace: str) -> None:
-    """Let the error about a name that a module lacks tell the nearest one.
+    """Make the error about a missing name of a module suggest the nearest one.
 
     To be called at the end of a module that imports its members at once.
 

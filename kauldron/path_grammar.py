@@ -162,7 +162,7 @@ def _double_quoted(word: str) -> str:
 
 
 def _raise_bad_step(text: str, position: int) -> NoReturn:
-    """Explains why no step of a path starts at `position`."""
+    """Explain why no step of a path starts at `position`."""
     at = _skip_blanks(text, position)
     first = at == 0 or not text[:position].strip(" \t")
     if text[at] == ".":
@@ -310,7 +310,7 @@ def _complex(left: ast.expr, op: ast.operator, right: ast.expr) -> complex:
 
 
 def format_path(parts: Iterable[Part]) -> str:
-    """The canonical text of a path: `parse` of it gives the same parts.
+    """Return the canonical text of a path, which `parse` turns into the same parts.
 
     >>> format_path(("a", 0, "b c", slice(None, 2), (..., -1), Wildcard.STAR))
     "a[0]['b c'][:2][...,-1].*"
@@ -356,7 +356,7 @@ def _format_axis(part: Part) -> str:
 
 
 def matches(parts: Sequence[Part], pattern: Sequence[Part]) -> bool:
-    """Whether a path without wildcards is one that `pattern` stands for.
+    """Return whether a path without wildcards is one that `pattern` stands for.
 
     >>> matches(parse("enc.layers[0].bias"), parse("enc.**.bias"))
     True
@@ -382,7 +382,7 @@ def _after_double_stars(row: list[bool], pattern: Sequence[Part]) -> list[bool]:
 
 
 def split_assignment(text: str) -> tuple[str, str | None]:
-    """Splits `path=value` at the first `=` that is not inside brackets.
+    """Split `path=value` at the first `=` that is not inside brackets.
 
     >>> split_assignment('a["x=y"].b=c=1')
     ('a["x=y"].b', 'c=1')

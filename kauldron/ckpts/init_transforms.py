@@ -1,4 +1,4 @@
-"""Hooks that change the initial state."""
+"""`InitTransform`: what changes the initial state, such as a loader of weights."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def tree_handler() -> ocp.PyTreeCheckpointHandler:
 
 
 class _HandlerOfArraysAnywhere(ocp.type_handlers.ArrayHandler):
-    """Saves arrays that orbax loads as numpy arrays, unless it is told where to.
+    """Saves arrays so that orbax loads them as numpy arrays, unless told otherwise.
 
     What is noted to be a `jax.Array` would go back to the devices that it was saved
     from, and could not be loaded where there are others.
@@ -312,7 +312,7 @@ def _is_not_a_traceback_of_a_save(record: logging.LogRecord) -> bool:
 
 
 def _print_unless_late(show: Callable[[Any], Any], unraisable: Any) -> None:
-    """Hide what writes say that end after the first of them made the save fail."""
+    """Hide errors of writes that end after another one has failed the save."""
     is_late = str(unraisable.exc_value) == "Event loop is closed"
     if not is_late or threading.current_thread() is threading.main_thread():
         show(unraisable)

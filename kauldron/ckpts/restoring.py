@@ -117,7 +117,7 @@ def _parts_on_disk(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, An
 
 
 def _is_of_another_kind(part: Any, name: str, written_by: str | None) -> bool:
-    """Return whether something else than this part was stored under its name.
+    """Return whether something other than this part is stored under its name.
 
     Data sets that remember their position in other ways are not damaged ones.
     """
@@ -172,7 +172,7 @@ class _TreeToRead:
     wanted: dict[LeafPath, Any]
 
     def without_arrays(self) -> _TreeToRead:
-        """Only specs stay; the memory is free for what is restored."""
+        """Return a copy with specs only, to free memory for what is restored."""
         from kauldron.ckpts import orbax_io
 
         specs = {path: orbax_io.as_requests(leaf) for path, leaf in self.wanted.items()}

@@ -122,7 +122,7 @@ def policies_of(checkpointer: Checkpointer) -> list[Any]:
 
 
 def needs_metadata(checkpointer: Checkpointer) -> bool:
-    """Return whether more than the steps decides about older checkpoints."""
+    """Return whether a policy looks at more than the step numbers."""
     return not checkpointer.lightweight_initialize and (
         checkpointer.best_metric_path is not None
         or checkpointer.keep_time_interval is not None

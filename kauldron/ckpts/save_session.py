@@ -64,7 +64,7 @@ class SaveSession:
         self._newest = None
 
     def warn_once(self, message: str, *, about: str | None = None) -> None:
-        """Log a warning unless there was one about the same."""
+        """Log a warning, once for each subject."""
         about = about or message
         if about not in self._warned:
             self._warned.add(about)

@@ -120,7 +120,7 @@ def remove_temporary(root: epath.Path, step: int) -> None:
 
 
 def _remove_in_use(path: epath.Path) -> None:
-    """Remove a folder until it stays away: a write that is ending makes it again."""
+    """Remove a folder, and again if a write that is still ending recreates it."""
     for _ in range(_MOST_ATTEMPTS):
         with contextlib.suppress(OSError):
             _remove(path)
@@ -157,7 +157,7 @@ def _rename(root: epath.Path, step: int, mark: str) -> epath.Path:
 
 
 def is_taken(path: epath.Path) -> bool:
-    """Return whether there is anything under this name, be it a link to nowhere."""
+    """Return whether this name is taken, even by a link that leads nowhere."""
     return os.path.islink(path) or path.exists()
 
 
@@ -209,7 +209,7 @@ def write_sums(folder: epath.Path) -> None:
 
 
 def check_checksums(folder: epath.Path) -> None:
-    """Raise `OSError` if a file is not what it was; no matter if none was noted.
+    """Raise `OSError` if a file has changed since its checksum was noted.
 
     Several processes divide the large files among them.
     """
@@ -245,13 +245,13 @@ def _owner(name: str) -> int:
 
 
 def add_metrics(folder: epath.Path, values: Mapping[str, Any]) -> None:
-    """Add values to the metrics of a checkpoint; it is whole at every moment."""
+    """Add values to the metrics of a checkpoint, atomically."""
     content = {**(read_metrics(folder) or {}), **values}
     _change(folder, f"{METRICS_ITEM_NAME}/{METRICS_ITEM_NAME}", json.dumps(content))
 
 
 def change_metadata(folder: epath.Path, changes: Mapping[str, Any]) -> None:
-    """Change the custom metadata of a checkpoint; it is whole at every moment."""
+    """Change the custom metadata of a checkpoint, atomically."""
     metadata = read_metadata(folder)
     custom = {**(metadata.get("custom_metadata") or {}), **changes}
     content = json.dumps({**metadata, "custom_metadata": custom})
@@ -347,7 +347,7 @@ def _sum_of_mapped(path: epath.Path) -> int:
 
 
 def _sum_of_read(path: epath.Path) -> int:
-    """Return the same, of a file that may be damaged or on a disk that is.
+    """Return the same for a file that may be damaged, or on a failing disk.
 
     What cannot be read is an error here. Of a file that is mapped, it ends the process.
     """

@@ -73,7 +73,7 @@ def closest(path: LeafPath, known: Iterable[LeafPath]) -> list[str]:
 def by_subtree(
     kinds: Mapping[LeafPath, str], *, most: int
 ) -> dict[LeafPath, Counter[str]]:
-    """Count the kinds of leaves, below as few paths as tell them apart.
+    """Count leaves by kind, grouped under as few paths as possible.
 
     Example:
       >>> kinds = {"a.x": "new", "a.y": "new", "b.x": "new", "b.z": "old"}
@@ -101,7 +101,7 @@ def by_subtree(
 
 
 def stored_shape(leaf: Any) -> tuple[int, ...]:
-    """Return the shape in which a leaf is stored: of random keys, that of the data."""
+    """Return the shape in which a leaf is stored; for keys, that of their data."""
     if is_random_key(leaf):
         return jax.eval_shape(jax.random.key_data, leaf).shape
     return tuple(getattr(leaf, "shape", ()))
@@ -113,9 +113,9 @@ def is_random_key(leaf: Any) -> bool:
 
 
 def conflicts(pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]]) -> str:
-    """Return what the leaves that are on both sides do not agree on, for a message.
+    """Return a message about leaves that both sides have but that do not match.
 
-    Other dtypes of the same kind, or of a simpler one, are no conflict: they are cast.
+    Other dtypes of the same kind, or of a simpler one, do not conflict: they are cast.
 
     Args:
       pairs: Path and leaf of the state, path and leaf of the checkpoint.
@@ -137,7 +137,7 @@ def conflicts(pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]]) -> str:
 
 
 def _loses_by_cast(old: Any, leaf: Any) -> bool:
-    """Return whether values could not survive, such as those of weights as integers."""
+    """Return whether a cast would lose values, such as weights cast to integers."""
     old_kind, kind = _kind(old), _kind(leaf)
     return old_kind is not None and kind is not None and old_kind > kind
 
@@ -183,7 +183,7 @@ def check_fits(
 
 
 def listing(title: str, entries: list[str]) -> str:
-    """Return the entries under a title, not too many; nothing if there are none."""
+    """Return a title and the first entries below it; empty if there are none."""
     if not entries:
         return ""
     shown = entries[:_MOST_SHOWN]

@@ -317,7 +317,7 @@ class SubCommand:
 
     @property
     def config(self) -> konfig.ConfigDict:
-        """The config, which must be there."""
+        """The config; an error if none was given."""
         if self.cfg is None:
             raise ValueError(f"{type(self).__name__} needs a config: pass `cfg=`.")
         return self.cfg

@@ -188,7 +188,7 @@ class BatchGroups:
 
 
 def _is_on_device(batch: Any) -> bool:
-    """Return whether compiled functions can take the batch just as quickly as it is."""
+    """Return whether compiled functions take the batch as it is at no extra cost."""
     return _is_host_the_device() and all(
         type(leaf) is np.ndarray for leaf in jax.tree.leaves(batch)
     )

@@ -114,7 +114,7 @@ class Evaluator(EvaluatorBase):
         return found
 
     def _is_own_step(self) -> bool:
-        """Return whether what an evaluation does is known: `step` on each batch."""
+        """Return whether evaluating is `step` on each batch, with nothing overridden."""
         own = (getattr(Evaluator, name) for name in ("evaluate", "step"))
         return all(getattr(type(self), f.__name__) is f for f in own)
 
@@ -137,7 +137,7 @@ class Evaluator(EvaluatorBase):
         return state.replace(opt_state=None) if self.discard_opt else state
 
     def without_filler(self, measure: Callable[[], Any]) -> Any:
-        """Measure; if something would count filler, again on data without it.
+        """Measure; if a metric would count filler, measure again on data without it.
 
         Args:
           measure: Goes over `ds_iter` from its beginning.
@@ -308,7 +308,7 @@ class Evaluator(EvaluatorBase):
 
     @functools.cached_property
     def compiled_step(self) -> Any:
-        """What `step` calls; it belongs to this evaluator, and goes with it."""
+        """The compiled program that `step` calls; freed together with the evaluator."""
         return jax.jit(self._checked_and_sharded_step)
 
     def _checked_and_sharded_step(
@@ -357,7 +357,7 @@ class Evaluator(EvaluatorBase):
         return ModelWithAux.of(self)
 
     def _measurable(self, field: str) -> Mapping[str, Any]:
-        """Return the field without what was inherited and exists in training only."""
+        """Return the field without inherited parts that exist in training only."""
         tree = getattr(self, field)
         if not self._is_inherited(field):
             return tree
@@ -372,7 +372,7 @@ class Evaluator(EvaluatorBase):
 
     @functools.cached_property
     def _memory(self) -> dict[str, Any]:
-        """What later evaluations need not find out again."""
+        """What is remembered for later evaluations."""
         return {}
 
 
@@ -384,7 +384,7 @@ class Evaluator(EvaluatorBase):
 def split_off(
     tree: Mapping[str, Any], absent: tuple[str, ...]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Separate the metrics that read what is not there.
+    """Split off the metrics that read what evaluation does not have.
 
     Args:
       tree: Metrics by name; nested mappings are allowed.
@@ -446,7 +446,7 @@ def of_step(evaluator: Evaluator, state: TrainState) -> list[Problem]:
 
 
 def _of_each(evaluator: Evaluator, state: TrainState) -> list[Problem]:
-    """Return all that cannot be measured, where the step stops at the first."""
+    """Return everything that cannot be measured; the step stops at the first."""
     batch = without_mask(batches.batch_specs(evaluator))
     try:
         context = forward_specs(

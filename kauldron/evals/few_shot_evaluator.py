@@ -137,7 +137,7 @@ class FewShotEvaluator(EvaluatorBase):
     def compute_features(
         self, state: TrainState, ds: data.Pipeline, split: str
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return what the classifiers are fitted to, of a whole data set in its order.
+        """Return the features of a whole data set, in its order.
 
         Args:
           state: The state of the model.
@@ -179,7 +179,7 @@ class FewShotEvaluator(EvaluatorBase):
 
     @functools.cached_property
     def _features(self) -> Any:
-        """Compiled; it belongs to this evaluator, and goes with it."""
+        """The compiled program; freed together with the evaluator."""
         return jax.jit(self._compute_features)
 
     def _compute_features(

@@ -68,7 +68,7 @@ class CheckpointSource(abc.ABC):
 
 
 class OwnRun(CheckpointSource):
-    """The run that the trainer itself describes, perhaps in another process just now."""
+    """The trainer's own run, which another process may be training right now."""
 
     def __init__(self, trainer: Trainer, *, with_optimizer: bool):
         super().__init__(trainer.workdir, trainer.checkpointer)
@@ -273,7 +273,7 @@ def _read(path: epath.Path) -> dict[str, int]:
 
 @contextlib.contextmanager
 def evaluation_lock(folder: epath.Path, names: list[str]) -> Iterator[None]:
-    """Keep other processes from running the same evaluators for the time of the block.
+    """Keep other processes from running the same evaluators inside the block.
 
     Args:
       folder: Folder of the group; folders of other groups are beside it.

@@ -117,7 +117,7 @@ class HostMerger:
         return self._merged
 
     def _collect_late(self) -> None:
-        """Merge what was copied meanwhile; its memory on the device is free then."""
+        """Merge what was copied meanwhile, which frees its memory on the device."""
         for name, (late, size) in self._late.items():
             late = to_host(late)
             for state in [late] if size == 1 else [_item(late, i) for i in range(size)]:
@@ -130,7 +130,7 @@ class HostMerger:
 
 
 def _adds(collected: State, state: Any) -> bool:
-    """Return whether merging changes what is collected, so that arrays must travel."""
+    """Return whether merging changes what is collected, so arrays must be copied."""
     if not isinstance(collected, metrics.AutoState):
         return True
     merged = collected.merge(state)
@@ -278,7 +278,7 @@ class BatchProgram:
 
     @functools.cached_property
     def _measure(self) -> Any:
-        """Compiled; it belongs to this program, and goes with it."""
+        """The compiled function; freed together with this object."""
         return jax.jit(self._measure_all, static_argnums=0)
 
     def _measure_all(
@@ -379,7 +379,7 @@ class LeafPacking:
         ]
 
     def unpack(self, vectors: list[Any]) -> Any:
-        """Return the tree again; of numpy arrays, if the vectors are some."""
+        """Return the tree; its leaves are numpy arrays if the vectors are."""
         leaves: list[Any] = [None] * len(self._shapes)
         for group, vector in zip(self._groups, vectors):
             start = 0

@@ -115,7 +115,7 @@ def _import_longest(names: list[str]) -> tuple[ModuleType, int]:
 
 
 def _is_about(error: ModuleNotFoundError, module_name: str) -> bool:
-    """Return whether it is `module_name` or one of its parents that was not found."""
+    """Return whether `module_name`, or a parent of it, is what was not found."""
     missing = error.name
     return missing is not None and (
         missing == module_name or module_name.startswith(missing + ".")

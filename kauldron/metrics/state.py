@@ -302,7 +302,7 @@ def merge_states(left: Any, right: Any) -> Any:
 
 
 def merges_on_device(left: State, right: State) -> bool:
-    """Return whether such states merge inside `jit`, to something of the same shapes.
+    """Return whether such states merge inside `jit` without changing shapes.
 
     What grows by merging would be compiled again for each batch. Dtypes may change once:
     adding truth values gives a number.

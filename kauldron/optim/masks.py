@@ -186,7 +186,7 @@ def record(kind: str, value: Any) -> None:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[tuple[str, Any]]]:
-    """Give a list that grows by the kinds and values recorded in the block."""
+    """Yield a list of the kinds and values that are recorded in the block."""
     records: list[tuple[str, Any]] = []
     token = _RECORDS.set(records)
     try:

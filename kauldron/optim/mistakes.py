@@ -172,7 +172,7 @@ _HANDING_ON = {"convert_element_type", "copy", "select_n", "max", "min", "clamp"
 
 
 def _handed_on(program: Any, is_gradient: list[bool]) -> list[bool]:
-    """Tell which results of a program are (clipped) gradients, if arguments are."""
+    """Return which results are (clipped) gradients, given which arguments are."""
     gradients = {var for var, is_one in zip(program.invars, is_gradient) if is_one}
 
     def are_gradients(variables: Any) -> list[bool]:

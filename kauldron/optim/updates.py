@@ -143,7 +143,7 @@ def _name(path: Any) -> str:
 
 
 def _join(parts: jax.Array, whole: jax.ShapeDtypeStruct) -> jax.Array:
-    """Return what `parts[i]` for `batch[i::n]` are for the whole batch."""
+    """Join the results of the parts `batch[i::n]` into that of the whole batch."""
     part_shape = parts.shape[1:]
     axes = [a for a, size in enumerate(whole.shape) if size != part_shape[a]]
     if not axes:
@@ -181,7 +181,7 @@ def schedule_counts(opt_state: Any) -> list[jax.Array]:
 
 @dataclasses.dataclass
 class ScheduleAt:
-    """A schedule whose user has a count of its own, whatever the step."""
+    """A schedule that is evaluated at a fixed count, whatever the step."""
 
     schedule: Any
     count: int

@@ -1,4 +1,4 @@
-"""Evaluate with the average of the parameters."""
+"""`UseEmaParams`: evaluate with the average of the parameters."""
 
 from __future__ import annotations
 

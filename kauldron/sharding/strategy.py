@@ -30,7 +30,7 @@ _SHARDING_TREES = ("batch", "params", "collections", "opt_state", "aux")
 
 
 def _check_sharding_tree(name: str, tree: ShardingTree) -> None:
-    """Raise `TypeError` that names the argument and a leaf that cannot be one."""
+    """Raise a `TypeError` that names the argument and the leaf that is wrong."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if not isinstance(leaf, jax.sharding.Sharding) and not callable(leaf):
             where = f" at {jax.tree_util.keystr(path)}" if path else ""
@@ -163,7 +163,7 @@ class FSDPSharding:
         return jax.tree.unflatten(structure, shardings)
 
     def _spec(self, array: Any, *, num_devices: int) -> PartitionSpec | None:
-        """Return the dimensions to shard; None if a large array has none for it."""
+        """Return the dimensions to shard; None if a large array has none that fits."""
         if nbytes(array) <= self.min_size_to_shard_mb * 2**20:
             return PartitionSpec()
         shape = np.shape(array)

@@ -1,4 +1,4 @@
-"""Histograms of values."""
+"""Histograms of the values of tensors."""
 
 from __future__ import annotations
 

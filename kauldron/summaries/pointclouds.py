@@ -1,4 +1,4 @@
-"""Point clouds."""
+"""Clouds of points, with or without colours."""
 
 from __future__ import annotations
 

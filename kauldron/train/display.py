@@ -29,7 +29,7 @@ _LONGEST_PART = 2000
 
 
 def trainer_text(trainer: Trainer) -> str:
-    """Return the fields that are set, a line each, as long as a terminal is wide."""
+    """Return the fields that are set, one line each, cut at the terminal's width."""
     lines = [f"    {name}={brief(value)}," for name, value in _set_fields(trainer)]
     return "\n".join([f"{type(trainer).__name__}(", *lines, ")"])
 
@@ -190,7 +190,7 @@ def _count(tree: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """Return a number, or what it will be where there is none yet, or none any more."""
+    """Return a number, or its spec if there is no value yet, or no longer."""
     is_abstract = isinstance(value, jax.ShapeDtypeStruct | jax.core.Tracer)
     if not is_abstract and isinstance(value, jax.Array) and value.is_deleted():
         return f"{_spec(value)} (deleted)"

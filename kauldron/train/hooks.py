@@ -286,7 +286,7 @@ class ActiveHooks:
 
     @property
     def vote(self) -> int:
-        """The number of the hook that asks to stop; that of all hooks for none."""
+        """The index of the hook that asks to stop; the number of hooks if none does."""
         names = list(self._trainer.hooks)
         return len(names) if self.stop is None else names.index(self.stop.hook)
 
@@ -300,7 +300,7 @@ class ActiveHooks:
         return self.stop
 
     def to_json(self, *, evals_pending: bool = False) -> dict[str, Any]:
-        """Return what to save with a checkpoint: a copy, as that takes a while.
+        """Return a copy to save with a checkpoint, which takes a while to write.
 
         Args:
           evals_pending: Whether a start from it evaluates the step (again).
@@ -311,7 +311,7 @@ class ActiveHooks:
         return _as_saved({"memory": self._memory, "stop": stop})
 
     def next_step(self) -> None:
-        """Forget the evaluations of a step that is behind."""
+        """Forget the evaluations of the step before."""
         self._before_evaluation = None
 
 

@@ -1,4 +1,4 @@
-"""Mistakes found before a run spends time on them.
+"""Mistakes in a trainer, found before a run spends time on them.
 
 `trainer.train()` refuses to start on an error and warns about the rest; `kauldron check`
 lists all of them. Both call the same functions, so that they cannot disagree. To add a

@@ -301,6 +301,6 @@ def _raw(value: Any) -> Any:
 
 
 def _key_type(value: Any) -> Any:
-    """Return what makes a key of `_raw(value)`; `None` if it is none."""
+    """Return what turns `_raw(value)` back into a key; `None` if it is not a key."""
     is_key = isinstance(value, jax.Array) and _is_typed_key(value)
     return jax.random.key_impl(value) if is_key else None

@@ -1,4 +1,4 @@
-"""Initialisation, and one step of optimisation."""
+"""`TrainStep`: how the state begins, and one step of optimisation."""
 
 from __future__ import annotations
 

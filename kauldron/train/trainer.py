@@ -1,4 +1,4 @@
-"""The root object of an experiment."""
+"""`Trainer`: the root object of an experiment, and what a user calls on it."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def read_scalars(folder: epath.PathLike) -> list[dict[str, Any]]:
-    """Return the lines of `scalars.jsonl` of a collection, but for unreadable ones.
+    """Return the readable lines of `scalars.jsonl` of a collection.
 
     Args:
       folder: Such as `<workdir>/train`.

@@ -108,7 +108,7 @@ class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
         self.write_routed(step, route(scalars, summaries, warn=self._warn_once))
 
     def write_routed(self, step: int, routed: Routed) -> None:
-        """Call the `write_...` method of each kind that there is."""
+        """Call the `write_...` method of each kind that has values."""
         if routed.scalars:
             self.write_scalars(step, routed.scalars)
         if routed.images:
@@ -251,7 +251,7 @@ class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
 
 
 def with_collection(writer: WriterBase, collection: str) -> WriterBase:
-    """Return the writer for a collection; itself if it is that already."""
+    """Return the writer for a collection; the same object if it is set already."""
     if writer.collection == collection:
         return writer
     return writer.replace(collection=collection)

@@ -166,7 +166,7 @@ class Build:
 
 
 def build_what_can_be(cfg: konfig.ConfigDict) -> Build:
-    """Build a config, again and again, without the parts that fail.
+    """Build a config, leaving out parts that fail until the rest can be built.
 
     Args:
       cfg: The config of a trainer; it stays as it is.

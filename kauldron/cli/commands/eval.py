@@ -134,7 +134,7 @@ def _default_names(trainer: Trainer) -> list[str]:
 
 @contextlib.contextmanager
 def checkpoints_that_cannot_be_had() -> Iterator[None]:
-    """Report without a traceback what is not a mistake in any code.
+    """Report without a traceback what is not a bug in anybody's code.
 
     Raises:
       UsageError: A folder or checkpoint is missing or of another model, or a key leads

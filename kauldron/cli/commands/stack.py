@@ -122,7 +122,7 @@ def stack_of(unit: WorkUnit) -> int | None:
 
 
 def remember_stack(members: Sequence[WorkUnit]) -> None:
-    """Write who is trained together: after a kill, it has to be the same again."""
+    """Write which units train together, so that a restart forms the same stack."""
     for unit in members:
         if stack_of(unit) is None:
             records.write_json(_stack_file(unit), {"stack": members[0].wid})

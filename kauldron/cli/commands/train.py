@@ -120,7 +120,7 @@ def _check_workdir(trainer: Trainer) -> None:
 
 @contextlib.contextmanager
 def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
-    """Report in one line what ends a run and is not a mistake in any code.
+    """Report in one line what ends a run without any code being at fault.
 
     Raises:
       SystemExit: The data was too short, a loss was not finite, the checkpoints are

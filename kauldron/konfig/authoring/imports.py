@@ -226,7 +226,7 @@ class _ImportHook:
 
 
 def _import_function(real: Any) -> Any:
-    """Return an `__import__` that serves open blocks and else calls the real one."""
+    """Return an `__import__` that serves open blocks, or calls the real one."""
 
     def import_(
         name: str,

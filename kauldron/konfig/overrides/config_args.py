@@ -122,7 +122,7 @@ def parse_arguments(text: str) -> dict[str, str]:
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """Split at commas outside of brackets and quotes; a last comma may be there."""
+    """Split at commas outside of brackets and quotes; a trailing one is allowed."""
     pieces, depth, quote, start = [], 0, "", 0
     escaped = False
     for index, character in enumerate(text):

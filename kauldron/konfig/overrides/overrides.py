@@ -157,7 +157,7 @@ def apply_in_order(
     kind: Kind = "cli",
     may_import: bool = True,
 ) -> list[str]:
-    """Apply overrides one after the other; of two with the same path the last.
+    """Apply overrides in order; for the same path, the last one wins.
 
     Where an override names a positional argument by its parameter, what is called is
     imported, unless `may_import` is off.

@@ -1,4 +1,4 @@
-"""Reads the text after `py::`: calls, qualified names and data, as config nodes.
+"""Read the text after `py::`: calls, qualified names and data, as config nodes.
 
 `py::optax.adam(1e-3)` looks like Python but nothing is evaluated or imported: a call
 becomes a `__qualname__` node and a bare name a `__const__` node. The text is parsed by

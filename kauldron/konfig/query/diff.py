@@ -232,7 +232,7 @@ def _difference(
 
 
 def _shared_groups(cfg: Node) -> list[tuple[str, ...]]:
-    """Return the paths of each node that has several, but of none below it."""
+    """Return the paths of each node that has several, without the nodes below it."""
     walk = Walk()
     places: dict[int, tuple[Any, list[str]]] = {}
 

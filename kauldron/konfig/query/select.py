@@ -1,4 +1,4 @@
-"""Selects nodes of a config by what they call or by where they are."""
+"""Select nodes of a config by what they call or by where they are."""
 
 from __future__ import annotations
 

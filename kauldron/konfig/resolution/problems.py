@@ -1,4 +1,4 @@
-"""Finds what would go wrong in `resolve`, all at once, without building anything.
+"""Find what would go wrong in `resolve`, all at once, without building anything.
 
 `scan` looks through a config once. `konfig.check` turns what it finds into problems;
 `resolve` refuses unset values and symbols that are not allowed before it builds.

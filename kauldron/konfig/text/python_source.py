@@ -1,4 +1,4 @@
-"""Writes the config file that gives a config."""
+"""Write the Python source of a config file that builds a given config."""
 
 from __future__ import annotations
 

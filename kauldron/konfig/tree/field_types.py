@@ -63,7 +63,7 @@ def _alternatives(declared: Any) -> tuple[Any, ...]:
 
 
 def _converted(new: Any, declared: Any) -> Any:
-    """Return `new` as `declared`; `None` if that would not be harmless."""
+    """Return `new` as `declared`; `None` if that could lose something."""
     if declared is float and isinstance(new, int):
         return float(new)
     if declared is int and isinstance(new, float) and new.is_integer():

@@ -1,4 +1,4 @@
-"""Finds and sets places of a config by path: `model.layers[0].features`, `**.seed`.
+"""Find and set places of a config by path: `model.layers[0].features`, `**.seed`.
 
 The text form is that of `kauldron.path_grammar`. Command line overrides and sweeps come
 through here.

@@ -1,4 +1,4 @@
-"""What a config accepts, as what it is stored, and how nodes are filled with it."""
+"""What a config accepts, how it is stored, and how nodes are filled with it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Pause(enum.StrEnum):
 
 @dataclasses.dataclass
 class Section:
-    """How often something happened, and how long that took together."""
+    """How often something happened, and how long it took in total."""
 
     num_steps: int = 0
     total_time: float = 0.0
@@ -155,7 +155,7 @@ class Chrono(JsonCheckpointItem):
 
     @property
     def steps_per_sec(self) -> float | None:
-        """Speed since the last flush, or before it while no step is done since."""
+        """Speed since the last flush; the speed before it while no step is done."""
         steps = self.chrono_since_last_flush.get(self.name)
         if steps is None or not steps.total_time:
             return self._last_rate

@@ -116,7 +116,7 @@ def can_read_ahead(ds_iter: Any) -> bool:
 
 
 def is_real(checkpointer: ckpts.BaseCheckpointer) -> bool:
-    """Return whether it saves at all."""
+    """Return whether the checkpointer saves at all."""
     return not isinstance(checkpointer, ckpts.NoopCheckpointer)
 
 
@@ -217,7 +217,7 @@ def _is_gone(trainer: Trainer, saved: int | None) -> bool:
 
 
 def any_process(flag: bool) -> bool:
-    """Return whether it holds in this process, or in another one of the run."""
+    """Return whether the flag is set in any process of the run."""
     if jax.process_count() == 1:
         return flag
     return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
@@ -298,7 +298,7 @@ def find_last_step(trainer: Trainer) -> int | None:
 
 
 def smallest_of_all_processes(number: int) -> int:
-    """Return the smallest number that a process of the run gives."""
+    """Return the smallest of the numbers that the processes of the run give."""
     if jax.process_count() == 1:
         return number
     return int(multihost_utils.process_allgather(np.asarray(number)).min())

@@ -201,7 +201,7 @@ class Run:
         return True
 
     def _add_metrics(self, evaluated: dict[str, Any]) -> None:
-        """Add what the earlier start was not given time for to its checkpoint."""
+        """Add to a checkpoint the metrics that the earlier start had no time for."""
         checkpointer = self.trainer.checkpointer
         if evaluated and getattr(checkpointer, "tracks_metrics", False):
             metrics = lifecycle.best_metrics(evaluated, self.log, self.step)
@@ -223,7 +223,7 @@ class Run:
         return is_last or self.trainer.checkpointer.is_due(self.step)
 
     def _complete_checkpoint(self) -> None:
-        """Make what a signal had saved early the checkpoint that it would have been."""
+        """Complete a checkpoint that a signal made early, as if it had been on time."""
         change = getattr(self.trainer.checkpointer, "change_metadata", None)
         if not self.hooks or change is None:
             return
@@ -232,7 +232,7 @@ class Run:
         change({**done, **self._hooks_item(evals_pending=False)}, step=self.step)
 
     def _was_to_be_saved(self) -> bool:
-        """Return whether this step, saved because of a signal, was about to be saved."""
+        """Return whether a step saved because of a signal was due anyway."""
         checkpointer = self.trainer.checkpointer
         return self.step == self.last_step or checkpointer.is_planned(self.step)
 
@@ -240,7 +240,7 @@ class Run:
         return self.begin.is_resumed and self.step == self.begin.step
 
     def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
-        """Run what is due at this step, and at the last one all that runs along.
+        """Run the evaluators that are due; at the last step, all that run in training.
 
         Where the data ends without notice, what is due by its own rule has run before.
         """

@@ -86,7 +86,7 @@ class NotebookConsole(rich.console.Console):
             self.refresh()
 
     def refresh(self) -> None:
-        """Show how things are at this moment, if that is new."""
+        """Show the lines as they are now, if they have changed."""
         with self:
             recorder = rich.console.Console(
                 file=io.StringIO(), width=_WIDTH, force_jupyter=False, record=True

@@ -40,7 +40,7 @@ _wishes_for_lines: list[str] = []  # of the trainings that run, whose workdirs t
 
 
 def has_shown_all(workdir: Any) -> bool:
-    """Return whether a table of this process left out none of the values of a run."""
+    """Return whether a table in this process has shown all values of a run."""
     return str(workdir) in _complete_tables
 
 
@@ -194,7 +194,7 @@ class Panel:
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.console.RenderResult:
-        """Draw the live lines, as things are at this moment."""
+        """Draw the live lines as they are now."""
         del console
         if self.table is not None:
             yield from self.table.pending(options.max_width)

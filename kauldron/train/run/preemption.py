@@ -102,7 +102,7 @@ def is_stop_requested() -> bool:
 
 @contextlib.contextmanager
 def stop_on_signals(reaction: str = "stopping") -> Iterator[StopRequest]:
-    """Turn SIGTERM, SIGUSR1 and Ctrl-C into a request for the time of the block.
+    """Turn SIGTERM, SIGUSR1 and Ctrl-C into a request, inside the block.
 
     Handlers that the application set stay, and threads other than the main one cannot
     set any. With several processes JAX's own preemption notice is used. A job inside a

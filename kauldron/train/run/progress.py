@@ -123,7 +123,7 @@ class Progress:
             self._maybe_print_line(now)
 
     def _note_compilation(self, now: float, speed: float | None) -> None:
-        """Measure the speed from the end of a compilation on, which a given one includes."""
+        """Measure the speed from the end of a compilation: a given one includes it."""
         if self._shown == "compiling":
             self._compiled = (self._step, now)
         elif self._compiled is not None and speed:
@@ -156,7 +156,7 @@ class Progress:
     def line(
         self, width: int, *, inner: Progress | None, memory: str, has_table: bool
     ) -> Text:
-        """Return the line, in which the least important parts give way.
+        """Return the line; where room is short, the least important parts are dropped.
 
         Args:
           width: Characters there are.

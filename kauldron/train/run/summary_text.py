@@ -105,7 +105,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _confusions(rows: list[list[str]]) -> list[list[float]] | None:
-    """Return the numbers of a confusion matrix; `None` if the table is another one."""
+    """Return the numbers of a confusion matrix; `None` for any other table."""
     if not re.match(r"true\b.*\bpred", rows[0][0]):
         return None
     try:
@@ -125,7 +125,7 @@ def _styles(row: list[float], index: int) -> list[str]:
 
 
 def _most_confused(rows: list[list[str]], numbers: list[list[float]]) -> list[Text]:
-    """Return the largest entries beside the diagonal, where not all have a place."""
+    """Return the largest entries off the diagonal, if there is no room for all."""
     wrong = [
         (-number, i, j)
         for i, row in enumerate(numbers)

@@ -238,7 +238,7 @@ _CHECKS = {CONFIG_FILENAME: _check_config, RUN_INFO_FILENAME: _check_run_info}
 
 
 def saved_step(workdir: epath.Path) -> int | None:
-    """Return a step that an earlier start had saved; `None` if it came to none."""
+    """Return a step that an earlier start saved; `None` if it saved none."""
     info = read_run_info(workdir)
     steps = [start["step"] for start in info["starts"]]
     marker = read_train_complete(workdir) or {}
@@ -250,7 +250,7 @@ def saved_step(workdir: epath.Path) -> int | None:
 
 
 def earlier_folder(workdir: epath.Path) -> epath.Path:
-    """Return the folder, not there yet, that an earlier log can be moved to."""
+    """Return the name of a new folder that an earlier log can be moved to."""
     numbers = itertools.count(1)
     folders = (workdir / f"earlier_{number}" for number in numbers)
     return next(folder for folder in folders if not folder.exists())
@@ -326,7 +326,7 @@ LOCK_FILENAME = "train.lock"
 
 @contextlib.contextmanager
 def workdir_lock(workdir: epath.Path) -> Iterator[None]:
-    """Keep other training jobs out of the workdir for the time of the block."""
+    """Keep other training jobs out of the workdir inside the block."""
     with file_lock(
         workdir / LOCK_FILENAME,
         problem=f"Another training job uses {workdir}",
