@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import logging
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -15,15 +16,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import KeyPath
 
 from kauldron.immutabledict import freeze
-from kauldron.lazy_namespace import lazy_namespace
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, nbytes
 
 if TYPE_CHECKING:
     from kauldron.train import TrainState
-
-
-_look_up, _ = lazy_namespace(__name__, {"TrainState": "kauldron.train:TrainState"})
 
 
 _SHARDING_TREES = ("batch", "params", "collections", "opt_state", "aux")
@@ -94,7 +91,7 @@ class ShardingStrategy(metaclass=_AcceptsOlderNames):
     @property
     def state(self) -> TrainState:
         """Sharding tree of the train state."""
-        return _look_up("TrainState")(
+        return _train_state_class()(
             step=device_mesh.REPLICATED,
             params=self.params,
             collections=self.collections,
@@ -117,6 +114,11 @@ class ShardingStrategy(metaclass=_AcceptsOlderNames):
             stacklevel=2,
         )
         return self.batch
+
+
+@functools.cache
+def _train_state_class() -> type[TrainState]:
+    return importlib.import_module("kauldron.train").TrainState  # of a floor above
 
 
 #
