@@ -54,7 +54,7 @@ def locate(
     Args:
       workdir: The folder.
       default: Another one, if that is `None`.
-      xid: Id of an experiment, in the place of a folder.
+      xid: Id of an experiment, in place of a folder.
       wid: The work unit of that experiment; the first if not given.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Messages to the user, and who among the processes is the lead.
+"""Messages to the user, and which process is the lead.
 
 This module is itself the object `kd.utils.status`.
 """

@@ -109,7 +109,7 @@ class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
 
         Args:
           min_interval_secs: Least time between two steps.
-          seconds_to_sleep: Time between two looks at the folder.
+          seconds_to_sleep: How often to look at the folder.
           timeout: Longest wait for a new step; `None` for ever.
           timeout_fn: Asked after the timeout: whether to stop.
 

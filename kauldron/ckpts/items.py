@@ -132,7 +132,7 @@ class TopLevelCheckpointItem(CheckpointItem):
         }
 
     def with_items(self, items: dict[str, Any]) -> Self:
-        """Return the tuple with restored items in the place of its own."""
+        """Return the tuple with restored items in place of its own."""
         by_field = {
             self.DEFAULT_ITEM if name == DEFAULT_ITEM_NAME else name: item
             for name, item in items.items()

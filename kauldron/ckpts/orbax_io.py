@@ -74,7 +74,7 @@ class _HandlerOfArraysAnywhere(ocp.type_handlers.ArrayHandler):
 
 
 def as_saved(tree: Any) -> Any:
-    """Return the tree with arrays in the place of what can become one.
+    """Return the tree with arrays in place of what can become one.
 
     Raises:
       ValueError: A leaf is neither an array nor a number; the message has its path.
@@ -293,7 +293,7 @@ def _make_saver(
 
 
 #
-# A save that fails is told by whoever waits for it, in one message
+# Whoever waits for a save that fails reports it, in one message
 #
 
 

@@ -80,7 +80,7 @@ def is_error_anywhere(error: Exception | None) -> bool:
 
 
 def forget_arrays(item: _T) -> _T:
-    """Return the item with specs in the place of arrays, which may have been freed."""
+    """Return the item with specs in place of arrays, which may have been freed."""
     from kauldron.ckpts import orbax_io
 
     parts = items.split(item)

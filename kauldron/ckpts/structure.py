@@ -31,7 +31,7 @@ def flatten(tree: Any) -> dict[LeafPath, Any]:
 
 
 def with_leaves(tree: Any, leaves: Mapping[LeafPath, Any]) -> Any:
-    """Return the tree with some of its leaves, by path, in the place of its own."""
+    """Return the tree with some of its leaves, by path, in place of its own."""
     old, treedef = jax.tree_util.tree_flatten_with_path(tree)
     new = [leaves.get(_names(path), leaf) for path, leaf in old]
     return jax.tree_util.tree_unflatten(treedef, new)

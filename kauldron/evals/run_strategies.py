@@ -168,7 +168,7 @@ class StandaloneEveryCheckpoint(Standalone):
     """In a process of its own, whenever a new checkpoint appears.
 
     Attributes:
-      seconds_to_sleep: Time between two looks at the folder.
+      seconds_to_sleep: How often to look at the folder.
       skip_missed: Whether to take only the newest of the checkpoints that are there.
         Otherwise all are evaluated, oldest first, as long as they exist.
     """

@@ -407,7 +407,7 @@ _SIGNAL_SECONDS = 0.2
 
 
 class Patience:
-    """Waits between two looks, logs what it waits for, and gives up after a limit."""
+    """Waits for a moment, logs what it waits for, and gives up after a limit."""
 
     def __init__(self, *, poll_secs: float, timeout_secs: float | None):
         self._poll_secs = poll_secs

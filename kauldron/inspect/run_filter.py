@@ -41,8 +41,8 @@ def parse_condition(text: str, is_column: Callable[[str], bool]) -> Condition:
     Args:
       text: The condition.
       is_column: Tells whether there is a column of that name. A word to the right of a
-        comparison that is none is a text. Raises what an unknown column on the left is
-        worth.
+        comparison that is not a column is a text. Raises an error of the caller's choice
+        for an unknown column on the left.
 
     Raises:
       ValueError: The text is not a condition.

@@ -16,7 +16,7 @@ from kauldron.optim.transforms import EmaParamsState
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UseEmaParams(InitTransform):
-    """Put the average that `ema_params` tracks in the place of the parameters.
+    """Put the average that `ema_params` tracks in place of the parameters.
 
     Used as `kd.evals.Evaluator(init_transform=kd.optim.UseEmaParams())`.
 

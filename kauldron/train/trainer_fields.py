@@ -64,7 +64,7 @@ def _integer(expected: str, *, can_be_negative: bool = False) -> _Field:
 
 
 def _part(*types: type, none_means: Callable[[], Any]) -> _Field:
-    """Return a part of ours, known by its class."""
+    """Return the row of a field that holds an object of one of our classes."""
 
     def check(name: str, value: Any) -> None:
         if not isinstance(value, types):
@@ -77,7 +77,7 @@ def _part(*types: type, none_means: Callable[[], Any]) -> _Field:
 
 
 def _part_that_has(*methods: str, expected: str) -> _Field:
-    """Return an object of another library, known by what it can do."""
+    """Return the row of a field that holds an object of another library."""
 
     def check(name: str, value: Any) -> None:
         # Only the class is asked: the object might read its data to answer.

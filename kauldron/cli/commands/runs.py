@@ -152,8 +152,8 @@ def _fitting(
 ) -> tuple[list[Column], list[str]]:
     """Return the columns that fit into a terminal, and the names of the others.
 
-    Fields and metrics give way in turn, so that some of both are left, and values of
-    training before those of evaluations.
+    Fields and metrics are dropped in turn, so some of both are left; values of training
+    go before those of evaluations.
     """
     shown, hidden = list(columns), []
 

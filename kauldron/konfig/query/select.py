@@ -58,7 +58,7 @@ class Selection:
             _set_fields(node, fields)
 
     def replace(self, node: Any) -> None:
-        """Put another node, or another value, in the place of every selected one.
+        """Put another node, or another value, in place of every selected one.
 
         Each selected node gets a copy of its own; the places of one selected node
         still share it. A node inside another selected one goes with it.
