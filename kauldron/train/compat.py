@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kauldron.ckpts.items import JsonCheckpointItem
 from kauldron.lazy_namespace import older_modules
-from kauldron.train import state
 from kauldron.train.forward import forward_with_loss
+from kauldron.train.state import Auxiliaries, AuxiliariesState
 
 if TYPE_CHECKING:
     import jax
@@ -60,10 +60,10 @@ class ModelWithAux:
             is_training=is_training,
         )
 
-    def get_aux(self, context: Context, **return_flags: bool) -> state.AuxiliariesState:
+    def get_aux(self, context: Context, **return_flags: bool) -> AuxiliariesState:
         """Return the states that the flags (`return_losses=True`, ...) ask for."""
         _warn("get_aux", "kd.train.Auxiliaries.update_context")
-        aux = state.Auxiliaries(
+        aux = Auxiliaries(
             losses=self.losses, metrics=self.metrics, summaries=self.summaries
         )
         return aux.update_context(context).get_aux_state(**return_flags)

@@ -21,7 +21,6 @@ from kauldron.losses import compute_losses
 from kauldron.optim.updates import scan_parts, update, with_zeros
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
-from kauldron.train import state
 from kauldron.train.compat import ModelWithAux
 from kauldron.train.forward import (
     checkify_ignore,
@@ -30,7 +29,7 @@ from kauldron.train.forward import (
     warn_if_constant,
 )
 from kauldron.train.programs import compute_in_parts, is_tracing, jit_method
-from kauldron.train.state import Context, TrainState
+from kauldron.train.state import Auxiliaries, AuxiliariesState, Context, TrainState
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -70,7 +69,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
     sharding: kd_sharding.ShardingStrategy = config_base.ROOT_CFG_REF.sharding
     init_transform: ckpts.InitTransform = config_base.ROOT_CFG_REF.init_transform
     num_microbatches: int = config_base.ROOT_CFG_REF.num_microbatches
-    aux: state.Auxiliaries = dataclasses.field(default_factory=state.Auxiliaries)
+    aux: Auxiliaries = dataclasses.field(default_factory=Auxiliaries)
 
     #
     # Initialisation
@@ -220,7 +219,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
         return_metrics: bool = False,
         return_summaries: bool = False,
         checkify_error_categories: frozenset[Any] = frozenset(),
-    ) -> tuple[TrainState, state.AuxiliariesState]:
+    ) -> tuple[TrainState, AuxiliariesState]:
         """Apply one update. The state that is passed in is consumed: do not reuse it.
 
         Args:
