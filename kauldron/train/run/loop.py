@@ -30,7 +30,7 @@ from kauldron.writers.writer import FlushedTimer
 
 if TYPE_CHECKING:
     from kauldron.train.run.profiler import ProfilerSession
-    from kauldron.train.state import AuxiliariesState, TrainState
+    from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
 
 
