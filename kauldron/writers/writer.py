@@ -323,26 +323,10 @@ def _forward(name: str) -> Any:
     return write
 
 
-for _name in (
-    "write_values",
-    "write_summaries",
-    "write_images",
-    "write_histograms",
-    "write_pointcloud",
-    "write_videos",
-    "write_audios",
-    "write_texts",
-    "write_hparams",
-    "write_start",
-    "write_config",
-    "write_param_overview",
-    "write_element_spec",
-    "write_context_structure",
-    "resume",
-    "flush",
-    "check",
-):
-    setattr(MultiWriter, _name, _forward(_name))
+_OWN = {"replace", *vars(MultiWriter)}
+for _name, _member in vars(WriterBase).items():
+    if callable(_member) and not _name.startswith("_") and _name not in _OWN:
+        setattr(MultiWriter, _name, _forward(_name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
