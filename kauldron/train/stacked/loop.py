@@ -47,13 +47,18 @@ _STACKED_BYTES = 256 * 2**20
 
 
 class Observer:
-    """Hears how each training ends, and may stop one. By default it does neither."""
+    """Hears how each training ends, and may end one early. By default it does neither."""
 
     def on_end(self, number: int, ending: Ending) -> None:
         """Note the end of the training of a trainer, given by its number."""
 
     def is_stopped(self, number: int) -> bool:
         """Return whether a training is to save and stop."""
+        del number
+        return False
+
+    def is_pruned(self, number: int) -> bool:
+        """Return whether to give up a training that has just saved."""
         del number
         return False
 
@@ -285,6 +290,7 @@ class Stack:
             with self._failing_alone(unit):
                 if not unit.continue_at_step():
                     self._finish(unit)
+        self._prune()
         self._end_dead_units()
         self._drop_ended_units()
 
@@ -435,17 +441,35 @@ class Stack:
         """
         dead = [u for u in self.units if u.died >= 0 and u.number not in self.endings]
         others = [unit for unit in self.units if unit not in dead]
-        is_saved = any(unit.saved_at == self.step for unit in others) or not any(
-            lifecycle.is_real(unit.trainer.checkpointer) for unit in others
-        )
-        if not dead or not (is_saved or at_once):
+        if not dead or not (at_once or self._are_saved(others)):
             return
-        for unit in others:
-            unit.trainer.checkpointer.wait_until_finished()
+        self._wait_for_checkpoints()
         for unit in dead:
             with self._failing_alone(unit):
                 write_nonfinite(unit.trainer, unit.died)
                 self._end_unit(unit, nonfinite_ending(unit.trainer, unit.died))
+
+    def _prune(self) -> None:
+        """End units that are not promising; they have saved this step, as above."""
+        pruned = [
+            unit
+            for unit in self._active()
+            if self._are_saved([unit]) and self._observer.is_pruned(unit.number)
+        ]
+        if pruned:
+            self._wait_for_checkpoints()
+        for unit in pruned:
+            self._end_unit(unit, Ending(kind="pruned", step=self.step))
+
+    def _are_saved(self, units: Sequence[Unit]) -> bool:
+        """Return whether this step was saved, or never will be."""
+        return any(unit.saved_at == self.step for unit in units) or not any(
+            lifecycle.is_real(unit.trainer.checkpointer) for unit in units
+        )
+
+    def _wait_for_checkpoints(self) -> None:
+        for unit in self.units:
+            unit.trainer.checkpointer.wait_until_finished()
 
     def _end_unit(self, unit: Unit, ending: Ending) -> None:
         if ending.error is not None:

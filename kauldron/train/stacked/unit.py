@@ -28,12 +28,12 @@ class Ending:
 
     Attributes:
       kind: `complete`; `frozen`, if its loss was not finite; `stopped`, if someone asked
-        for it; `failed`.
+        for it; `pruned`, if it was not promising; `failed`.
       step: The number of updates that were applied.
       error: What went wrong.
     """
 
-    kind: Literal["complete", "frozen", "stopped", "failed"]
+    kind: Literal["complete", "frozen", "stopped", "pruned", "failed"]
     step: int | None = None
     error: Exception | None = None
 
