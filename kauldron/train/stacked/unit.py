@@ -69,7 +69,7 @@ class Unit(Run):
     def state(self) -> TrainState:
         """The state, taken out of the stack when someone asks for it."""
         if self._state is None:
-            self._state = steps.take_lane(self.stack.lanes.state, self.lane)
+            self._state = steps.take_lane(self.stack.lanes, self.lane)
         return self._state
 
     @state.setter
