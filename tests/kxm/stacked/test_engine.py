@@ -14,11 +14,11 @@ from kauldron.cli.main import main
 from kauldron.kxm import records
 from kauldron.kxm.engines.stacked import _divided
 from kauldron.train.stacked.plan import make_stacks
-from tests.kxm import stacked_config
+from tests.kxm.stacked import config as stacked_config
 from tests.kxm.waiting import poll
 
 CFG = f"--cfg={stacked_config.__file__}"
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from jax.experimental import checkify
 from kauldron import kd, konfig
 from kauldron.train.stacked import loop, plan
 from tests import processes
-from tests.kxm import stacked_config
+from tests.kxm.stacked import config as stacked_config
 from tests.kxm.waiting import poll
 
 
@@ -256,7 +256,7 @@ def test_one_training_can_be_stopped(tmp_path):
 
 PROGRAM = """
 import sys
-from tests.kxm.test_stacked_training import LONG, make
+from tests.kxm.stacked.test_training import LONG, make
 from kauldron.train.stacked import loop, plan
 import pathlib
 folder = pathlib.Path(sys.argv[1])
