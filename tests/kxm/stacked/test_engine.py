@@ -140,6 +140,7 @@ def test_a_sweep_is_trained_in_stacks(kauldron):
         CFG,
         "--stack",
         "--cfg.on_nonfinite=raise",
+        "--cfg.log_metrics_every=1",
         "--sweep.aux.width=4,8",
         "--sweep.aux.weight=1.0,1e39",
         "--sweep.seed=3:4",
@@ -162,6 +163,7 @@ def test_a_sweep_is_trained_in_stacks(kauldron):
 @pytest.mark.slow
 def test_a_sweep_that_was_stopped_is_resumed(tmp_path):
     flags = ["--sweep.seed=0:2", "--cfg.num_train_steps=100000"]
+    flags += ["--cfg.log_metrics_every=1"]
     command = [sys.executable, "-m", "kauldron.main", "sweep", CFG, "--stack", *flags]
     launcher = subprocess.Popen(command)
     try:

@@ -57,7 +57,9 @@ def test_a_killed_search_that_prunes_is_resumed():
         prefix="cfg.",
     )
     handle = kxm.Experiment(
-        cfg_provider=kxm.ConfigProvider.from_module(config),
+        cfg_provider=kxm.ConfigProvider.from_module(
+            config, overrides={"log_metrics_every": 1}
+        ),
         jobs_provider=kxm.KauldronJobs(),
         sweep_info=search,
         executor=StartsNothing(max_units=4),

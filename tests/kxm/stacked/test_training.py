@@ -32,8 +32,9 @@ def make(workdir, changes):
     return konfig.resolve(cfg)
 
 
-# Neither evaluations nor checkpoints, where a test is about neither.
-UNWATCHED = {"evals": {}, "checkpointer": None}
+# Fewer programs: each step is logged, and nothing evaluated.
+LOGGED = {"evals": {}, "log_metrics_every": 1}
+UNWATCHED = {"checkpointer": None, **LOGGED}
 SWEEP = [
     {"seed": 0},
     {"seed": 1, "aux.lr": 3e-2, "aux.rate": 0.5},
@@ -135,7 +136,7 @@ def test_trainings_on_the_same_data_read_it_once(tmp_path, monkeypatch):
 
 def test_records_on_the_device_and_groups_of_steps_agree(tmp_path):
     more = {"train_ds.device_resident": True, "steps_per_dispatch": 3}
-    more |= {"num_train_steps": 10, "log_metrics_every": 9, **UNWATCHED}
+    more |= {**UNWATCHED, "num_train_steps": 10, "log_metrics_every": 9}
     changes = [{"seed": n, "aux.lr": 0.01 * (n + 1), **more} for n in range(2)]
     alone = [make(tmp_path / f"alone{n}", c).train()[0] for n, c in enumerate(changes)]
     trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
@@ -243,7 +244,7 @@ def test_a_loss_that_is_not_finite_ends_one_training_alone(tmp_path):
         {"seed": 0, "aux.weight": float("inf"), "on_nonfinite": "raise"},
         {"seed": 0, "aux.weight": float("inf"), "on_nonfinite": "ignore"},
     ]
-    changes = [{"num_train_steps": 8, "evals": {}, **c} for c in changes]
+    changes = [{"num_train_steps": 8, **LOGGED, **c} for c in changes]
     trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
     endings = loop.train(trainers)
     assert [e.kind for e in endings] == ["complete", "frozen", "failed", "complete"]
@@ -285,7 +286,7 @@ def test_one_training_can_be_stopped(tmp_path):
         def on_end(self, number, ending):
             self.ended = {**(self.ended or {}), number: ending.kind}
 
-    changes = {"num_train_steps": 4, "evals": {}}
+    changes = {"num_train_steps": 4, **LOGGED}
     trainers = [make(tmp_path / str(n), {"seed": n, **changes}) for n in range(2)]
     observer = StopsSecond()
     loop.train(trainers, observer=observer)
@@ -308,9 +309,10 @@ LONG = [
     {
         "seed": n,
         "aux.lr": 0.01 * (n + 1),
-        "num_train_steps": 150 - 30 * (n == 1),
+        "num_train_steps": 90 - 30 * (n == 1),
+        "log_metrics_every": 1,
         "checkpointer.save_interval_steps": 10,
-        "evals.test.run.0": 50,
+        "evals.test.run.0": 30,
     }
     for n in range(2)
 ]
@@ -349,7 +351,7 @@ def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, undisturbed, s
 
 
 def test_trainings_at_different_steps_catch_up(tmp_path):
-    changes = [{"seed": n, "evals": {}} for n in range(2)]
+    changes = [{"seed": n, **LOGGED} for n in range(2)]
     for name in ("whole", "parts"):
         loop.train([make(tmp_path / name / str(n), c) for n, c in enumerate(changes)])
     newest = tmp_path / "parts" / "1" / "checkpoints"
