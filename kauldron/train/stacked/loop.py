@@ -473,6 +473,7 @@ class Stack:
         if pruned:
             self._wait_for_checkpoints()
         for unit in pruned:
+            status.log(f"{unit.trainer.workdir}: not promising, pruned at {self.step}.")
             self._end_unit(unit, Ending(kind="pruned", step=self.step))
 
     def _are_saved(self, units: Sequence[Unit]) -> bool:
