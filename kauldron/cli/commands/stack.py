@@ -4,6 +4,9 @@
 
 It stands in for the runners of the training jobs of these work units. What it prints goes
 to the log of the stack; the log of each work unit says where that is, and why it failed.
+
+Work units of an adaptive search ask for their values in groups of the largest stack: those
+of a group cannot learn from each other, those of the next one learn from all of them.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from kauldron.cli.command_table import FAILED, OK
 from kauldron.cli.loading import build_trainer, load_config, source_from_arguments
 from kauldron.kxm import records
 from kauldron.kxm.command import KAULDRON_TARGET
+from kauldron.kxm.engines.study import Binding
 from kauldron.kxm.engines.work_units import WorkUnit
 
 if TYPE_CHECKING:
@@ -45,14 +49,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train_units(units: Sequence[WorkUnit], *, max_units: int) -> int:
     """Train work units, stack after stack; return 1 if one of them failed."""
-    from kauldron.train.stacked.plan import make_stacks
-
     states = States(units)
     states.waiting()
+    try:
+        for group in _groups(units, max_units):
+            _train_group(group, states, max_units)
+    except BaseException as error:
+        states.interrupted(error)
+        raise
+    return FAILED if states.has_failures else OK
+
+
+def _groups(units: Sequence[WorkUnit], size: int) -> list[list[WorkUnit]]:
+    """Divide work units into those whose values are asked for at the same time.
+
+    What was trained together before is the first group: it has its values.
+    """
+    is_new = {u.wid: u.search and stack_of(u) is None for u in units}
+    begun = [unit for unit in units if not is_new[unit.wid]]
+    rest = [unit for unit in units if is_new[unit.wid]]
+    rest.sort(key=lambda unit: not unit.sweep)  # a kill may have come between two
+    chunks = [rest[start : start + size] for start in range(0, len(rest), size)]
+    return [group for group in (begun, *chunks) if group]
+
+
+def _train_group(units: Sequence[WorkUnit], states: States, max_units: int) -> None:
+    from kauldron.train.stacked.plan import make_stacks
+
     trainers: list[Trainer] = []
     built: list[WorkUnit] = []
     for unit in units:
         try:
+            unit = states.bind(unit)
             trainers.append(trainer_of(unit))
             built.append(unit)
         except Exception as error:
@@ -61,13 +89,8 @@ def train_units(units: Sequence[WorkUnit], *, max_units: int) -> int:
         trainers, max_units=max_units, together=[stack_of(unit) for unit in built]
     )
     print("\n".join(plan_lines(built, stacks, is_detailed=False)), flush=True)
-    try:
-        for stack in stacks:
-            _train_stack(stack, [built[number] for number in stack.numbers], states)
-    except BaseException as error:
-        states.interrupted(error)
-        raise
-    return FAILED if states.has_failures else OK
+    for stack in stacks:
+        _train_stack(stack, [built[number] for number in stack.numbers], states)
 
 
 def _train_stack(stack: StackPlan, members: Sequence[WorkUnit], states: States) -> None:
@@ -89,18 +112,21 @@ def _train_stack(stack: StackPlan, members: Sequence[WorkUnit], states: States) 
                 )
             return self.stopped[number]
 
+        def is_pruned(self, number: int) -> bool:
+            return states.is_pruned(members[number])
+
     remember_stack(members)
     for unit in members:
         states.started(unit, len(members))
-    if len(members) > 1:
-        loop.train(stack.trainers, stack.traced, Observer())
-        return
     try:
-        state, _ = stack.trainers[0].train()
+        if stack.obstacle:
+            state, _ = stack.trainers[0].train()
+            states.ended(members[0], Ending(kind="complete", step=int(state.step)))
+        else:
+            loop.train(stack.trainers, stack.traced, Observer())
     except Exception as error:
-        states.failed(members[0], error)
-    else:
-        states.ended(members[0], Ending(kind="complete", step=int(state.step)))
+        for unit in members:
+            states.failed(unit, error)
 
 
 #
@@ -137,6 +163,7 @@ class States:
 
     def __init__(self, units: Sequence[WorkUnit]) -> None:
         self._open = {unit.wid: unit for unit in units}
+        self._searches: dict[int, Binding] = {}
         self.has_failures = False
 
     def waiting(self) -> None:
@@ -155,6 +182,22 @@ class States:
                 ended=None,
             )
 
+    def bind(self, unit: WorkUnit) -> WorkUnit:
+        """Return the work unit with its values, which an adaptive search may choose."""
+        if not unit.search:
+            return unit
+        record = records.read_unit(unit.folder)
+        binding = Binding(unit.folder, record, JOB)
+        binding.bind(lambda: False)
+        self._searches[unit.wid] = binding
+        self._open[unit.wid] = bound = WorkUnit.read(unit.folder)
+        return bound
+
+    def is_pruned(self, unit: WorkUnit) -> bool:
+        """Return whether a search gives up a work unit."""
+        binding = self._searches.get(unit.wid)
+        return binding is not None and binding.should_prune()
+
     def started(self, unit: WorkUnit, count: int) -> None:
         log = os.environ.get("KXM_WU_DIR")
         where = f", see {records.log_path(log, 'stack')}" if log else ""
@@ -170,6 +213,9 @@ class States:
             self.failed(unit, ending.error)
         elif ending.kind == "stopped":
             self._close(unit, records.STOPPED, reason=None)
+        elif ending.kind == "pruned":
+            self._write(unit, f"pruned at step {ending.step}: not promising")
+            self._close(unit, records.PRUNED, reason="not promising")
         elif ending.kind == "frozen":
             reason = f"frozen: loss not finite at step {ending.step}"
             self._write(unit, reason)
@@ -179,13 +225,15 @@ class States:
             self._close(unit, records.SUCCEEDED, reason=None, returncode=0)
 
     def failed(self, unit: WorkUnit, error: BaseException) -> None:
+        if unit.wid not in self._open:
+            return
         self.has_failures = True
         self._write(unit, "".join(traceback.format_exception(error)).rstrip())
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         self._close(unit, records.FAILED, reason=reason, returncode=1)
 
     def interrupted(self, error: BaseException) -> None:
-        """Leave units that are to go on later as they are; an error fails them all."""
+        """Leave units that are to go on later as they are; an error fails all."""
         for unit in list(self._open.values()):
             if isinstance(error, Exception):
                 self.failed(unit, error)
@@ -197,6 +245,11 @@ class States:
     def _close(self, unit: WorkUnit, state: str, **details: Any) -> None:
         self._open.pop(unit.wid, None)
         unit.set_state(JOB, state, **details)
+        binding = self._searches.get(unit.wid)
+        problem = binding.conclude() if binding is not None else None
+        if problem:
+            self.has_failures = True
+            unit.set_state(JOB, records.FAILED, reason=problem)
 
     def _write(self, unit: WorkUnit, text: str) -> None:
         path = records.log_path(unit.folder, JOB)

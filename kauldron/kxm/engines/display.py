@@ -97,8 +97,17 @@ class Display:
         ended = sum(counts.get(state, 0) for state in records.FINAL)
         if 0 < ended < total:
             left = (time.monotonic() - self._started) / ended * (total - ended)
-            text += f"; about {_duration(left)} left"
+            text += f"; {self._mean_duration()}about {_duration(left)} left"
         return f"Experiment {self.handle.xid}: {text or 'nothing to do'}"
+
+    def _mean_duration(self) -> str:
+        jobs = [job for unit in self.handle.work_units for job in unit.jobs.values()]
+        spans = [
+            job["ended"] - job["started"]
+            for job in jobs
+            if job.get("started") and job.get("ended")
+        ]
+        return f"{_duration(sum(spans) / len(spans))} a job, " if spans else ""
 
     def _show_end_of_log(self, task: Task) -> None:
         path = records.log_path(task.unit.folder, task.job.name)

@@ -137,11 +137,6 @@ def _problem_of(unit: WorkUnit) -> str | None:
             "Stacked trains configs of `kd.train.Trainer`; this one runs another program. "
             "Use --xp.executor=local."
         )
-    if unit.search:
-        return (
-            "an adaptive search chooses its values when it starts, but those of a stack "
-            "have to be known before. Use method='random', or --xp.executor=local."
-        )
     if (job.gpus or 0) > 1:
         return f"{job.gpus} GPUs are asked for, but a stack lives on one."
     other = [

@@ -88,14 +88,23 @@ class Binding:
         """Report the values that are new; return whether there were any."""
         points = self._points()
         new, self._reported = points[self._reported :], len(points)
-        if new and self._trial is None:  # asked for by an earlier attempt
-            import optuna
-
-            number = records.read_unit(self.folder)["trial"]["id"]
-            self._trial = optuna.trial.Trial(self.study(), number)
+        if new and self._trial is None:
+            self._trial = self._trial_of_before()
+        if self._trial is None:
+            return False
         for step, value in new:
             self._trial.report(value, step)
         return bool(new)
+
+    def _trial_of_before(self) -> Any:
+        """Return the trial that an earlier attempt asked for, unless it was told."""
+        import optuna
+
+        trial = records.read_unit(self.folder)["trial"]
+        study = self.study()
+        if study.trials[trial["number"]].state.is_finished():
+            return None
+        return optuna.trial.Trial(study, trial["id"])
 
     def _job_with_metric(self) -> str:
         """Return the job that is stopped when the run is not promising."""

@@ -35,6 +35,23 @@ class SweepItem:
         if self.xm_ui_kwargs is None:
             shown = {key: display_value(v) for key, v in self.job_kwargs.items()}
             object.__setattr__(self, "xm_ui_kwargs", shown)
+        check_order(list(self.job_kwargs), self.origin)
+
+
+def check_order(flags: Sequence[str], origin: str) -> None:
+    """Refuse a part of a config that is set before all of it is: it would be undone.
+
+    Raises:
+      ValueError: There is such a part.
+    """
+    for index, flag in enumerate(flags):
+        inner = (f"{flag}.", f"{flag}[")
+        undone = [earlier for earlier in flags[:index] if earlier.startswith(inner)]
+        if undone and flag.startswith("cfg."):
+            raise ValueError(
+                f"{origin}: {flag} replaces {undone[0]}, which varies as well. Give "
+                f"{flag} first."
+            )
 
 
 def display_value(value: Any) -> Any:

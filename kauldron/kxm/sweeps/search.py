@@ -13,7 +13,12 @@ from kauldron import konfig
 from kauldron.errors import did_you_mean
 from kauldron.konfig.symbols import normalize_qualname
 from kauldron.kxm.command import config_text, plain, text_of
-from kauldron.kxm.sweeps.items import SweepInfo, SweepItem, display_value
+from kauldron.kxm.sweeps.items import (
+    SweepInfo,
+    SweepItem,
+    check_order,
+    display_value,
+)
 
 ADAPTIVE = ("tpe", "gp", "cmaes", "qmc", "nsga2")
 # What samplers of Optuna import beyond what is installed with it.
@@ -195,6 +200,8 @@ class Search(SweepInfo):
             )
         if self.prune is not None and self.adaptive is None:
             raise ValueError("prune= works with adaptive methods only.")
+        names = [key.removeprefix(self.prefix) for key in self.space]
+        check_order([f"{self.prefix}{name}" for name in names], "Search")
 
     @property
     def adaptive(self) -> Search | None:

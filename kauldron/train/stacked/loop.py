@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from kauldron import status
@@ -47,13 +46,18 @@ _STACKED_BYTES = 256 * 2**20
 
 
 class Observer:
-    """Hears how each training ends, and may stop one. By default it does neither."""
+    """Hears how each training ends, and may end one early. By default it does neither."""
 
     def on_end(self, number: int, ending: Ending) -> None:
         """Note the end of the training of a trainer, given by its number."""
 
     def is_stopped(self, number: int) -> bool:
         """Return whether a training is to save and stop."""
+        del number
+        return False
+
+    def is_pruned(self, number: int) -> bool:
+        """Return whether to give up a training that has just saved."""
         del number
         return False
 
@@ -110,13 +114,13 @@ class Stack:
     ):
         self.stop_request = stop_request
         self.endings: dict[int, Ending] = {}
-        self.lanes: steps.Lanes
+        self.lanes: list[steps.Lanes]  # of each run of the program
         self.step = 0
         self.units: list[Unit] = []  # in the order of lanes
         self._observer = observer
         self._closing = closing
         self._own_closing: dict[int, contextlib.ExitStack] = {}
-        self._in_flight: collections.deque[tuple[jax.Array, int, int]] = (
+        self._in_flight: collections.deque[tuple[list[jax.Array], int, int]] = (
             collections.deque()
         )
 
@@ -213,7 +217,11 @@ class Stack:
         for unit, source in zip(units, self._sources):
             unit.feeder = batches.Position(self._feeder, source)  # pyright: ignore
             unit.progress = self.progress
-        self.lanes = steps.start_lanes([unit.state for unit in units])
+        width = steps.lanes_per_run([unit.traced for unit in units])
+        self.lanes = [
+            steps.start_lanes([unit.state for unit in units[n : n + width]])
+            for n in range(0, len(units), width)
+        ]
         self._use_lanes(units)
         for unit in units:
             unit.chrono.start_loop()
@@ -285,6 +293,7 @@ class Stack:
             with self._failing_alone(unit):
                 if not unit.continue_at_step():
                     self._finish(unit)
+        self._prune()
         self._end_dead_units()
         self._drop_ended_units()
 
@@ -332,12 +341,14 @@ class Stack:
             unit.chrono.add_data_wait(waited)
         with error_prefix(lambda: f"Step {step} failed: "):
             stepped = self._run(feed, step, updated)
-        self.lanes = stepped.lanes
+        self.lanes = [run.lanes for run in stepped]
+        measured = [aux for run in stepped for aux in run.aux]
         self.step += feed.size
         for unit in updated:
             unit.state = None  # pyright: ignore[reportAttributeAccessIssue]
             unit.step = self.step
-        self._in_flight.append((stepped.died, feed.size, step))
+        died = [run.died for run in stepped]
+        self._in_flight.append((died, feed.size, step))
         is_pending = any(unit.log.is_pending for unit in self.units)
         if is_pending:
             self.finish_steps(but=1)
@@ -345,10 +356,10 @@ class Stack:
             self.wait_for_steps(but=_MOST_DISPATCHES_IN_FLIGHT)
         for unit in updated:
             host = unit.host_steps
-            if stepped.aux and host.logs(step) and unit.died < 0:
+            if measured and host.logs(step) and unit.died < 0:
                 unit.log.push(
                     step,
-                    unit.traced.aux_of(stepped.aux[unit.lane]),
+                    unit.traced.aux_of(measured[unit.lane]),
                     log_metrics=host.logs_metrics(step),
                     log_summaries=host.logs_summaries(step),
                 )
@@ -360,16 +371,25 @@ class Stack:
             self._end_dead_units(at_once=True)
             self._drop_ended_units()
 
-    def _run(self, feed: Feed, step: int, updated: list[Unit]) -> steps.Stepped:
+    def _run(self, feed: Feed, step: int, updated: list[Unit]) -> list[steps.Stepped]:
         program = self._program(feed)
         is_active = np.array([unit in updated for unit in self.units])
-        args = program.arguments(feed.batch, is_active, are_rows=feed.is_rows)
         if feed.size > 1:
-            return program.run_group(self.lanes, *args)
+            run = program.run_group
         # Where there are groups, single steps are rare: one program less to compile.
-        if self._destination.size > 1 or self._host_steps.logs(step):
-            return program.run_measured(self.lanes, *args)
-        return program.run(self.lanes, *args)
+        elif self._destination.size > 1 or self._host_steps.logs(step):
+            run = program.run_measured
+        else:
+            run = program.run
+        return [
+            run(
+                lanes,
+                *program.arguments(
+                    chosen, feed.batch, is_active, are_rows=feed.is_rows
+                ),
+            )
+            for lanes, chosen in zip(self.lanes, program.runs, strict=True)
+        ]
 
     def _program(self, feed: Feed) -> steps.StackedStep:
         """Return the program for the shapes of a feed; a last batch may be smaller."""
@@ -399,7 +419,7 @@ class Stack:
         """Wait for all dispatches but the newest, and note whose loss was not finite."""
         while len(self._in_flight) > but:
             token, size, step = self._in_flight.popleft()
-            died = np.asarray(token)
+            died = np.concatenate(token)
             for unit in self.units:
                 if unit.begin.step <= step:
                     unit.chrono.finish_step(size)
@@ -435,17 +455,36 @@ class Stack:
         """
         dead = [u for u in self.units if u.died >= 0 and u.number not in self.endings]
         others = [unit for unit in self.units if unit not in dead]
-        is_saved = any(unit.saved_at == self.step for unit in others) or not any(
-            lifecycle.is_real(unit.trainer.checkpointer) for unit in others
-        )
-        if not dead or not (is_saved or at_once):
+        if not dead or not (at_once or self._are_saved(others)):
             return
-        for unit in others:
-            unit.trainer.checkpointer.wait_until_finished()
+        self._wait_for_checkpoints()
         for unit in dead:
             with self._failing_alone(unit):
                 write_nonfinite(unit.trainer, unit.died)
                 self._end_unit(unit, nonfinite_ending(unit.trainer, unit.died))
+
+    def _prune(self) -> None:
+        """End units that are not promising; they have saved this step, as above."""
+        pruned = [
+            unit
+            for unit in self._active()
+            if self._are_saved([unit]) and self._observer.is_pruned(unit.number)
+        ]
+        if pruned:
+            self._wait_for_checkpoints()
+        for unit in pruned:
+            status.log(f"{unit.trainer.workdir}: not promising, pruned at {self.step}.")
+            self._end_unit(unit, Ending(kind="pruned", step=self.step))
+
+    def _are_saved(self, units: Sequence[Unit]) -> bool:
+        """Return whether this step was saved, or never will be."""
+        return any(unit.saved_at == self.step for unit in units) or not any(
+            lifecycle.is_real(unit.trainer.checkpointer) for unit in units
+        )
+
+    def _wait_for_checkpoints(self) -> None:
+        for unit in self.units:
+            unit.trainer.checkpointer.wait_until_finished()
 
     def _end_unit(self, unit: Unit, ending: Ending) -> None:
         if ending.error is not None:
@@ -474,7 +513,7 @@ class Stack:
         if not left:
             self.units = []
             return
-        self.lanes = steps.take_lanes(self.lanes, jnp.array([u.lane for u in left]))
+        self.lanes = steps.take_lanes(self.lanes, [unit.lane for unit in left])
         self._use_lanes(left)
 
     #

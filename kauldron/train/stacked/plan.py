@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from kauldron.train import trainer_fields
-from kauldron.train.run import lifecycle
+from kauldron.train.run import dispatch, lifecycle
 from kauldron.train.stacked import batches, steps
 from kauldron.train.train_step import TrainStep
 
@@ -65,17 +65,20 @@ class StackPlan:
             np.array([order.index(key) for key in keys]),
         )
         trainer = self.trainers[0]
-        lanes = jax.eval_shape(steps.start_lanes, [trainer.state_specs] * count)
+        width = steps.lanes_per_run(self.traced[:count])
+        lanes = jax.eval_shape(steps.start_lanes, [trainer.state_specs] * width)
         batch = steps.plain_specs(trainer_fields.batch_specs(trainer))
         args = step.arguments(
-            (batch,) * len(order), np.ones(count, bool), are_rows=False
+            step.runs[0], (batch,) * len(order), np.ones(count, bool), are_rows=False
         )
         run: Any = step.run_measured
         analysis = run.lower(lanes, *args).compile().memory_analysis()
         if analysis is None:
             return None
+        waiting = (count - width) * dispatch.num_bytes(trainer.state_specs)
         return (
-            analysis.argument_size_in_bytes
+            waiting
+            + analysis.argument_size_in_bytes
             + analysis.output_size_in_bytes
             + analysis.temp_size_in_bytes
             - analysis.alias_size_in_bytes

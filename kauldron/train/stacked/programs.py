@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core import primitives as p
@@ -66,6 +65,27 @@ def differing(descriptions: Sequence[Description]) -> dict[Path, list[np.ndarray
         for path, value in first.items()
         if any(not _equal(value, d.constants[path]) for d in descriptions[1:])
     }
+
+
+def has_operation(program: ClosedJaxpr | Jaxpr, primitive: Any) -> bool:
+    """Return whether a program, or one inside it, has an operation.
+
+    Example:
+      >>> program = jax.make_jaxpr(jax.jit(jax.numpy.sin))(1.0)
+      >>> has_operation(program, p.sin_p), has_operation(program, p.cos_p)
+      (True, False)
+    """
+    jaxpr, _ = _opened(program)
+    return any(
+        equation.primitive is primitive
+        or any(
+            has_operation(inner, primitive)
+            for value in equation.params.values()
+            for inner in _as_tuple(value)
+            if isinstance(inner, ClosedJaxpr | Jaxpr)
+        )
+        for equation in jaxpr.eqns
+    )
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
@@ -222,8 +242,6 @@ def _evaluate(
         inner = {path: value for path, value in own.items() if len(path) > 1}
         if inner:
             results = _ENTER[equation.primitive](equation, inner, operands)
-        elif equation.primitive is p.conv_general_dilated_p and _is_cpu():
-            results = [_unrolled_convolution(equation)(*operands)]
         else:
             results = _run_equation(equation, operands)
         values |= zip(equation.outvars, results, strict=True)
@@ -260,33 +278,6 @@ def _run_equation(equation: Any, operands: Sequence[Any]) -> list[Any]:
     )
     found = iter(jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))(*values.values()))
     return [None if isinstance(v, DropVar) else next(found) for v in equation.outvars]
-
-
-def _unrolled_convolution(equation: Any) -> Callable[..., Any]:
-    """Return a convolution that is computed lane by lane under `vmap`.
-
-    With a kernel for each lane, `vmap` makes a grouped convolution of it, which on a CPU
-    is many times slower than one convolution after the other.
-    """
-
-    def convolve(inputs: Any, kernel: Any) -> Any:
-        return _run_equation(equation, [inputs, kernel])[0]
-
-    unrolled = jax.custom_batching.custom_vmap(convolve)
-
-    @unrolled.def_vmap
-    def rule(size: int, is_batched: Any, inputs: Any, kernel: Any) -> tuple[Any, bool]:
-        if not all(is_batched):
-            axes = [0 if batched else None for batched in is_batched]
-            return jax.vmap(convolve, in_axes=axes)(inputs, kernel), True
-        lanes = [convolve(inputs[n], kernel[n]) for n in range(size)]
-        return jnp.stack(lanes), True
-
-    return unrolled
-
-
-def _is_cpu() -> bool:
-    return jax.default_backend() == "cpu"
 
 
 def _new_variable(aval: Any) -> Var:

@@ -1,4 +1,8 @@
-"""The train step of many trainers as one program: found by comparison, run under `vmap`."""
+"""The train step of many trainers as one program: found by comparison, run under `vmap`.
+
+Under `vmap`, convolutions whose kernels differ become grouped ones, which CPUs compute more
+slowly than one after the other: there, the one program is run once for each trainer.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
+from jax.extend.core.primitives import conv_general_dilated_p
 
 from kauldron import sharding as kd_sharding
 from kauldron.train import trainer_fields
@@ -113,7 +118,7 @@ def group_steps(steps: Sequence[TracedStep]) -> list[list[int]]:
 
 
 class Lanes(NamedTuple):
-    """What a stack carries from step to step, one lane for each training.
+    """What one run of the program carries from step to step, one lane for each training.
 
     Attributes:
       state: The train states, stacked on a new leading axis.
@@ -125,7 +130,7 @@ class Lanes(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """What a dispatch of a stack gives.
+    """What one run of the program gives.
 
     Attributes:
       lanes: After the updates.
@@ -138,14 +143,22 @@ class Stepped(NamedTuple):
     died: jax.Array
 
 
+def lanes_per_run(steps: Sequence[TracedStep]) -> int:
+    """Return how many trainings a run of the program updates: all of them, or one."""
+    is_cpu = jax.default_backend() == "cpu"
+    if is_cpu and programs.has_operation(steps[0].program, conv_general_dilated_p):
+        return 1
+    return len(steps)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class StackedStep:
     """The step of several trainers, compiled as one program.
 
     Attributes:
-      steps: The traced step of each lane; the same program up to constants.
-      stops: For each lane, whether a loss that is not finite ends its training.
-      sources: For each lane, which of the batches it trains on.
+      steps: The traced step of each trainer; the same program up to constants.
+      stops: For each trainer, whether a loss that is not finite ends its training.
+      sources: For each trainer, which of the batches it trains on.
       records: The records, if they live on the device: then batches are rows of them.
       transforms: What is left to do to the batches.
     """
@@ -157,27 +170,46 @@ class StackedStep:
     transforms: DeviceTransforms | None = None
 
     @functools.cached_property
-    def constants(self) -> dict[programs.Path, jax.Array]:
+    def constants(self) -> dict[programs.Path, np.ndarray]:
         """Constants that differ, stacked."""
         found = programs.differing([step.description for step in self.steps])
-        return {path: jnp.asarray(np.stack(values)) for path, values in found.items()}
+        return {path: np.stack(values) for path, values in found.items()}
 
-    def arguments(self, batches: Any, is_active: np.ndarray, *, are_rows: bool) -> Any:
+    @functools.cached_property
+    def runs(self) -> list[slice]:
+        """Which trainers each run of the program updates."""
+        width = lanes_per_run(self.steps)
+        return [slice(n, n + width) for n in range(0, len(self.steps), width)]
+
+    def arguments(
+        self, run: slice, batches: Any, is_active: np.ndarray, *, are_rows: bool
+    ) -> Any:
         """Return the arguments of the methods below, after the lanes.
 
         Args:
+          run: Which trainers to update.
           batches: A tuple of batches; or rows of records, for each source.
-          is_active: Which lanes to update.
+          is_active: Which of all trainers to update.
           are_rows: Which of both.
         """
         columns = self.records.columns if self.records and are_rows else None
-        return batches, columns, is_active, list(self.constants.values())
+        if len(self.runs) > 1:
+            [source] = self.sources[run]
+            own = slice(source, source + 1)
+            batches = batches[..., own, :] if are_rows else batches[own]
+        constants = self._constants_by_run[run.start]
+        return batches, columns, is_active[run], self.stops[run], constants
+
+    @functools.cached_property
+    def _constants_by_run(self) -> dict[int, list[jax.Array]]:
+        values = self.constants.values()
+        return {run.start: [jnp.asarray(v[run]) for v in values] for run in self.runs}
 
     @jit_method(donate_argnames="lanes")
     def run_measured(self, lanes: Lanes, *args: Any) -> Stepped:
         """Apply one update to the active lanes and return what was measured."""
         lanes, aux = self._update(lanes, *args)
-        own = tuple(_lane(aux, number) for number in range(len(self.steps)))
+        own = tuple(_lane(aux, number) for number in range(len(lanes.died)))
         return _stepped(lanes, own)
 
     @jit_method(donate_argnames="lanes")
@@ -202,14 +234,20 @@ class StackedStep:
         batches: Any,
         columns: Any,
         is_active: Any,
+        stops: Any,
         constants: list[Any],
     ) -> tuple[Lanes, Any]:
         batch, axis = self._batch_of_lanes(batches, columns)
         state, died = lanes
-        step = jax.vmap(self._one_step, in_axes=(0, axis, 0))
-        new_state, aux, is_finite = step(state, batch, constants)
+        if len(died) == 1:  # an axis of one lane would slow down convolutions
+            own = batch if axis is None else _lane(batch, 0)
+            results = self._one_step(_lane(state, 0), own, _lane(constants, 0))
+            new_state, aux, is_finite = jax.tree.map(lambda x: x[None], results)
+        else:
+            step = jax.vmap(self._one_step, in_axes=(0, axis, 0))
+            new_state, aux, is_finite = step(state, batch, constants)
         runs = is_active & (died < 0)
-        dies = runs & ~is_finite & self.stops
+        dies = runs & ~is_finite & stops
         is_kept = runs & ~dies
 
         def keep(new: jax.Array, old: jax.Array) -> jax.Array:
@@ -264,15 +302,26 @@ def start_lanes(states: Sequence[TrainState]) -> Lanes:
     return kd_sharding.with_sharding_constraint(lanes, kd_sharding.REPLICATED)
 
 
-@jax.jit
-def take_lane(state: TrainState, lane: int) -> TrainState:
+def take_lane(runs: Sequence[Lanes], lane: int) -> TrainState:
     """Return the state of one lane; a copy."""
+    width = len(runs[0].died)
+    return _taken_lane(runs[lane // width].state, lane % width)
+
+
+def take_lanes(runs: Sequence[Lanes], chosen: Sequence[int]) -> list[Lanes]:
+    """Return some of the lanes."""
+    if len(runs) > 1:
+        return [runs[lane] for lane in chosen]
+    return [_taken_lanes(runs[0], np.array(chosen))]
+
+
+@jax.jit
+def _taken_lane(state: TrainState, lane: int) -> TrainState:
     return _lane(state, lane)
 
 
 @jax.jit
-def take_lanes(lanes: Lanes, chosen: jax.Array) -> Lanes:
-    """Return some of the lanes."""
+def _taken_lanes(lanes: Lanes, chosen: jax.Array) -> Lanes:
     taken = jax.tree.map(lambda leaf: leaf[chosen], lanes)
     return kd_sharding.with_sharding_constraint(taken, kd_sharding.REPLICATED)
 

@@ -28,12 +28,12 @@ class Ending:
 
     Attributes:
       kind: `complete`; `frozen`, if its loss was not finite; `stopped`, if someone asked
-        for it; `failed`.
+        for it; `pruned`, if it was not promising; `failed`.
       step: The number of updates that were applied.
       error: What went wrong.
     """
 
-    kind: Literal["complete", "frozen", "stopped", "failed"]
+    kind: Literal["complete", "frozen", "stopped", "pruned", "failed"]
     step: int | None = None
     error: Exception | None = None
 
@@ -69,7 +69,7 @@ class Unit(Run):
     def state(self) -> TrainState:
         """The state, taken out of the stack when someone asks for it."""
         if self._state is None:
-            self._state = steps.take_lane(self.stack.lanes.state, self.lane)
+            self._state = steps.take_lane(self.stack.lanes, self.lane)
         return self._state
 
     @state.setter

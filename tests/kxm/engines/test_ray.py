@@ -30,9 +30,15 @@ def why_not():
 def test_units_run_on_ray_and_end_as_their_programs_do(trainer, tmp_path):
     if reason := why_not():
         pytest.skip(reason)
-    here = str(pathlib.Path(__file__).parents[2])
+    here = str(pathlib.Path(__file__).parents[3])
     paths = [here, *(path for path in sys.path if path)]
-    worker = [sys.executable, "-m", "tests.kxm.ray_session", str(tmp_path), trainer]
+    worker = [
+        sys.executable,
+        "-m",
+        "tests.kxm.engines.ray_session",
+        str(tmp_path),
+        trainer,
+    ]
     script = 'ip link set lo up && exec "$@"'
     done = subprocess.run(
         [*NAMESPACES, "bash", "-c", script, "bash", *worker],

@@ -275,6 +275,19 @@ def test_bad_sweep_flags(flags):
         sweeps.sweep_from_flags(flags)
 
 
+def test_a_part_that_would_be_undone_is_refused():
+    flags = ["--sweep.optimizer.learning_rate=0.1,0.2", "--sweep.optimizer=a,b"]
+    assert len(list(sweeps.sweep_from_flags(flags[::-1]))) == 4
+    message = "cfg.optimizer replaces cfg.optimizer.learning_rate"
+    with pytest.raises(ValueError, match=message):
+        list(sweeps.sweep_from_flags(flags))
+    space = {"optimizer.learning_rate": kxm.Range(0.1, 0.2), "optimizer": "a"}
+    with pytest.raises(ValueError, match=message):
+        kxm.Search(space, method="tpe", num_trials=2, metric="m").with_prefix("cfg.")
+    other = [{"model.width": 1, "model": "big"}]  # flags of a program that knows both
+    assert len(kxm.SimpleSweep(other)) == 1
+
+
 def test_configs_of_a_sweep_in_a_notebook(config, capsys):
     from kauldron.konfig.overrides import config_files
     from kauldron.utils import colab

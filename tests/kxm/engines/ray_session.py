@@ -1,6 +1,6 @@
 """Starts a Ray cluster, runs an experiment on it, and prints what came of it as JSON.
 
-    python -m tests.kxm.ray_session FOLDER TRAINER
+    python -m tests.kxm.engines.ray_session FOLDER TRAINER
 
 Ray listens on all addresses of the machine and asks nobody who they are. So this runs in
 namespaces of its own, where there is only loopback, and whose processes end with it.

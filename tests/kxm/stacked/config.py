@@ -9,7 +9,7 @@ with konfig.imports():
     from flax import linen as nn
 
     from kauldron import kd
-    from tests.kxm import stacked_config as data
+    from tests.kxm.stacked import config as data
 
 
 def points(count=96):

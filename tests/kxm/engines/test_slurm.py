@@ -16,7 +16,7 @@ import pytest
 from kauldron import kd, kxm
 from kauldron.cli.main import main
 from kauldron.kxm import records
-from tests.kxm.mini_slurm import command_output, mini_slurm, missing
+from tests.kxm.engines.mini_slurm import command_output, mini_slurm, missing
 from tests.kxm.waiting import poll, text
 
 LONG = 120.0
@@ -35,7 +35,7 @@ def cluster(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     """Let jobs find kauldron, whichever way the tests found it."""
-    here = str(pathlib.Path(__file__).parents[2])
+    here = str(pathlib.Path(__file__).parents[3])
     paths = [here, *(path for path in sys.path if path)]
     monkeypatch.setenv("PYTHONPATH", ":".join(paths))
 
@@ -367,7 +367,7 @@ from kauldron import konfig
 with konfig.imports():
     import optax
     from kauldron import kd
-    from tests.kxm import gated_records
+    from tests.kxm.engines import gated_records
     from tests.train import toy
 
 def get_config():

@@ -13,7 +13,7 @@ from jax.experimental import checkify
 from kauldron import kd, konfig
 from kauldron.train.stacked import loop, plan
 from tests import processes
-from tests.kxm import stacked_config
+from tests.kxm.stacked import config as stacked_config
 from tests.kxm.waiting import poll
 
 
@@ -32,6 +32,9 @@ def make(workdir, changes):
     return konfig.resolve(cfg)
 
 
+# Fewer programs: each step is logged, and nothing evaluated.
+LOGGED = {"evals": {}, "log_metrics_every": 1}
+UNWATCHED = {"checkpointer": None, **LOGGED}
 SWEEP = [
     {"seed": 0},
     {"seed": 1, "aux.lr": 3e-2, "aux.rate": 0.5},
@@ -126,13 +129,14 @@ def test_trainings_on_the_same_data_read_it_once(tmp_path, monkeypatch):
         lambda found, **kw: sources.extend(found) or joined(found, **kw),
     )
     changes = [{"seed": 0}, {"seed": 0, "aux.lr": 0.1}, {"seed": 5}]
+    changes = [{"num_train_steps": 1, **UNWATCHED, **c} for c in changes]
     loop.train([make(tmp_path / str(n), c) for n, c in enumerate(changes)])
     assert len(sources) == 2
 
 
 def test_records_on_the_device_and_groups_of_steps_agree(tmp_path):
     more = {"train_ds.device_resident": True, "steps_per_dispatch": 3}
-    more |= {"num_train_steps": 10, "log_metrics_every": 9, "checkpointer": None}
+    more |= {**UNWATCHED, "num_train_steps": 10, "log_metrics_every": 9}
     changes = [{"seed": n, "aux.lr": 0.01 * (n + 1), **more} for n in range(2)]
     alone = [make(tmp_path / f"alone{n}", c).train()[0] for n, c in enumerate(changes)]
     trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
@@ -146,32 +150,69 @@ def test_records_on_the_device_and_groups_of_steps_agree(tmp_path):
         assert int(state.step) == 10
 
 
-@pytest.mark.parametrize("seeds", [(0, 1), (0, 0)])
-@pytest.mark.parametrize("size", [1, 3])
-def test_transforms_on_the_device_agree(tmp_path, caplog, seeds, size):
-    def changes(number, wanted):
-        to_half, to_single = (
-            stacked_config.kd.data.Cast(key="x", dtype=dtype)
-            for dtype in ("float16", "float32")
-        )
-        return {
-            "seed": seeds[number],
-            "aux.lr": 0.01 * (number + 1),
-            "train_ds.transforms": [to_half, to_single],
-            "train_ds.device_transforms": wanted,
-            "steps_per_dispatch": size,
-            "checkpointer": None,
-        }
+def with_convolution():
+    """Return the layers of a model whose stack runs lane by lane on a CPU."""
+    kd, nn = stacked_config.kd, stacked_config.nn
+    return [
+        kd.nn.Rearrange("b x -> b x 1"),
+        nn.Conv(features=3, kernel_size=(3,)),
+        kd.nn.Rearrange("b x c -> b (x c)"),
+        kd.nn.Dropout(rate=0.2),
+        nn.Dense(features=2),
+    ]
 
-    for number in range(2):
-        make(tmp_path / f"alone{number}", changes(number, False)).train()
-    trainers = [make(tmp_path / str(n), changes(n, True)) for n in range(2)]
+
+def transformed(number, seeds, **more):
+    to_half, to_single = (
+        stacked_config.kd.data.Cast(key="x", dtype=dtype)
+        for dtype in ("float16", "float32")
+    )
+    changes = {
+        "seed": seeds[number],
+        "aux.lr": 0.01 * (number + 1),
+        "num_train_steps": 8 - number,
+        "train_ds.transforms": [to_half, to_single],
+        **UNWATCHED,
+        **more,
+    }
+    if seeds == SEEDS_WITH_CONVOLUTION:
+        changes["model.layers"] = with_convolution()
+    return changes
+
+
+SEEDS_WITH_CONVOLUTION = (0, 1)
+
+
+@pytest.fixture(scope="module", params=[SEEDS_WITH_CONVOLUTION, (0, 0)])
+def alone(request, tmp_path_factory):
+    """The seeds of two trainings, and their folders when trained alone."""
+    folders = [tmp_path_factory.mktemp("alone") for _ in range(2)]
+    for number, folder in enumerate(folders):
+        more = {"train_ds.device_transforms": False}
+        make(folder, transformed(number, request.param, **more)).train()
+    return request.param, folders
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_transforms_on_the_device_and_convolutions_agree(tmp_path, caplog, alone, size):
+    seeds, folders = alone
+    more = {"train_ds.device_transforms": True, "steps_per_dispatch": size}
+    trainers = [
+        make(tmp_path / str(n), transformed(n, seeds, **more)) for n in range(2)
+    ]
     with caplog.at_level("INFO", logger="kauldron"):
         loop.train(trainers)
     assert "inside the train step: transforms[1] Cast" in caplog.text
-    for number in range(2):
-        folders = (tmp_path / f"alone{number}", tmp_path / f"{number}")
-        assert_close_logs(*(scalars(folder, "train") for folder in folders))
+    for number, folder in enumerate(folders):
+        one, two = (scalars(f, "train") for f in (folder, tmp_path / str(number)))
+        assert_close_logs(one, two)
+
+
+def test_programs_with_convolutions_run_lane_by_lane_on_a_cpu(tmp_path):
+    for layers, width in [(with_convolution(), 1), ([], 3)]:
+        more = {"model.layers": layers} if layers else {}
+        traced = [loop.steps.TracedStep.of(make(tmp_path, more))] * 3
+        assert loop.steps.lanes_per_run(traced) == width
 
 
 def test_what_cannot_be_stacked_is_planned_to_be_trained_alone(tmp_path):
@@ -203,6 +244,7 @@ def test_a_loss_that_is_not_finite_ends_one_training_alone(tmp_path):
         {"seed": 0, "aux.weight": float("inf"), "on_nonfinite": "raise"},
         {"seed": 0, "aux.weight": float("inf"), "on_nonfinite": "ignore"},
     ]
+    changes = [{"num_train_steps": 8, **LOGGED, **c} for c in changes]
     trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
     endings = loop.train(trainers)
     assert [e.kind for e in endings] == ["complete", "frozen", "failed", "complete"]
@@ -244,7 +286,8 @@ def test_one_training_can_be_stopped(tmp_path):
         def on_end(self, number, ending):
             self.ended = {**(self.ended or {}), number: ending.kind}
 
-    trainers = [make(tmp_path / str(n), {"seed": n}) for n in range(2)]
+    changes = {"num_train_steps": 4, **LOGGED}
+    trainers = [make(tmp_path / str(n), {"seed": n, **changes}) for n in range(2)]
     observer = StopsSecond()
     loop.train(trainers, observer=observer)
     assert observer.ended == {0: "complete", 1: "stopped"}
@@ -256,7 +299,7 @@ def test_one_training_can_be_stopped(tmp_path):
 
 PROGRAM = """
 import sys
-from tests.kxm.test_stacked_training import LONG, make
+from tests.kxm.stacked.test_training import LONG, make
 from kauldron.train.stacked import loop, plan
 import pathlib
 folder = pathlib.Path(sys.argv[1])
@@ -266,9 +309,10 @@ LONG = [
     {
         "seed": n,
         "aux.lr": 0.01 * (n + 1),
-        "num_train_steps": 150 - 30 * (n == 1),
+        "num_train_steps": 90 - 30 * (n == 1),
+        "log_metrics_every": 1,
         "checkpointer.save_interval_steps": 10,
-        "evals.test.run.0": 50,
+        "evals.test.run.0": 30,
     }
     for n in range(2)
 ]
@@ -307,7 +351,7 @@ def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, undisturbed, s
 
 
 def test_trainings_at_different_steps_catch_up(tmp_path):
-    changes = [{"seed": n, "num_train_steps": 12} for n in range(2)]
+    changes = [{"seed": n, **LOGGED} for n in range(2)]
     for name in ("whole", "parts"):
         loop.train([make(tmp_path / name / str(n), c) for n, c in enumerate(changes)])
     newest = tmp_path / "parts" / "1" / "checkpoints"

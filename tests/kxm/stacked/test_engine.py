@@ -14,11 +14,11 @@ from kauldron.cli.main import main
 from kauldron.kxm import records
 from kauldron.kxm.engines.stacked import _divided
 from kauldron.train.stacked.plan import make_stacks
-from tests.kxm import stacked_config
+from tests.kxm.stacked import config as stacked_config
 from tests.kxm.waiting import poll
 
 CFG = f"--cfg={stacked_config.__file__}"
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +140,7 @@ def test_a_sweep_is_trained_in_stacks(kauldron):
         CFG,
         "--stack",
         "--cfg.on_nonfinite=raise",
+        "--cfg.log_metrics_every=1",
         "--sweep.aux.width=4,8",
         "--sweep.aux.weight=1.0,1e39",
         "--sweep.seed=3:4",
@@ -162,6 +163,7 @@ def test_a_sweep_is_trained_in_stacks(kauldron):
 @pytest.mark.slow
 def test_a_sweep_that_was_stopped_is_resumed(tmp_path):
     flags = ["--sweep.seed=0:2", "--cfg.num_train_steps=100000"]
+    flags += ["--cfg.log_metrics_every=1"]
     command = [sys.executable, "-m", "kauldron.main", "sweep", CFG, "--stack", *flags]
     launcher = subprocess.Popen(command)
     try:
