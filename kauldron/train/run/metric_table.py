@@ -236,8 +236,12 @@ class MetricTable:
         return finished
 
     def finish(self, width: int) -> list[Text]:
-        """Return the lines of the newest row, which gets no more values."""
-        if self.row is None:
+        """Return the lines of the newest row, which gets no more values.
+
+        One without values, of a step that was only saved, does not stay.
+        """
+        if self.row is None or not self.row.values:
+            self.row = None
             return []
         lines = list(self.pending(width))
         self._shown = self._layout(width)

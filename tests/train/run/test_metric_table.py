@@ -77,6 +77,17 @@ def test_row_is_complete_when_another_step_comes():
     assert table.finish(80) == []
 
 
+def test_step_that_was_only_saved_has_no_row_that_stays():
+    table = MetricTable()
+    table.add(0, "train", {"losses/total": 3.0}, 80)
+    table.note_saved(5, 80)
+    [row] = table.pending(80)
+    assert row.plain.split() == ["5", "saved"]
+    assert table.add(10, "train", {"losses/total": 1.0}, 80) == []
+    [row] = table.finish(80)
+    assert row.plain.split() == ["10", "1.000"]
+
+
 def test_header_comes_again_when_there_is_a_new_column_or_another_width():
     table = MetricTable()
     table.add(0, "train", {"losses/total": 3.0}, 80)
