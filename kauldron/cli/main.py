@@ -148,7 +148,7 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
     for name in command.configs:
         sources[name], others = source_from_arguments(others, name)
     others = _take_patch(sources, others)
-    others = _with_values_that_begin_with_a_dash(others)
+    others = _with_values_that_begin_with_a_dash(others, parser)
     args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
     jax_flags, unknown = take_jax_flags(unknown)
     if unknown:
@@ -190,12 +190,18 @@ def _config_usage(command: Command) -> list[str]:
 _CONFIG_USAGE = "--{n}=config.py [--{n}.path=value ...]"
 
 
-def _with_values_that_begin_with_a_dash(arguments: Sequence[str]) -> list[str]:
-    """Let `--sort -loss` mean `--sort=-loss`: no option has a single dash."""
+def _with_values_that_begin_with_a_dash(
+    arguments: Sequence[str], parser: argparse.ArgumentParser
+) -> list[str]:
+    """Let `--sort -loss` mean `--sort=-loss`, unless `-l` is an option."""
     joined: list[str] = []
     for argument in arguments:
-        is_option = bool(joined) and re.fullmatch(r"--[\w-]+", joined[-1])
-        if is_option and re.match(r"-[^-\d]", argument):
+        is_after_option = bool(joined) and re.fullmatch(r"--[\w-]+", joined[-1])
+        if (
+            is_after_option
+            and re.match(r"-[^-\d]", argument)
+            and not re.search(rf"(?<![\w-]){argument[:2]}\b", parser.format_help())
+        ):
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
