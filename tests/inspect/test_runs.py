@@ -130,7 +130,9 @@ def test_value_in_several_places_of_a_config_is_one_column(tmp_path):
         adam = {"__qualname__": "optax:adam", "0": rate, "__id__": seed}
         config = {"optimizer": adam, "aux": {"lr": rate}, "seed": seed}
         config["train_ds"] = {"seed": seed}
-        write_run(tmp_path / f"{rate}-{seed}", config=config, train=[{"metrics/m": seed}])
+        write_run(
+            tmp_path / f"{rate}-{seed}", config=config, train=[{"metrics/m": seed}]
+        )
     frame = kd.inspect.runs(tmp_path)
     assert [c for c in frame if c not in ("run", "state", "step", "speed")] == [
         "lr",
