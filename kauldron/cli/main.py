@@ -23,7 +23,7 @@ from kauldron.cli.command_table import (
     OK,
     Command,
 )
-from kauldron.cli.terminal import UsageError, reader_is_gone, tell
+from kauldron.cli.terminal import UsageError, reader_is_gone, short_warnings, tell
 from kauldron.errors import message_with_notes, nearest
 from kauldron.job_params import TRAINER_FIELDS
 
@@ -75,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _with_flag_files(sys.argv[1:] if argv is None else argv)
     show_traceback = bool({"--traceback", "--xp.traceback"} & set(arguments))
     try:
-        code = _run(arguments)
+        with short_warnings():
+            code = _run(arguments)
         sys.stdout.flush()
         return code
     except UsageError as error:

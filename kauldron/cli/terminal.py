@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -27,6 +29,23 @@ def tell(error: BaseException, *, show_traceback: bool) -> None:
         print(f"\033[1;31merror:\033[0m {text}", file=sys.stderr)
     else:
         print(f"error: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def short_warnings() -> Iterator[None]:
+    """Print warnings without folders and source code, as the panel of a run does."""
+    is_colored = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    label = "\033[30;43m warning \033[0m" if is_colored else "warning:"
+
+    def shown(message, category, filename, lineno, line=None) -> str:
+        place = f"{os.path.basename(filename)}:{lineno}"
+        return f"{label} {message} ({category.__name__}, {place})\n"
+
+    before, warnings.formatwarning = warnings.formatwarning, shown
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def print_python(text: str) -> None:

@@ -25,6 +25,14 @@ def test_columns_are_short_and_grouped_and_without_entries_of_arrays():
     )
 
 
+def test_long_nested_names_are_told_apart():
+    keys = {"train": [f"metrics/grads/layers_1/{end}" for end in ("bias", "kernel")]}
+    assert _columns(keys, 80)[0] == [
+        ("train", "…layers 1/bias"),
+        ("train", "…yers 1/kernel"),
+    ]
+
+
 def test_each_collection_has_a_column_before_any_has_a_second():
     assert _columns(KEYS, 45) == ([("train", "loss"), ("test", "loss")], 3)
     many = {f"eval_{i}": ["losses/total", "metrics/a"] for i in range(30)}
