@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -34,12 +36,18 @@ def tell(error: BaseException, *, show_traceback: bool) -> None:
 @contextlib.contextmanager
 def short_warnings() -> Iterator[None]:
     """Print warnings without folders and source code, as the panel of a run does."""
-    is_colored = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    is_terminal = sys.stderr.isatty()
+    is_colored = is_terminal and "NO_COLOR" not in os.environ
     label = "\033[30;43m warning \033[0m" if is_colored else "warning:"
 
     def shown(message, category, filename, lineno, line=None) -> str:
         place = f"{os.path.basename(filename)}:{lineno}"
-        return f"{label} {message} ({category.__name__}, {place})\n"
+        text = f"{message} ({category.__name__}, {place})"
+        if is_terminal:
+            width = shutil.get_terminal_size().columns
+            indent = " " * len(" warning  ")
+            text = textwrap.fill(text, width, initial_indent=indent).lstrip()
+        return f"{label} {text}\n"
 
     before, warnings.formatwarning = warnings.formatwarning, shown
     try:
