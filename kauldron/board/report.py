@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 from kauldron.board.contents import Contents
-from kauldron.board.server import PAGE
+from kauldron.board.server import PAGE, SCRIPTS
 from kauldron.files import write_atomically
 
 _MOST_STEPS = 6  # of a picture or text
@@ -113,12 +113,11 @@ def _page(answers: dict[str, Any]) -> str:
     data = json.dumps(answers, default=str).replace("<", "\\u003c")
     element = f'<script type="application/json" id="embedded">{data}</script>'
     page = (PAGE / "index.html").read_text()
-    for name, tag, reference in (
-        ("board.css", "style", '<link rel="stylesheet" href="page/board.css">'),
-        ("charts.js", "script", '<script src="page/charts.js"></script>'),
-        ("media.js", "script", '<script src="page/media.js"></script>'),
-        ("board.js", "script", '<script src="page/board.js"></script>'),
-    ):
-        content = (PAGE / name).read_text()
-        page = page.replace(reference, f"<{tag}>\n{content}</{tag}>")
+    style = (PAGE / "board.css").read_text()
+    reference = '<link rel="stylesheet" href="page/board.css">'
+    page = page.replace(reference, f"<style>\n{style}</style>")
+    for name in SCRIPTS:
+        script = (PAGE / name).read_text()
+        reference = f'<script src="page/{name}"></script>'
+        page = page.replace(reference, f"<script>\n{script}</script>")
     return page.replace("<!-- data -->", element)

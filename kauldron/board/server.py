@@ -15,12 +15,8 @@ from kauldron.board.contents import Contents
 from kauldron.errors import ReadableKeyError
 
 PAGE = pathlib.Path(__file__).parent / "page"
-_ASSETS = {
-    "board.css": "text/css",
-    "charts.js": "text/javascript",
-    "media.js": "text/javascript",
-    "board.js": "text/javascript",
-}
+SCRIPTS = ("charts.js", "curves.js", "tables.js", "media.js", "board.js")
+_ASSETS = {"board.css": "text/css"} | dict.fromkeys(SCRIPTS, "text/javascript")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 _HEADERS = {
     # Nothing that a run wrote can load or run anything.

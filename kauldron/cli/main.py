@@ -23,7 +23,7 @@ from kauldron.cli.command_table import (
     OK,
     Command,
 )
-from kauldron.cli.terminal import UsageError, reader_is_gone, tell
+from kauldron.cli.terminal import UsageError, reader_is_gone, short_warnings, tell
 from kauldron.errors import message_with_notes, nearest
 from kauldron.job_params import TRAINER_FIELDS
 
@@ -75,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _with_flag_files(sys.argv[1:] if argv is None else argv)
     show_traceback = bool({"--traceback", "--xp.traceback"} & set(arguments))
     try:
-        code = _run(arguments)
+        with short_warnings():
+            code = _run(arguments)
         sys.stdout.flush()
         return code
     except UsageError as error:
@@ -148,6 +149,7 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
     for name in command.configs:
         sources[name], others = source_from_arguments(others, name)
     others = _take_patch(sources, others)
+    others = _with_values_that_begin_with_a_dash(others, parser)
     args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
     jax_flags, unknown = take_jax_flags(unknown)
     if unknown:
@@ -187,6 +189,24 @@ def _config_usage(command: Command) -> list[str]:
 
 
 _CONFIG_USAGE = "--{n}=config.py [--{n}.path=value ...]"
+
+
+def _with_values_that_begin_with_a_dash(
+    arguments: Sequence[str], parser: argparse.ArgumentParser
+) -> list[str]:
+    """Let `--sort -loss` mean `--sort=-loss`, unless `-l` is an option."""
+    joined: list[str] = []
+    for argument in arguments:
+        is_after_option = bool(joined) and re.fullmatch(r"--[\w-]+", joined[-1])
+        if (
+            is_after_option
+            and re.match(r"-[^-\d]", argument)
+            and not re.search(rf"(?<![\w-]){argument[:2]}\b", parser.format_help())
+        ):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 class _Parser(argparse.ArgumentParser):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import shutil
 import sys
+import textwrap
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -27,6 +31,29 @@ def tell(error: BaseException, *, show_traceback: bool) -> None:
         print(f"\033[1;31merror:\033[0m {text}", file=sys.stderr)
     else:
         print(f"error: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def short_warnings() -> Iterator[None]:
+    """Print warnings without folders and source code, as the panel of a run does."""
+    is_terminal = sys.stderr.isatty()
+    is_colored = is_terminal and "NO_COLOR" not in os.environ
+    label = "\033[30;43m warning \033[0m" if is_colored else "warning:"
+
+    def shown(message, category, filename, lineno, line=None) -> str:
+        place = f"{os.path.basename(filename)}:{lineno}"
+        text = f"{message} ({category.__name__}, {place})"
+        if is_terminal:
+            width = shutil.get_terminal_size().columns
+            indent = " " * len(" warning  ")
+            text = textwrap.fill(text, width, initial_indent=indent).lstrip()
+        return f"{label} {text}\n"
+
+    before, warnings.formatwarning = warnings.formatwarning, shown
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def print_python(text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,17 @@ class IterableDataset(abc.ABC):
         return DevicePutDataset(parent=self, sharding=sharding)
 
 
+def shared_class_names(datasets: Iterable[Any]) -> tuple[str, ...] | None:
+    """Return the names of the classes on which all data sets agree, or `None`.
+
+    Args:
+      datasets: Those that make up one. One that does not know any names agrees with none.
+    """
+    found = [getattr(ds, "class_names", None) for ds in datasets]
+    known = {None if names is None else tuple(names) for names in found}
+    return known.pop() if len(known) == 1 else None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DatasetOp(IterableDataset):
     """Something done to the batches of a parent.
@@ -137,6 +148,11 @@ class DatasetOp(IterableDataset):
     @property
     def gives_single_records(self) -> bool:
         return self.parent.gives_single_records
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` where the parent does not know them."""
+        return shared_class_names([self.parent])
 
     def __iter__(self) -> Iterator:
         parent = as_iterator(self.parent)

@@ -145,7 +145,9 @@ def _token(value: Any) -> Any:
 
 
 def _is_cache(cls: type, name: str) -> bool:
-    return isinstance(getattr(cls, name, None), functools.cached_property)
+    is_field = name in {field.name for field in dataclasses.fields(cls)}
+    computed = isinstance(getattr(cls, name, None), functools.cached_property)
+    return computed and not is_field
 
 
 def frozen_transforms(transforms: Any) -> Any:

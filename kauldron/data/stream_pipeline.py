@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from kauldron.batch_mask import BATCH_MASK, UnmaskableError
-from kauldron.data.dataset import IterableDataset
+from kauldron.data.dataset import IterableDataset, shared_class_names
 from kauldron.data.engine import trees
 from kauldron.data.engine.batches import (
     BatchJob,
@@ -276,6 +276,11 @@ class OtherRemainder(StreamPipeline):
     @property
     def num_epochs(self) -> int | None:
         return getattr(self.parent, "num_epochs", 1)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` where the parent does not know them."""
+        return shared_class_names([self.parent])
 
     def with_remainder(self, remainder: DropRemainder) -> IterableDataset:
         return self.parent.with_remainder(remainder)

@@ -265,7 +265,7 @@ def flatten_config(config: Any, path: str = "") -> dict[str, Any]:
             if key in ("__qualname__", "__const__"):
                 if path:  # what all of it builds is a trainer
                     flat[path] = re.split(r"[.:]", str(value))[-1]
-            else:
+            elif key != "__id__":  # nodes with the same one are one node
                 flat |= flatten_config(value, f"{path}.{key}" if path else str(key))
         return flat
     if isinstance(config, list):

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kauldron.errors import ReadableKeyError, did_you_mean
@@ -40,9 +40,10 @@ def runs(
     """Return a table of the runs in a folder, one row each.
 
     The columns: `run` (the folder), `state`, `step`, `speed` (steps per second), what
-    differs between the configs (at most 12 fields), the last value of each metric, and of evaluations also
-    the best (`test/accuracy:best`). What has a value per class is left out unless
-    `metrics` names it.
+    differs between the configs (at most 12 fields, and one of those that are the same in
+    each run), the last value of each metric, and of evaluations also the best
+    (`test/accuracy:best`). What has a value per class is left out unless `metrics` names
+    it.
 
     Args:
       folder: A workdir, or a folder of workdirs and experiments.
@@ -177,7 +178,8 @@ class KnownColumns:
 
     Attributes:
       fields: What differs between the configs.
-      main_fields: Those of `fields` to show: of many, the ones that all configs have.
+      main_fields: Those of `fields` to show: of many, the ones that all configs have, and
+        of those that are the same in each run, the one with the plainest name.
       all_fields: All paths of the configs.
       metrics: The metrics, the last values only.
     """
@@ -209,7 +211,7 @@ class KnownColumns:
             shown = [c for c in shown if all(c.path in config for config in read)]
         return cls(
             fields=fields,
-            main_fields=tuple(shown[:_MOST_FIELDS]),
+            main_fields=tuple(_without_copies(shown, configs)[:_MOST_FIELDS]),
             all_fields=frozenset(path for config in configs for path in config),
             metrics=metrics,
         )
@@ -282,6 +284,25 @@ class KnownColumns:
         return ReadableKeyError(
             f"No run has a column {name!r}.{hint or f' There are: {listed}.'}"
         )
+
+
+def _without_copies(
+    columns: Sequence[Column], configs: Sequence[Mapping[str, Any]]
+) -> list[Column]:
+    """Leave out fields that repeat another in each run: `cfg.ref` has made them so."""
+    alike: dict[Any, list[Column]] = {}
+    for column in columns:
+        alike.setdefault(_values_of(column.path, configs), []).append(column)
+    return [min(same, key=_plainness) for same in alike.values()]
+
+
+def _values_of(path: str, configs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(repr(config.get(path)) for config in configs)
+
+
+def _plainness(column: Column) -> Any:
+    is_positional = bool(re.search(r"[.\[]\d", column.name))
+    return is_positional, column.name.count("."), len(column.name)
 
 
 def short_metric_names(paths: Iterable[str]) -> dict[str, str]:
@@ -401,6 +422,7 @@ def _grouped(
     known: KnownColumns,
     names: Sequence[str],
 ) -> RunTable:
+    configs = [run.config for run in found]
     over = set()
     for name in names:
         column = known.find(name)
@@ -410,6 +432,9 @@ def _grouped(
                 f"{did_you_mean(name, known.fields)} What differs: "
                 f"{', '.join(known.fields) or 'nothing'}."
             )
+        values = _values_of(column.path, configs)
+        same = (c.path for c in known.fields.values())
+        over |= {path for path in same if _values_of(path, configs) == values}
         over.add(column.path)
     fields = [c for c in columns if c.kind == "field" and c.path not in over]
     metrics = [c for c in columns if c.kind == "metric"]

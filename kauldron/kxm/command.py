@@ -116,7 +116,7 @@ def _is_importable(top: str, cwd: str) -> bool:
 
 def _not_runnable(target: str) -> str:
     return (
-        f"target={target!r} is nothing that can be run. Expected a list of arguments, "
+        f"target={target!r} cannot be run. Expected a list of arguments, "
         "the dotted name of a module (`pkg.mod`, `module:pkg`), a file that ends in .py, "
         "an executable file, a command on PATH, or a label `//a/b:c` of the file "
         "a/b/c.py."
@@ -341,7 +341,7 @@ def code_top(xp: Experiment) -> str:
     top = git_top(folder)
     if top is None:
         raise ValueError(
-            f"snapshot=True copies a git repository, but {folder} is not inside of one."
+            f"snapshot=True copies a git repository, but {folder} is not in one."
         )
     return top
 

@@ -151,7 +151,7 @@ def _merge(a: Any, b: Any, path: str) -> Any:
     name = path.partition(").")[2]
     message = (
         f"{path}: {what}: {_shown(a)} of {a.source.label}, {_shown(b)} of "
-        f"{b.source.label}. --xp.{name}=... would settle it."
+        f"{b.source.label}. Choose one with --xp.{name}=..."
     )
     raise (ValueError if same_kind else TypeError)(message)
 

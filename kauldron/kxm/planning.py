@@ -339,7 +339,7 @@ def _check_parameters(job: Job) -> None:
     if asked != gpus:
         raise ValueError(
             f"platform={job.platform!r} and requirements.gpus={gpus} contradict each "
-            "other."
+            "other: set only one of them."
         )
 
 
@@ -347,7 +347,9 @@ def _files(job: Job, xp_dir: pathlib.Path) -> dict[str, str]:
     """Return from the name of each file of a job to where its copy will be."""
     for name, source in job.files.items():
         if os.sep in name or name in ("", ".", ".."):
-            raise ValueError(f"files: {name!r} is not the name of a file.")
+            raise ValueError(
+                f"files: {name!r} must be the plain name of a file, without a folder."
+            )
         if not pathlib.Path(_source_file(source)).is_file():
             raise FileNotFoundError(f"files[{name!r}]: there is no file {source}.")
     folder = records.private(xp_dir) / "files" / (job.name or "")

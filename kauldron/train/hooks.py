@@ -212,9 +212,10 @@ class EarlyStopping(Hook):
         times = "1 evaluation" if waited == 1 else f"{waited} evaluations"
         if "best" not in memory:
             return f"{self.metric} was not finite in {times}"
+        how = f" by more than {self.min_delta:.4g}" if self.min_delta else ""
         return (
-            f"{self.metric} was best at step {memory['best_step']} "
-            f"({memory['best']:.4g}), {times} ago"
+            f"{self.metric} did not improve{how} in the {times} since step "
+            f"{memory['best_step']} ({memory['best']:.4g})"
         )
 
 

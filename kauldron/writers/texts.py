@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ _TOTAL = "losses/total"
 _KINDS = ("metrics/", "schedules/", "losses/")  # after the total loss
 _PERF = "perf_stats/"
 _LEAST_WAIT_TO_TELL = 0.05
+_LARGEST_FAMILY = 3  # values of one metric, such as one per class
 
 
 def value_line(step: int, collection: str, values: Mapping[str, float]) -> str:
@@ -42,13 +44,16 @@ def value_line(step: int, collection: str, values: Mapping[str, float]) -> str:
 def short_names(keys: Iterable[str]) -> dict[str, str]:
     """Return short names of the values worth a place, in the order to show them.
 
-    Times and entries of arrays are left out, and a single loss, which is the total.
+    Times, entries of arrays and metrics with many values are left out, and a single
+    loss, which is the total.
 
     Example:
       >>> short_names(["losses/total", "losses/a", "metrics/accuracy", "metrics/iou/3"])
       {'losses/total': 'loss', 'metrics/accuracy': 'acc'}
     """
     keys = [key for key in keys if not key.startswith(_PERF) and not _is_entry(key)]
+    families = collections.Counter(map(_family, keys))
+    keys = [key for key in keys if families[_family(key)] <= _LARGEST_FAMILY]
     losses = [key for key in keys if key.startswith("losses/")]
     if _TOTAL in losses and len(losses) == 2:
         keys = [key for key in keys if key not in losses or key == _TOTAL]
@@ -117,6 +122,13 @@ def percent(fraction: float) -> str:
 def _scientific(value: float, digits: int) -> str:
     mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
     return f"{mantissa}e{int(exponent)}"
+
+
+def _family(key: str) -> str:
+    """Return the metric that a value is one of several of; of others, their own name."""
+    kind, _, name = key.partition("/")
+    metric, _, rest = name.partition("/")
+    return f"{kind}/{metric}" if kind == "metrics" and rest else key
 
 
 def _is_entry(key: str) -> bool:

@@ -56,6 +56,11 @@ def test_curves_follow_the_chosen_runs_and_groups(page, address):
     page.select_option("#group", "seed")
     wait_for_curves(page, "test/accuracy", 2)
     page.wait_for_selector("text=mean ± deviation, 2 groups")
+    assert columns(page, ".keys .key") == ["lr 0.001", "lr 0.01"]
+    color = "s => getComputedStyle(s).backgroundColor"
+    swatches = [s.evaluate(color) for s in page.query_selector_all("#runs .swatch")]
+    keys = [s.evaluate(color) for s in page.query_selector_all(".keys .swatch")]
+    assert len(set(keys)) == 2 and set(swatches) == set(keys)
 
 
 def test_zoom_asks_for_finer_points_and_back(page, address):
@@ -72,6 +77,10 @@ def test_zoom_asks_for_finer_points_and_back(page, address):
     xs = zoomed.value.json()["sweep/1"]["x"]
     assert 0 < xs[0] < xs[-1] < 299
     canvas.focus()
+    for _ in range(2):  # out of what was loaded, but not to everything at once
+        with page.expect_response(lambda r: "first=" in r.url) as wider:
+            page.keyboard.press("-")
+        assert wider.value.json()["sweep/1"]["x"][-1] < 299
     with page.expect_response(lambda r: "curves" in r.url and "first" not in r.url):
         page.keyboard.press("0")
 

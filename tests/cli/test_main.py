@@ -255,3 +255,16 @@ def test_ctrl_c_while_a_config_is_loaded_ends_the_command(tmp_path, command, rea
         stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT  # 130 in a shell
     assert "goes on" not in stdout and stderr == ""
+
+
+def test_warnings_are_short(tmp_path):
+    config = tmp_path / "warns.py"
+    config.write_text(
+        "import warnings\n"
+        "from kauldron import konfig\n"
+        "def get_config():\n"
+        "    warnings.warn('mind the gap')\n"
+        "    return konfig.ConfigDict({'a': 1})\n"
+    )
+    result = run_process("config", "show", f"--cfg={config}")
+    assert result.stderr == "warning: mind the gap (UserWarning, warns.py:4)\n"

@@ -4,6 +4,7 @@ import doctest
 import pathlib
 import re
 import textwrap
+import tomllib
 
 import pytest
 
@@ -53,3 +54,9 @@ def test_examples_of_page_run(page, tmp_path, monkeypatch):
 
 def test_pages_with_examples_are_found():
     assert any(_python_blocks(page) for page in PAGES)
+
+
+def test_readme_names_every_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = set(re.findall(r"`(\w+)`", (ROOT / "README.md").read_text()))
+    assert set(project["optional-dependencies"]) - {"dev", "docs"} <= named

@@ -46,8 +46,8 @@ def test_quickstart_runs_and_shows_each_step(tmp_path, environment):
         assert "steps/s" not in shown[name], "the live line is gone"
     assert not any("ipywidgets" in text for text in shown.values())
     assert "accuracy" in shown["restore"]
-    assert "256" in shown["change"]
-    assert "wider" in shown["compare"] and "test/accuracy:best" in shown["runs"]
+    assert "297 -> 1597" in shown["change"]
+    assert "fewer" in shown["compare"] and "test/accuracy:best" in shown["runs"]
     charts = ("schedules", "plot", "compare-plot")
     assert all("vega" in shown[name] for name in charts)
     assert len(shown["resolve"]) < 30_000 and len(shown["train"]) < 30_000

@@ -125,6 +125,26 @@ def test_experiments_with_little_in_common_show_the_fields_of_both(tmp_path):
     assert list(kd.inspect.runs(tmp_path, fields="x1?"))[4:6] == ["x10", "x11"]
 
 
+def test_value_in_several_places_of_a_config_is_one_column(tmp_path):
+    for seed, rate in ((0, 0.1), (1, 0.1), (0, 0.2), (1, 0.2)):
+        adam = {"__qualname__": "optax:adam", "0": rate, "__id__": seed}
+        config = {"optimizer": adam, "aux": {"lr": rate}, "seed": seed}
+        config["train_ds"] = {"seed": seed}
+        write_run(
+            tmp_path / f"{rate}-{seed}", config=config, train=[{"metrics/m": seed}]
+        )
+    frame = kd.inspect.runs(tmp_path)
+    assert [c for c in frame if c not in ("run", "state", "step", "speed")] == [
+        "lr",
+        "seed",
+        "train/m",
+    ]
+    assert "optimizer.0" in kd.inspect.runs(tmp_path, fields="optimizer.0")
+    grouped = kd.inspect.runs(tmp_path, group="seed")
+    assert grouped["runs"].tolist() == [2, 2]
+    assert grouped["lr"].tolist() == [0.1, 0.2]
+
+
 def test_reading_runs_loads_no_array_compiler(tmp_path):
     import subprocess
 

@@ -543,7 +543,7 @@ def test_a_snapshot_runs_the_code_of_the_launch(repository):
 
 
 def test_a_snapshot_needs_a_repository(python_job, tmp_path):
-    with pytest.raises(ValueError, match="is not inside of one"):
+    with pytest.raises(ValueError, match="is not in one"):
         kxm.Experiment(jobs={"main": python_job("")}, snapshot=True).launch()
 
 

@@ -114,7 +114,7 @@ def test_sweep_functions_are_chosen_with_flags(kauldron, config):
         (["--sweep.seed=1", "--cfg.sed=3"], "Did you mean 'seed'"),
         (["--sweep.seed=1", "--patch"], "--patch is for trying"),
         (["--sweep.seed=1", "--cfg.workdir=here"], "--xp.root_dir=... says where"),
-        (["--sweep.seed=1", "--nowait"], "as long as their launcher"),
+        (["--sweep.seed=1", "--nowait"], "end with the command that starts them"),
         (["--sweep.workdir=a,b"], "--xp.root_dir=... says where"),
         (["--sweep.seed=1", "--xp.help"], "max_work_units: int = 1000"),
         (["--sweep.seed=1", "--swep.seed=2"], "not understood"),

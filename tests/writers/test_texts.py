@@ -31,6 +31,13 @@ def test_names_that_would_be_equal_stay_apart():
     assert sorted(names.values()) == ["a", "b/c", "c", "losses/a"]
 
 
+def test_metric_with_many_values_is_left_to_the_files():
+    many = [f"metrics/iou/{name}" for name in ("cat", "dog", "newt", "owl/x")]
+    names = readable.short_names([*many, "metrics/acc", "metrics/f1/dog"])
+    assert list(names.values()) == ["acc", "f1/dog"]
+    assert list(readable.short_names(many[:3])) == many[:3]
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_numbers_are_short(sign):
     for exponent in range(-300, 300, 7):

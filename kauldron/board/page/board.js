@@ -1,5 +1,6 @@
 // The page: runs on the left, views on the right. Texts of runs only ever become text nodes.
-// What is drawn in a canvas is in charts.js, what runs wrote to files in media.js.
+// This file has what all views share, and the frame around them. The views: curves.js, tables.js,
+// and media.js for what runs wrote to files; charts.js draws in canvases.
 "use strict";
 
 const { number, duration } = charts;
@@ -88,8 +89,26 @@ function hueColor(index) {
 }
 
 function colorOf(run) {
+  if (isGrouped()) return hueColor(groupNames().indexOf(groupOf(run)));
   const values = colorValues();
   return hueColor(values ? values.indexOf(run.fields[state.color]) : state.data.runs.indexOf(run));
+}
+
+// Runs that differ in nothing but the field to group over are one group, of one colour.
+const isGrouped = () => state.view === "curves" && state.data.fields.includes(state.group);
+
+function groupOf(run) {
+  const rest = Object.entries(run.fields).filter(([field]) => field !== state.group);
+  return rest.map(([field, value]) => `${field} ${number(value)}`).join(", ") || "all runs";
+}
+
+let groups = {}; // the names of the groups, of which data and field
+function groupNames() {
+  if (groups.data !== state.data || groups.field !== state.group) {
+    const names = [...new Set(state.data.runs.map(groupOf))];
+    groups = { data: state.data, field: state.group, names };
+  }
+  return groups.names;
 }
 
 // Many runs are told apart by a field, not by a colour each.
@@ -104,7 +123,7 @@ function colorValues() {
 }
 
 function colorKey() {
-  const values = colorValues();
+  const values = isGrouped() ? groupNames() : colorValues();
   if (!values || values.length > HUES.length) return [];
   return values.map((value, i) => {
     const swatch = h("span", { class: "swatch" });
@@ -162,310 +181,6 @@ function choose(names) {
   state.chosen = names;
   drawRuns();
   update();
-}
-
-//
-// Curves
-//
-
-const cards = new Map(); // by metric, while the view is shown
-
-function curvesView(main) {
-  cards.clear();
-  const smoothing = h("input", { type: "range", id: "smoothing", min: 0, max: 0.99, step: 0.01, value: state.smoothing,
-    oninput: (event) => { state.smoothing = Number(event.target.value); update(); } });
-  main.append(h("div", { class: "controls" },
-    h("label", {}, "Smoothing", smoothing),
-    select("x axis", "by", [["step", "step"], ["time", "time"]], state.by, (value) => {
-      state.by = value;
-      for (const card of cards.values()) { card.curves = null; card.chart.view = null; }
-      update();
-    }),
-    select("group over", "group", [["", "nothing"], ...state.data.fields.map((f) => [f, f])], state.group,
-      (value) => { state.group = value; render(); }),
-    select("colour by", "color", [["", "run"], ...state.data.fields.map((f) => [f, f])], (colorValues(), state.color || ""),
-      (value) => { state.color = value; drawRuns(); render(); }),
-    check("log scale", "log", state.log, (value) => { state.log = value; update(); }),
-    h("input", { type: "search", placeholder: "Filter metrics", "aria-label": "Filter metrics", value: state.metricFilter,
-      oninput: (event) => { state.metricFilter = event.target.value; drawCards(holder); } })));
-  if (!state.group) main.append(h("div", { class: "keys" }, colorKey()));
-  const holder = main.appendChild(h("div"));
-  drawCards(holder);
-}
-
-function drawCards(holder) {
-  observer.disconnect();
-  cards.clear();
-  holder.replaceChildren();
-  const wanted = state.metricFilter.toLowerCase();
-  const metrics = state.data.metrics.filter((m) => m.name.toLowerCase().includes(wanted));
-  const important = metrics.filter((m) => m.main || wanted);
-  const rest = metrics.filter((m) => !m.main && !wanted);
-  for (const [collection, members] of byCollection(important)) {
-    holder.append(h("h2", {}, collection), h("div", { class: "grid" }, members.map(card)));
-  }
-  if (rest.length) {
-    const grid = h("div", { class: "grid" });
-    holder.append(h("details", { ontoggle: (event) => {
-      if (event.target.open && !grid.childElementCount) grid.append(...rest.map(card));
-    } }, h("summary", {}, `${rest.length} more: parts of losses and metrics, schedules, speed`), grid));
-  }
-  if (!metrics.length) holder.append(h("p", { class: "muted" }, wanted ? "No metric has such a name." : "Nothing was written yet."));
-}
-
-function byCollection(metrics) {
-  const groups = new Map();
-  for (const metric of metrics) groups.set(metric.collection, [...(groups.get(metric.collection) || []), metric]);
-  return groups;
-}
-
-const observer = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    const found = cards.get(entry.target.dataset.metric);
-    if (!found) continue;
-    found.visible = entry.isIntersecting;
-    if (found.visible) refreshCard(found);
-  }
-}, { rootMargin: "200px" });
-
-function card(metric) {
-  const canvas = h("canvas", { class: "chart" });
-  const note = h("span", { class: "muted" });
-  const element = h("section", { class: "card", "data-metric": metric.name },
-    h("header", {}, h("h3", {}, metric.name), note), canvas);
-  const made = { metric, note, visible: false, curves: null, version: null, by: null, view: null };
-  made.chart = new charts.Lines(canvas, { series: [], label: metric.name, empty: "Loading …",
-    onZoom: (view) => { made.view = view; fetchCurves(made); } });
-  cards.set(metric.name, made);
-  observer.observe(element);
-  return element;
-}
-
-function refreshCard(made) {
-  if (made.curves && made.version === state.data.version && made.by === state.by) drawCard(made);
-  else fetchCurves(made);
-}
-
-async function fetchCurves(made) {
-  const query = { metric: made.metric.name, by: state.by };
-  const view = made.chart.view;
-  if (view && !embedded) [query.first, query.last] = view;
-  const ticket = (made.ticket = {});
-  const version = state.data.version;
-  try {
-    const curves = await ask("curves", query);
-    if (made.ticket !== ticket) return; // a later question is on its way
-    Object.assign(made, { curves, version, by: query.by });
-    if (!view) made.whole = curves;
-    drawCard(made);
-  } catch (error) {
-    made.note.textContent = error.message;
-  }
-}
-
-function drawCard(made) {
-  if (!made.curves) return;
-  const runs = chosenRuns().filter((run) => made.curves[run.name]);
-  const grouped = state.group && state.data.fields.includes(state.group);
-  const series = grouped ? groupSeries(runs, made.curves) : runs.map((run) => {
-    const { x, y } = made.curves[run.name];
-    const curve = { name: run.name, color: colorOf(run), x, y };
-    return state.smoothing ? { ...curve, y: smooth(x, y), raw: y } : curve;
-  });
-  const empty = "No values of the chosen runs";
-  made.chart.set({ series, log: state.log, empty, nameX: state.by,
-    formatX: state.by === "time" ? duration : number });
-  made.note.textContent = grouped ? `mean ± deviation, ${series.length} groups` : "";
-}
-
-// An average that forgets by distance on the x axis, not by point: thinning does not change it.
-function smooth(x, y) {
-  const span = x[x.length - 1] - x[0] || 1;
-  const length = (span * state.smoothing ** 3) / 6 || 1e-9;
-  let [sum, weight, last] = [0, 0, x[0]];
-  return y.map((value, i) => {
-    const keep = Math.exp(-(x[i] - last) / length);
-    last = x[i];
-    [sum, weight] = [sum * keep, weight * keep];
-    if (value !== null) [sum, weight] = [sum + value, weight + 1];
-    return value === null ? null : sum / weight;
-  });
-}
-
-function groupSeries(runs, curves) {
-  const groups = new Map();
-  for (const run of runs) {
-    const rest = Object.entries(run.fields).filter(([field]) => field !== state.group);
-    const name = rest.map(([field, value]) => `${field} ${number(value)}`).join(", ") || "all runs";
-    groups.set(name, [...(groups.get(name) || []), run]);
-  }
-  return [...groups].map(([name, members], index) => {
-    const parts = members.map((run) => curves[run.name]);
-    const longest = parts.reduce((a, b) => (a.x.length >= b.x.length ? a : b));
-    const columns = parts.map(({ x, y }) => interpolate(x, state.smoothing ? smooth(x, y) : y, longest.x));
-    const [y, low, high] = [[], [], []];
-    longest.x.forEach((_, i) => {
-      const values = columns.map((column) => column[i]).filter((v) => v !== null);
-      const mean = values.reduce((a, b) => a + b, 0) / values.length;
-      const variance = values.reduce((a, b) => a + (b - mean) ** 2, 0) / Math.max(1, values.length - 1);
-      const deviation = Math.sqrt(variance);
-      y.push(values.length ? mean : null);
-      low.push(values.length ? mean - deviation : null);
-      high.push(values.length ? mean + deviation : null);
-    });
-    return { name: `${name} (${members.length})`, color: hueColor(index), x: longest.x, y, low, high };
-  });
-}
-
-function interpolate(x, y, targets) {
-  let i = 0;
-  return targets.map((target) => {
-    if (target < x[0] || target > x[x.length - 1]) return null;
-    while (i < x.length - 2 && x[i + 1] < target) i++;
-    const j = Math.min(i + 1, x.length - 1);
-    if (y[i] === null || y[j] === null) return null;
-    const share = x[j] > x[i] ? Math.min(1, Math.max(0, (target - x[i]) / (x[j] - x[i]))) : 0;
-    return y[i] + share * (y[j] - y[i]);
-  });
-}
-
-//
-// Table
-//
-
-function tableColumns() {
-  const metrics = state.data.metrics.filter((m) => m.main);
-  const columns = [
-    { name: "run", get: (r) => r.name },
-    { name: "state", get: (r) => r.state },
-    { name: "step", get: (r) => r.step, number: true },
-    { name: "steps/s", get: (r) => r.speed, number: true },
-    ...state.data.fields.map((f) => ({ name: f, get: (r) => r.fields[f], number: typeof firstValue(f) === "number" })),
-  ];
-  for (const m of metrics) {
-    columns.push({ name: m.name, get: (r) => r.values[m.name], number: true, metric: m });
-    if (m.collection !== "train") {
-      columns.push({ name: `${m.name} best`, get: (r) => (state.best[r.name] || {})[m.name], number: true, metric: m });
-    }
-  }
-  return columns;
-}
-
-const firstValue = (field) => state.data.runs.map((r) => r.fields[field]).find((v) => v !== null && v !== undefined);
-const isMissing = (value) => value === null || value === undefined;
-
-function tableView(main) {
-  const columns = tableColumns();
-  const sorted = columns.find((c) => c.name === state.sort.column) || columns[0];
-  const rows = state.data.runs.filter(matches);
-  if (!(sorted.name === "run" && !state.sort.down)) {
-    rows.sort((a, b) => {
-      const [x, y] = [sorted.get(a), sorted.get(b)];
-      if (isMissing(x) || isMissing(y)) return isMissing(x) - isMissing(y);
-      const order = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
-      return state.sort.down ? -order : order;
-    });
-  }
-  const bestOf = new Map(columns.filter((c) => c.metric).map((c) => {
-    const values = rows.filter(isChosen).map(c.get).filter((v) => !isMissing(v));
-    return [c, new Set(values).size > 1 ? Math[c.metric.smaller ? "min" : "max"](...values) : null];
-  }));
-  const header = columns.map((c) => h("th", {
-    class: c.number ? "number" : "", scope: "col",
-    "aria-sort": c === sorted ? (state.sort.down ? "descending" : "ascending") : null,
-  }, h("button", { type: "button", onclick: () => {
-    const first = Boolean(c.metric && !c.metric.smaller);
-    state.sort = { column: c.name, down: state.sort.column === c.name ? !state.sort.down : first };
-    render();
-  } }, c.name)));
-  const body = rows.map((run) => h("tr", { class: isChosen(run) ? "" : "off" }, columns.map((c) => {
-    const value = c.get(run);
-    if (c.name === "run") {
-      const swatch = h("span", { class: "swatch" });
-      swatch.style.background = colorOf(run);
-      return h("td", { title: describe(run) }, swatch, run.name);
-    }
-    if (c.name === "state") return h("td", {}, h("span", { class: `state ${run.state}` }, stateOf(run)), progress(run));
-    return h("td", { class: [c.number ? "number" : "", c.metric && value === bestOf.get(c) ? "best" : ""].join(" ") }, number(value));
-  })));
-  main.append(h("div", { class: "scroll" }, h("table", { id: "table" }, h("thead", {}, h("tr", {}, header)), h("tbody", {}, body))));
-}
-
-function progress(run) {
-  if (run.state !== "running" || !run.num_steps || isMissing(run.step)) return null;
-  const fill = h("i");
-  fill.style.width = `${Math.min(100, (100 * run.step) / run.num_steps)}%`;
-  return h("span", { class: "bar", title: `${run.step} of ${run.num_steps}` }, fill);
-}
-
-//
-// Sweep
-//
-
-function sweepView(main) {
-  const fields = state.data.fields;
-  const metrics = state.data.metrics.filter((m) => m.main);
-  if (!fields.length || !metrics.length) {
-    return main.append(h("p", { class: "muted" }, "A sweep needs runs whose configs differ, and a metric."));
-  }
-  const { sweep } = state;
-  if (!fields.includes(sweep.x)) sweep.x = fields.find((f) => f !== "seed" && typeof firstValue(f) === "number") || fields[0];
-  if (!metrics.some((m) => m.name === sweep.y)) {
-    sweep.y = (metrics.find((m) => m.collection !== "train" && !m.smaller) || metrics.find((m) => m.collection !== "train") || metrics[0]).name;
-  }
-  const metric = metrics.find((m) => m.name === sweep.y);
-  const better = (run) => (state.best[run.name] || {})[sweep.y] ?? run.values[sweep.y];
-  main.append(h("div", { class: "controls" },
-    select("metric", "sweep-y", metrics.map((m) => [m.name, m.name]), sweep.y, (value) => { sweep.y = value; render(); }),
-    select("field", "sweep-x", fields.map((f) => [f, f]), sweep.x, (value) => { sweep.x = value; render(); }),
-    h("span", { class: "muted" }, metric.collection === "train" ? "last values" : "best values")));
-  const runs = chosenRuns();
-  const values = runs.map(better).filter((v) => !isMissing(v));
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const heat = (value) => {
-    const share = isMissing(value) ? 0 : (value - low) / (high - low || 1);
-    const good = metric.smaller ? 1 - share : share;
-    return `oklch(${isDark() ? 0.45 + 0.4 * good : 0.85 - 0.4 * good} ${(0.05 + 0.13 * good).toFixed(3)} ${(262 - 100 * (1 - good)).toFixed(0)})`;
-  };
-  const rows = runs.map((run) => ({ name: run.name, color: heat(better(run)), order: better(run) ?? -Infinity,
-    values: { ...run.fields, [sweep.y]: better(run) }, x: run.fields[sweep.x], y: better(run) }));
-  rows.sort((a, b) => (metric.smaller ? b.order - a.order : a.order - b.order)); // the best on top
-  const all = h("canvas", { class: "chart tall", role: "img", "aria-label": "A line per run through its fields and the metric" });
-  const one = h("canvas", { class: "chart tall", role: "img", "aria-label": `${sweep.y} by ${sweep.x}` });
-  main.append(h("div", { class: "grid" },
-    h("section", { class: "card wide" }, h("header", {}, h("h3", {}, "All fields"), h("span", { class: "muted" }, "the better, the stronger")), all),
-    h("section", { class: "card wide" }, h("header", {}, h("h3", {}, `${sweep.y} by ${sweep.x}`)), one)));
-  new ResizeObserver(() => charts.parallel(all, [...fields.slice(0, 9), sweep.y], rows)).observe(all);
-  new ResizeObserver(() => charts.scatter(one, rows, sweep.x, sweep.y)).observe(one);
-}
-
-//
-// Config
-//
-
-async function configView(main) {
-  const runs = state.data.runs;
-  if (runs.length < 1) return;
-  const chosen = chosenRuns();
-  const pick = (name, fallback) => runs.find((r) => r.name === name) || fallback || runs[0];
-  const left = pick(state.run, chosen[0]);
-  const right = pick(state.other, chosen.find((r) => r !== left) || runs.find((r) => r !== left) || left);
-  const names = runs.map((r) => [r.name, r.name]);
-  main.append(h("div", { class: "controls" },
-    select("left", "left", names, left.name, (value) => { state.run = value; render(); }),
-    select("right", "right", names, right.name, (value) => { state.other = value; render(); }),
-    check("only what differs", "only", state.onlyDifferent, (value) => { state.onlyDifferent = value; render(); })));
-  const holder = main.appendChild(h("div"));
-  const [a, b] = await Promise.all([left, right].map((run) => ask("config", { run: run.name })));
-  const paths = [...new Set([...Object.keys(a), ...Object.keys(b)])];
-  const text = (config, path) => (path in config ? JSON.stringify(config[path]) : "");
-  const rows = paths.map((path) => ({ path, left: text(a, path), right: text(b, path) }));
-  const shown = rows.filter((row) => !state.onlyDifferent || row.left !== row.right);
-  holder.append(shown.length ? h("div", { class: "scroll" }, h("table", { class: "diff", id: "diff" },
-    h("thead", {}, h("tr", {}, h("th", {}, "field"), h("th", {}, left.name), h("th", {}, right.name))),
-    h("tbody", {}, shown.map((row) => h("tr", { class: row.left !== row.right ? "differs" : "" },
-      h("td", {}, row.path), h("td", {}, row.left), h("td", {}, row.right))))))
-    : h("p", { class: "muted" }, paths.length ? "Both configs are the same." : "These runs have no config.json."));
 }
 
 //
@@ -532,6 +247,7 @@ function show(view) {
   state.view = view in VIEWS ? view : "curves";
   if (location.hash !== `#${state.view}`) history.replaceState(null, "", `#${state.view}`);
   $("main").scrollTop = 0;
+  drawRuns(); // colours mean groups in the view of curves only
   render().then(readBest).catch(() => {}); // a lost connection is told by the next poll
 }
 

@@ -105,7 +105,7 @@ const charts = (() => {
     context.stroke();
   }
 
-  // Lines over x. `options`: series, formatX, log, onZoom(first, last), label.
+  // Lines over x. `options`: series, formatX, log, onZoom(), label.
   class Lines {
     constructor(canvas, options) {
       this.canvas = canvas;
@@ -149,7 +149,8 @@ const charts = (() => {
         context.fillText(this.options.empty || "No values of the chosen runs", width / 2, height / 2);
         return;
       }
-      this.all = all;
+      // What was zoomed into holds only a part of the points.
+      this.all = this.view && this.all ? range([this.all, all], false) : all;
       const [x0, x1] = this.view || (all[0] === all[1] ? [all[0] - 1, all[1] + 1] : all);
       const seen = [];
       for (const s of series) {
@@ -172,7 +173,7 @@ const charts = (() => {
       axes(context, width, height, x, y, formatX, number);
       context.save();
       context.beginPath();
-      context.rect(MARGIN.left, 0, width - MARGIN.left - MARGIN.right, height - MARGIN.bottom);
+      context.rect(MARGIN.left - 3, 0, width - MARGIN.left - MARGIN.right + 6, height - MARGIN.bottom);
       context.clip();
       context.lineJoin = "round";
       for (const s of series) this.line(context, s, x, y, log, series.length);
@@ -308,7 +309,7 @@ const charts = (() => {
     stretch(at, factor) {
       const [a, b] = this.view || this.all;
       const [x0, x1] = [at - (at - a) * factor, at + (b - at) * factor];
-      this.zoom(x0 <= this.all[0] && x1 >= this.all[1] && !this.whole ? null : [x0, x1]);
+      this.zoom(x0 <= this.all[0] && x1 >= this.all[1] ? null : [x0, x1]);
     }
 
     key(event) {
@@ -332,7 +333,7 @@ const charts = (() => {
       this.view = view;
       this.redraw();
       clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.options.onZoom && this.options.onZoom(view), 120);
+      this.timer = setTimeout(() => this.options.onZoom && this.options.onZoom(), 120);
     }
   }
 
@@ -371,7 +372,8 @@ const charts = (() => {
       const pad = (high - low || Math.abs(high) || 1) * 0.04;
       const map = log ? scale(low / 1.1, high * 1.1, from, to, true) : scale(low - pad, high + pad, from, to, false);
       const distinct = [...new Set(known)].sort((a, b) => a - b);
-      map.labels = distinct.length <= 6 ? distinct : map.ticks(5);
+      const isClose = distinct.some((v, i) => i && Math.abs(map(v) - map(distinct[i - 1])) < 16);
+      map.labels = distinct.length <= 6 && !isClose ? distinct : map.ticks(5);
       return map;
     }
     const names = [...new Set(known.map(String))].sort();
@@ -381,14 +383,14 @@ const charts = (() => {
   }
 
   // A line per run through one axis per field.
-  function parallel(canvas, columns, rows, heat) {
+  function parallel(canvas, columns, rows) {
     const { context, width, height } = prepare(canvas);
     if (!width || !columns.length) return;
     const [top, bottom] = [34, height - 16];
     const at = (i) => 70 + (i * (width - 140)) / Math.max(1, columns.length - 1);
     const maps = columns.map((column) => axis(rows.map((r) => r.values[column]), bottom, top));
     for (const row of rows) {
-      context.strokeStyle = row.color || heat(row);
+      context.strokeStyle = row.color;
       context.globalAlpha = rows.length > 60 ? 0.45 : 0.75;
       context.lineWidth = 1.5;
       context.beginPath();

@@ -109,8 +109,8 @@ class Profile:
             dataset = resolve_dataset(cfg, args.ds_path)
             if not hasattr(dataset, "profile"):
                 raise TypeError(
-                    f"cfg.{args.ds_path} is {a_type(dataset)}, of which the"
-                    " stages are not known; kd.data.py pipelines can be profiled."
+                    f"cfg.{args.ds_path} is {a_type(dataset)}: only pipelines of"
+                    " kd.data.py can be profiled."
                 )
             costs = dataset.profile(seconds=args.seconds)
         if args.json:

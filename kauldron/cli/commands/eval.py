@@ -70,7 +70,7 @@ class Eval:
 def with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSource:
     """Take the config that the run in a folder has saved, unless one is given."""
     if workdir is None and source.file is None:
-        raise UsageError("--workdir=path/to/run is missing, or --cfg=config.py.")
+        raise UsageError("Which run? Give --workdir=path/to/run, or --cfg=config.py.")
     if workdir is None or source.file is not None:
         return source
     path = os.path.join(workdir, "config.json")

@@ -78,12 +78,15 @@ def _check_name(name: str) -> None:
             f"`_`, such as {better!r}."
         )
     if name in ("configs", "tests", "notebooks"):
-        raise UsageError(f"{name!r} is also the name of a folder inside the project.")
+        raise UsageError(
+            f"{name!r} is also the name of a folder of the project: use "
+            f"another name, such as 'my_{name}'."
+        )
     is_known = name in sys.stdlib_module_names or _is_installed(name)
     if is_known:
         raise UsageError(
-            f"{name!r} is the name of a package that is installed, which could then not "
-            f"be imported: use another name, such as 'my_{name}'."
+            f"{name!r} is the name of an installed package, which the project would "
+            f"hide: use another name, such as 'my_{name}'."
         )
 
 

@@ -139,8 +139,8 @@ def _start(experiment: Experiment, args: argparse.Namespace) -> int:
     with user_errors():
         if args.nowait and experiment.common_executor.waits:
             raise UsageError(
-                "--nowait: here, jobs run as long as their launcher. Put it into the "
-                "background instead: nohup kauldron ... &"
+                "--nowait: on this machine, jobs end with the command that starts them. Put "
+                "it into the background instead: nohup kauldron ... &"
             )
         handle = experiment.launch(
             wait=False if args.nowait else None,

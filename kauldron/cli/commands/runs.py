@@ -37,11 +37,13 @@ class Runs:
         )
         parser.add_argument(
             "--fields",
-            help="fields of the configs to show (default: those that differ)",
+            help="fields of the configs to show (default: those that differ, but a"
+            " value that stands in several places once)",
         )
         parser.add_argument("--where", help="runs to show: 'lr > 1e-3 and seed == 0'")
         parser.add_argument(
-            "--sort", help="column to sort by, the best first; '-' in front: the last"
+            "--sort",
+            help="column to sort by, the best first; with '-' in front the worst first",
         )
         parser.add_argument(
             "--group",

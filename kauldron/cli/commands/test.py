@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Mapping
 from typing import Any
 
 from kauldron.cli.command_table import OK
@@ -73,7 +75,29 @@ class Test:
             for key, value in found.items()
         ]
         print_table(rows, header=("evaluator", "step", "value", ""))
+        if sys.stdout.isatty():
+            _print_texts(results, number)
         return OK
+
+
+def _print_texts(results: Mapping[str, Any], step: int) -> None:
+    """Print texts of summaries, such as confusion matrices."""
+    from rich.console import Console
+
+    from kauldron.train.run.summary_text import titled_summary
+
+    console = Console(highlight=False)
+    for collection, result in results.items():
+        for name, text in result.summary_values.items():
+            if isinstance(text, str):
+                lines = titled_summary(
+                    text,
+                    collection=collection,
+                    name=name,
+                    step=step,
+                    width=console.width,
+                )
+                console.print(*lines, sep="\n", no_wrap=True, overflow="ellipsis")
 
 
 def _step(text: str) -> Any:

@@ -200,7 +200,7 @@ class Logs:
             sys.stdout.write("".join(lines[-args.n :] if args.n else lines))
         elif not args.follow:
             raise UsageError(
-                f"{job} of work unit {args.wid} has not started: no {path}."
+                f"{job} of work unit {args.wid} has no log yet: there is no {path}."
             )
         while args.follow:
             is_done = unit.jobs[job]["state"] in records.FINAL
@@ -274,7 +274,9 @@ class Best:
         )
         metric = args.metric or search["metric"]
         if metric is None:
-            raise UsageError("Best by what? Give --metric=<collection>/<scalar>.")
+            raise UsageError(
+                "Best by what? Give a metric, such as --metric=test/metrics/accuracy."
+            )
         goal = args.goal or search.get("goal", "min")
         with user_errors():
             rows = handle.results(metric)

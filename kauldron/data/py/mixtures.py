@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kauldron.data.dataset import shared_class_names
 from kauldron.data.engine import keys, mixtures
 from kauldron.data.engine.entries import Entry
 from kauldron.data.engine.nodes import ShuffleNode, StreamNode
@@ -108,6 +109,11 @@ class MixtureBase(PyGrainPipeline):
         for child in self._children().values():
             yield from child._all_entries()
         yield from self._entries
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` unless all parts agree on them."""
+        return shared_class_names(self._children().values())
 
     @property
     def _is_foreign(self) -> bool:
@@ -227,6 +233,14 @@ class ZipDatasets(MixtureBase):
 
     def _children(self) -> dict[str, PyGrainPipeline]:
         return {f"datasets[{name!r}]": ds for name, ds in self.datasets.items()}
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` unless the parts that have some agree."""
+        parts = self.datasets.values()
+        return shared_class_names(
+            ds for ds in parts if getattr(ds, "class_names", None)
+        )
 
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
         return mixtures.ZipNode(dict(zip(self.datasets, streams)))

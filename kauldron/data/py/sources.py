@@ -57,7 +57,8 @@ class DataSourceBase(PyGrainPipeline):
             node = ShuffleNode(node, keys.bits(shuffle_key))
         return node
 
-    @property
+    # Not a property: sub-classes may have a field of this name.
+    @functools.cached_property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes, by label; `None` where the source does not know them."""
         names = getattr(self.data_source, "class_names", None)

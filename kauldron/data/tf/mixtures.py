@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kauldron.data.dataset import shared_class_names
 from kauldron.data.tf.pipeline import TFDataPipeline
 from kauldron.data.transforms.values import tf
 from kauldron.errors import a_type
@@ -43,6 +44,11 @@ class SampleFromDatasets(TFDataPipeline):
     @property
     def _children(self) -> Sequence[TFDataPipeline]:
         return self.datasets
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` unless all parts agree on them."""
+        return shared_class_names(self.datasets)
 
     def ds_for_current_process(self, rng: Any) -> Any:
         weights = self.weights and [w / sum(self.weights) for w in self.weights]
@@ -83,6 +89,14 @@ class ZipDatasets(TFDataPipeline):
     @property
     def _children(self) -> Sequence[TFDataPipeline]:
         return tuple(self.datasets.values())
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, by label; `None` unless the parts that have some agree."""
+        parts = self.datasets.values()
+        return shared_class_names(
+            ds for ds in parts if getattr(ds, "class_names", None)
+        )
 
     def ds_for_current_process(self, rng: Any) -> Any:
         parts = {

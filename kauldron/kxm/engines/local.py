@@ -198,17 +198,20 @@ class Machine:
                     "--xp.platform=gpu=1, or --xp.platform=tpu for the TPU of this host."
                 )
         elif (job.gpus or 0) > len(self.gpus):
-            return f"{job.gpus} GPUs are asked for, this machine has {len(self.gpus)}."
+            return (
+                f"it asks for {job.gpus} GPUs, but this machine has {len(self.gpus)}."
+            )
         if wanted.cpu is not None and wanted.cpu > self.cores:
-            return f"{wanted.cpu} cores are asked for, this machine has {self.cores}."
+            return f"it asks for {wanted.cpu} cores, but this machine has {self.cores}."
         if wanted.ram is not None and wanted.ram > self.memory:
             return (
-                f"{wanted.ram / 1e9:.1f} GB of memory are asked for, this machine has "
+                f"it asks for {wanted.ram / 1e9:.1f} GB of memory, but this machine has "
                 f"{self.memory / 1e9:.1f} GB."
             )
         if (wanted.replicas or 1) > 1:
             return (
-                f"{wanted.replicas} nodes are asked for. Local(processes=...) or Slurm."
+                f"it asks for {wanted.replicas} nodes, but this engine has one. Use "
+                f"--xp.executor.processes={wanted.replicas}, or --xp.executor=slurm."
             )
         return None
 

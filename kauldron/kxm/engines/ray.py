@@ -183,7 +183,7 @@ class Ray(Executor):
 def _problem_of(job: WorkUnitJob) -> str | None:
     if (job.requirements.replicas or 1) > 1:
         return (
-            f"{job.requirements.replicas} nodes are asked for. Ray jobs have one; Slurm "
+            f"{job.requirements.replicas} nodes are asked for, but a Ray job has one; Slurm "
             "and Kubernetes have several: --xp.executor=slurm"
         )
     accelerator = job.accelerator

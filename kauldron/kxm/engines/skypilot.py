@@ -190,6 +190,6 @@ def _accelerators(job: WorkUnitJob) -> str | None:
 
 def _untyped(job: str, count: int) -> str:
     return (
-        f"Job {job!r} asks for {count} GPUs of no type, and SkyPilot has to know which. "
+        f"Job {job!r} asks for {count} GPUs, but SkyPilot must know of which type. "
         f"Name one: --xp.platform=a100={count}"
     )

@@ -119,7 +119,7 @@ class Slurm(Executor):
         for name in self.extra:
             if name.replace("_", "-") in _OURS:
                 raise ValueError(
-                    f"Slurm(extra={{{name!r}: ...}}): kxm sets this itself."
+                    f"Slurm(extra={{{name!r}: ...}}): kxm sets this option itself; leave it out."
                 )
 
     def validate(self, units: Sequence[WorkUnit]) -> None:
@@ -205,7 +205,8 @@ class Slurm(Executor):
         limit = self._partitions.get(next(iter(names), ""))
         if limit is None:
             raise ValueError(
-                "Slurm lists no partitions with their limits: set time_limit."
+                "Slurm does not tell how long jobs may run here: set `time_limit`, such "
+                "as '2h'."
             )
         return slurm_minutes(limit)
 

@@ -82,9 +82,9 @@ class Range:
             if not math.isfinite(value):
                 raise ValueError(f"Range: {value!r} is not finite.")
         if self.low > self.high:
-            raise ValueError(f"Range: {self.low} is more than {self.high}.")
+            raise ValueError(f"Range: low={self.low} is more than high={self.high}.")
         if self.log and self.low <= 0:
-            raise ValueError(f"Range: log=True needs a positive start, got {self.low}.")
+            raise ValueError(f"Range: log=True needs a positive low, got {self.low}.")
         if self.step is not None and self.step <= 0:
             raise ValueError(f"Range: the step must be positive, got {self.step}.")
         if self.log and self.step is not None:

@@ -95,7 +95,7 @@ def _columns(collection: str, keys: Sequence[str]) -> list[Column]:
         Column(
             collection=collection,
             key=key,
-            title=_cut(name.replace("_", " "), _LONGEST_TITLE),
+            title=_title(name.replace("_", " ")),
             width=max(
                 _CELL_WIDTH,
                 min(len(name), _LONGEST_TITLE),
@@ -133,6 +133,12 @@ def _group_title(name: str, span: int) -> Text:
 
 def _collection(column: Column) -> str:
     return column.collection
+
+
+def _title(name: str) -> str:
+    """Return a name, of which the end tells nested ones apart."""
+    is_short = len(name) <= _LONGEST_TITLE or "/" not in name
+    return _cut(name, _LONGEST_TITLE) if is_short else f"…{name[1 - _LONGEST_TITLE :]}"
 
 
 def _cut(text: str, width: int) -> str:
@@ -236,8 +242,12 @@ class MetricTable:
         return finished
 
     def finish(self, width: int) -> list[Text]:
-        """Return the lines of the newest row, which gets no more values."""
-        if self.row is None:
+        """Return the lines of the newest row, which gets no more values.
+
+        One without values, of a step that was only saved, does not stay.
+        """
+        if self.row is None or not self.row.values:
+            self.row = None
             return []
         lines = list(self.pending(width))
         self._shown = self._layout(width)

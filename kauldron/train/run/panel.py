@@ -21,7 +21,7 @@ from rich.text import Text
 from kauldron import status
 from kauldron.train.run.metric_table import Best, MetricTable
 from kauldron.train.run.notebook_display import NotebookConsole, calling_every
-from kauldron.train.run.summary_text import summary_lines
+from kauldron.train.run.summary_text import titled_summary
 from kauldron.writers import read_scalars
 
 if TYPE_CHECKING:
@@ -115,9 +115,10 @@ class Panel:
         self._stack.close()
         if kind is None:
             for (collection, name), (step, text) in self._texts.items():
-                title = f"{collection} · {name.removeprefix('summaries/')}, step {step}"
-                self._print(Text(), Text(title, style="bold", no_wrap=True))
-                self._print(*summary_lines(text, width=self.width))
+                lines = titled_summary(
+                    text, collection=collection, name=name, step=step, width=self.width
+                )
+                self._print(*lines)
 
     #
     # What stays

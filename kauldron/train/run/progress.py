@@ -17,6 +17,7 @@ _PLAIN_LINE_SHARE = 0.05
 _UPDATE_SECONDS = 0.1
 _LONGEST_BAR = 30
 _SHORTEST_BAR = 8
+_STATUS_WIDTH = len("evaluating test ")
 _SHORTEST_MEASURED = 0.3  # seconds
 
 
@@ -186,7 +187,9 @@ class Progress:
         texts = {name: part for name, part in parts.items() if name in kept}
         order = ("desc", "bar", "count", "speed", "left", "wait", "memory", "values")
         if room >= _SHORTEST_BAR and self._last:
-            texts["bar"] = self._bar(min(room, _LONGEST_BAR))
+            # The bar does not grow and shrink as what happens changes.
+            free = max(_SHORTEST_BAR, room - max(0, _STATUS_WIDTH - len(shown)))
+            texts["bar"] = self._bar(min(free, _LONGEST_BAR))
         line = Text("  ").join(texts[n] for n in (*order, "shown") if n in texts)
         line.truncate(width, overflow="ellipsis")
         line.no_wrap = True

@@ -15,6 +15,15 @@ _RIGHT = "bold green"
 _WRONG = "red"
 
 
+def titled_summary(
+    text: str, *, collection: str, name: str, step: int, width: int
+) -> list[Text]:
+    """Return the text of a summary below an empty line and its name."""
+    title = f"{collection} · {name.removeprefix('summaries/')}, step {step}"
+    lines = summary_lines(text, width=width)
+    return [Text(), Text(title, style="bold", no_wrap=True), *lines]
+
+
 def summary_lines(text: str, *, width: int) -> list[Text]:
     """Return the text of a summary as lines of a terminal: a table, or its beginning.
 

@@ -78,9 +78,9 @@ def test_the_next_steps_are_printed(kauldron, tmp_path):
         ("my-project", "such as 'my_project'"),
         ("3d", "such as 'my_3d'"),
         ("class", "such as 'my_class'"),
-        ("jax", "is the name of a package that is installed"),
-        ("json", "is the name of a package that is installed"),
-        ("tests", "is also the name of a folder inside the project"),
+        ("jax", "is the name of an installed package"),
+        ("json", "is the name of an installed package"),
+        ("tests", "is also the name of a folder of the project"),
     ],
 )
 def test_names_that_cannot_be_imported(kauldron, tmp_path, name, message):

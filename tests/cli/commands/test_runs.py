@@ -148,7 +148,7 @@ def test_where_and_sort(kauldron, sweep):
         "runs", sweep, "--where", "lr >= 1e-3 and seed == 0", "--sort=test/accuracy"
     )
     assert [row[0] for row in lines(out)[1:]] == ["2_0", "1_0"]
-    _, out, _ = kauldron("runs", sweep, "--sort=-test/metrics/accuracy:best")
+    _, out, _ = kauldron("runs", sweep, "--sort", "-test/metrics/accuracy:best")
     assert lines(out)[1][0] == "0_0"
     _, out, _ = kauldron("runs", sweep, "--where", "lr > 1")
     assert out == "None of the 6 runs is one where lr > 1.\n"

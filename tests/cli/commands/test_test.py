@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -125,3 +126,24 @@ def test_a_given_state_is_tested(run):
     np.testing.assert_allclose(
         values.loss_values["losses/l2"], _logged(run, "along", 0), rtol=1e-6
     )
+
+
+def test_texts_of_summaries_follow_the_values_in_a_terminal(kauldron, run, monkeypatch):
+    table = "true \\ pred | cat | dog\n--- | --- | ---\ncat | 5 | 0\ndog | 2 | 7"
+
+    def test(self, names, *, step, write_to):
+        texts = {"summaries/confusion": table, "summaries/pictures": np.zeros(3)}
+        return {"along": kd.train.AuxiliariesOutput(summary_values=texts)}
+
+    monkeypatch.setattr(kd.train.Trainer, "test", test)
+    _, piped, _ = kauldron("test", run, "--eval=along")
+    assert "pred" not in piped
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    code, out, _ = kauldron("test", run, "--eval=along")
+    assert code == 0
+    assert "along · confusion, step 10" in out
+    assert [line.split() for line in out.splitlines()[-2:]] == [
+        ["cat", "5", "·"],
+        ["dog", "2", "7"],
+    ]

@@ -579,7 +579,7 @@ def test_each_command_works_in_a_fresh_process(folder, monkeypatch):
         ["xp", "show", "1"],
         ["xp", "note", "1", "done"],
         ["test", "run"],
-        ["report", "run", "-o", "report.html"],
+        ["report", "run", "--traceback", "-o", "report.html"],
         ["board", "--help"],
         ["init", "new_project"],
         ["completion", "bash"],

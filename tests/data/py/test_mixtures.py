@@ -1,5 +1,6 @@
 import collections
 import dataclasses
+import pickle
 import types
 import warnings
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd
+from kauldron.data.engine.batches import DropRemainder
 from kauldron.data.engine.mixtures import integer_shares
 
 
@@ -287,3 +289,61 @@ def test_errors_in_a_mixture_name_the_child_and_its_record():
     with pytest.raises(RuntimeError) as info:
         list(mix)
     assert "record 1 of DataSource(list)" in "".join(info.value.__notes__)
+
+
+#
+# Names of classes
+#
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Labelled(kd.data.py.DataSourceBase):
+    class_names: tuple[str, ...]
+    shuffle: bool = False
+
+    @property
+    def data_source(self):
+        return [{"label": label} for label in range(4)]
+
+
+CATS, DOGS = Labelled(class_names=("cat", "dog")), Labelled(class_names=("dog",))
+UNNAMED = part("a", 4)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [((CATS, CATS), ("cat", "dog")), ((CATS, DOGS), None), ((CATS, UNNAMED), None)],
+)
+@pytest.mark.parametrize("mixture", [kd.data.py.Mix, kd.data.py.Concatenate])
+def test_mixtures_know_the_class_names_on_which_all_parts_agree(
+    mixture, parts, expected
+):
+    assert mixture(parts).class_names == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"a": CATS, "b": UNNAMED}, ("cat", "dog")),
+        ({"a": CATS, "b": DOGS}, None),
+        ({"a": UNNAMED}, None),
+    ],
+)
+def test_zipped_records_have_the_class_names_of_the_parts_that_know_them(
+    parts, expected
+):
+    assert kd.data.py.ZipDatasets(parts).class_names == expected
+
+
+def test_operations_pass_class_names_on():
+    mix = kd.data.py.Mix([CATS, CATS], num_epochs=1, batch_size=3)
+    for ds in (
+        mix.take(1).map(lambda batch: batch).cache().prefetch().device_put(),
+        mix.with_remainder(DropRemainder.PAD),
+    ):
+        assert ds.class_names == ("cat", "dog")
+    assert UNNAMED.take(1).class_names is None
+
+
+def test_a_field_of_class_names_is_kept_in_copies():
+    assert pickle.loads(pickle.dumps(CATS)).class_names == ("cat", "dog")

@@ -200,7 +200,7 @@ def test_a_job_on_the_cpu_sees_no_gpu(python_job, four_gpus):
 @pytest.mark.parametrize(
     "params, message",
     [
-        ({"platform": "gpu=5"}, "5 GPUs are asked for, this machine has 4"),
+        ({"platform": "gpu=5"}, "asks for 5 GPUs, but this machine has 4"),
         ({"requirements": kxm.JobRequirements(cpu=10000)}, "10000 cores"),
         ({"requirements": kxm.JobRequirements(ram="900TB")}, "900000.0 GB"),
         ({"platform": "v4=2x2"}, "--xp.platform=gpu=1"),

@@ -179,7 +179,7 @@ def test_random_trials_stay_when_more_are_added():
     "make, message",
     [
         (lambda: kxm.Range(2, 1), "more than"),
-        (lambda: kxm.Range(0.0, 1.0, log=True), "positive start"),
+        (lambda: kxm.Range(0.0, 1.0, log=True), "positive low"),
         (lambda: kxm.Range(0, float("nan")), "not finite"),
         (lambda: kxm.Range(0, 4, step=0), "step must be positive"),
         (lambda: kxm.Choice([]), "list of options"),

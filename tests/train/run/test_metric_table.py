@@ -25,6 +25,14 @@ def test_columns_are_short_and_grouped_and_without_entries_of_arrays():
     )
 
 
+def test_long_nested_names_are_told_apart():
+    keys = {"train": [f"metrics/grads/layers_1/{end}" for end in ("bias", "kernel")]}
+    assert _columns(keys, 80)[0] == [
+        ("train", "…layers 1/bias"),
+        ("train", "…yers 1/kernel"),
+    ]
+
+
 def test_each_collection_has_a_column_before_any_has_a_second():
     assert _columns(KEYS, 45) == ([("train", "loss"), ("test", "loss")], 3)
     many = {f"eval_{i}": ["losses/total", "metrics/a"] for i in range(30)}
@@ -75,6 +83,17 @@ def test_row_is_complete_when_another_step_comes():
     [row] = table.finish(80)
     assert row.plain.split() == ["5", "1.000"]
     assert table.finish(80) == []
+
+
+def test_step_that_was_only_saved_has_no_row_that_stays():
+    table = MetricTable()
+    table.add(0, "train", {"losses/total": 3.0}, 80)
+    table.note_saved(5, 80)
+    [row] = table.pending(80)
+    assert row.plain.split() == ["5", "saved"]
+    assert table.add(10, "train", {"losses/total": 1.0}, 80) == []
+    [row] = table.finish(80)
+    assert row.plain.split() == ["10", "1.000"]
 
 
 def test_header_comes_again_when_there_is_a_new_column_or_another_width():

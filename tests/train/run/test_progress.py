@@ -177,6 +177,17 @@ def test_line_says_what_the_data_waits_for(terminal):
         assert "data wait 50 % (transforms[0] Resize)  training" in _line(200)
 
 
+def test_bar_keeps_its_length_whatever_happens(terminal):
+    terminal()
+    with Progress("train", step=0, last_step=100) as progress:
+        progress.update(50, speed=10.0, data_wait=0.1)
+        lengths = set()
+        for what in ("saving", "training", "reading data", "evaluating test"):
+            progress.doing(what)
+            lengths.add(len(re.search("[━╸─]+", _line(80))[0]))
+    assert len(lengths) == 1
+
+
 @pytest.mark.parametrize("width", range(1, 120, 7))
 def test_line_is_never_longer_than_the_terminal_is_wide(terminal, width):
     terminal()
