@@ -8,6 +8,7 @@ the structure is walked once for all records, not once per record.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from kauldron.errors import a_type
+
+_ALIGNMENT = 64  # of arrays that jax uses where they are
+_SMALL = 1 << 16  # such arrays are sooner copied than placed
 
 
 def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
@@ -199,6 +203,17 @@ def unstack(columns: Any, size: int) -> list[Any]:
         map_leaves(lambda column: column[row], columns)  # noqa: B023
         for row in range(size)
     ]
+
+
+def empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """Return a new array, placed so that jax can use it on a CPU without a copy."""
+    dtype = np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    if size < _SMALL:
+        return np.empty(shape, dtype)
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def take_rows(columns: Any, rows: Any) -> Any:
