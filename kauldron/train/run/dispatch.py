@@ -196,8 +196,9 @@ class Dispatcher:
         if self.records is not None:  # they must not outlive the run
             return _Programs(trainstep, self.records)
         known = vars(trainstep).setdefault("_programs", {})
-        key = self.transforms and self.transforms.key
-        return known.setdefault(key, _Programs(trainstep, None, self.transforms))
+        key = (self.transforms and self.transforms.key, self.takes_host_arrays)
+        programs = _Programs(trainstep, None, self.transforms, self.takes_host_arrays)
+        return known.setdefault(key, programs)
 
 
 @dataclasses.dataclass(eq=False)
@@ -207,6 +208,7 @@ class _Programs:
     trainstep: TrainStep
     records: DeviceRecords | None = None
     transforms: DeviceTransforms | None = None
+    takes_host_arrays: bool = False
 
     @jit_method(static_argnames="measured", donate_argnames="state")
     def run_step(
@@ -229,7 +231,12 @@ class _Programs:
     def complete(self, batch: Any, columns: Any) -> Any:
         """Return the batch that a feed brings, or brings the rows of."""
         if columns is None and self.transforms is None:
-            return batch
+            if not self.takes_host_arrays:
+                return batch
+            # As if it had been put there: a trace of the step is found again.
+            sharding = self.trainstep.sharding.batch
+            sharding = kd_sharding.FIRST_DIM if sharding is None else sharding
+            return kd_sharding.with_sharding_constraint(batch, sharding)
         return self._complete(batch, columns)
 
     @jit_method()
@@ -260,7 +267,10 @@ def _is_debugging() -> bool:
 def _are_plain_arrays(batch: Any) -> bool:
     """Return whether a compiled function takes a batch as `put_batches` would."""
     return all(
-        type(leaf) is np.ndarray and leaf.dtype.kind in "biufc" and leaf.dtype.isnative
+        type(leaf) is np.ndarray
+        and leaf.ndim
+        and leaf.dtype.kind in "biufc"
+        and leaf.dtype.isnative
         for leaf in jax.tree.leaves(batch)
     )
 
