@@ -19,7 +19,7 @@ from kauldron.data.engine.nodes import (
     TransformNode,
     as_array,
 )
-from kauldron.data.stream_pipeline import StreamPipeline
+from kauldron.data.stream_pipeline import StreamPipeline, is_stream
 from kauldron.data.transforms.fields import KeyedFields
 from kauldron.data.transforms.forms import jax_form
 from kauldron.data.transforms.values import OneHot
@@ -319,10 +319,7 @@ class DeviceTransforms:
         wanted = getattr(pipeline, "device_transforms", False)
         if not wanted or (wanted == "auto" and jax.default_backend() == "cpu"):
             return None
-        is_ours = isinstance(pipeline, StreamPipeline) and (
-            type(pipeline).__iter__.__module__ == StreamPipeline.__module__
-        )
-        if not is_ours or not _shards_records_alone(sharding):
+        if not is_stream(pipeline) or not _shards_records_alone(sharding):
             return None
         job = pipeline._job
         is_shared = job.owner is None and job.plan.batch_size is not None

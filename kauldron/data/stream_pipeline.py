@@ -319,6 +319,16 @@ class OtherRemainder(StreamPipeline):
         return self.parent._max_skipped
 
 
+def is_stream(dataset: Any) -> bool:
+    """Return whether our own iterator gives the batches of a data set.
+
+    What it gave, nothing writes to: each batch has memory of its own.
+    """
+    return isinstance(dataset, StreamPipeline) and (
+        type(dataset).__iter__.__module__ == __name__
+    )
+
+
 def _droppers(job: BatchJob) -> str:
     """Name what may drop records, for messages."""
     return ", ".join(job.node.filter_names()) or "which records are bad"

@@ -118,6 +118,7 @@ class BatchGroups:
     transforms: DeviceTransforms | None = None
 
     records = None  # batches come from the host
+    in_calls = False
 
     @classmethod
     def of(

@@ -403,6 +403,7 @@ class TransformNode(StreamNode):
                 self._steps.append(_Step(entry, leaf_seeds))
         self.leaf_seeds = leaf_seeds
         self._stack_before = len(self._steps)
+        self._num_by_record = 0
         self.starts_encoded = (
             bool(self._steps)
             and self._steps[0].takes_encoded
@@ -417,6 +418,12 @@ class TransformNode(StreamNode):
         """
         while self._stack_before and self._steps[self._stack_before - 1].on_columns:
             self._stack_before -= 1
+        if self.starts_encoded:
+            count = _count_while(self._steps, lambda step: step.takes_encoded)
+            count += _count_while(
+                self._steps[count:], lambda step: step.goes_one_by_one
+            )
+            self._num_by_record = count if count >= self._stack_before else 0
 
     def without_last(self, count: int) -> TransformNode:
         """Return the same stream before its last transforms."""
@@ -427,7 +434,10 @@ class TransformNode(StreamNode):
 
     def fetch(self, positions: Positions) -> Chunk:
         chunk = self.parent.fetch(positions)
-        for _, result in self._run(chunk, positions):
+        first = 0
+        if self._num_by_record and chunk.size and chunk.records is not None:
+            chunk, first = self._run_by_record(chunk, positions), self._num_by_record
+        for _, result in self._run(chunk, positions, first):
             chunk = result
         return chunk
 
@@ -437,10 +447,35 @@ class TransformNode(StreamNode):
             yield name, chunk
         yield from self._run(chunk, positions)
 
-    def _run(self, chunk: Chunk, positions: Positions) -> Iterator[tuple[str, Chunk]]:
-        """Yield the records after each step, with its name."""
-        is_encoded = self.starts_encoded
-        for number, step in enumerate(self._steps):
+    def _run_by_record(self, chunk: Chunk, positions: Positions) -> Chunk:
+        """Apply the first steps, all of them to a record before the next record.
+
+        Little memory is needed on the way from a file to its place in the batch.
+        """
+        steps: list[_Step | _Decoding] = [*self._steps[: self._num_by_record]]
+        steps.insert(_count_while(self._steps, lambda s: s.takes_encoded), _Decoding())
+        rows = _rows_of(chunk, positions)
+        chain = [(step, step.record_function(rows)) for step in steps]
+        stacker = trees.RowStacker(chunk.size)
+        for row, record in enumerate(chunk.as_records()):
+            for step, apply in chain:
+                record = self._apply_to_record(
+                    step, apply, chunk, positions, row, record
+                )
+                if record is None:
+                    break
+            stacker.add(record)
+        columns = stacker.columns()
+        if columns is None:
+            return chunk.with_records(stacker.records, is_fresh=False)
+        return Chunk(chunk.size, columns, None, chunk.kept, is_fresh=True)
+
+    def _run(
+        self, chunk: Chunk, positions: Positions, first: int = 0
+    ) -> Iterator[tuple[str, Chunk]]:
+        """Yield the records after each step from the first on, with its name."""
+        is_encoded = self.starts_encoded and not first
+        for number, step in enumerate(self._steps[first:], first):
             if not chunk.size:
                 return
             if is_encoded and not step.takes_encoded:
@@ -502,20 +537,35 @@ class TransformNode(StreamNode):
     ) -> tuple[list[Any], bool]:
         """Return a result per record (`None`: dropped), and whether some failed."""
         apply = step.record_function(_rows_of(chunk, positions))
-        results: list[Any] = []
-        has_failed = False
-        for row, record in enumerate(records):
-            try:
-                results.append(apply(row, record))
-            except Exception as error:
-                where = self._where(step, chunk, positions, row, record)
-                if self._skipped is None:
-                    error.add_note(where)
-                    raise
-                self._skipped.add(where, error)
-                results.append(None)
-                has_failed = True
-        return results, has_failed
+        failed: list[int] = []
+        results = [
+            self._apply_to_record(step, apply, chunk, positions, row, record, failed)
+            for row, record in enumerate(records)
+        ]
+        return results, bool(failed)
+
+    def _apply_to_record(
+        self,
+        step: _Step | _Decoding,
+        apply: Callable[[int, Any], Any],
+        chunk: Chunk,
+        positions: Positions,
+        row: int,
+        record: Any,
+        failed: list[int] | None = None,
+    ) -> Any:
+        """Return the result; `None` if the record is dropped, or bad and may be."""
+        try:
+            return apply(row, record)
+        except Exception as error:
+            where = self._where(step, chunk, positions, row, record)
+            if self._skipped is None:
+                error.add_note(where)
+                raise
+            self._skipped.add(where, error)
+            if failed is not None:
+                failed.append(row)
+            return None
 
     def _where(
         self,
@@ -585,6 +635,13 @@ class _Decoding:
     def record_function(self, rows: np.ndarray) -> Callable[[int, Any], Any]:
         del rows
         return lambda row, record: decoded_record(record)
+
+
+def _count_while(steps: Sequence[_Step], condition: Callable[[_Step], bool]) -> int:
+    """Return how many steps come before the first that does not fulfil it."""
+    return next(
+        (number for number, step in enumerate(steps) if not condition(step)), len(steps)
+    )
 
 
 def _leave_encoded(node: StreamNode) -> bool:

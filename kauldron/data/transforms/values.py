@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from kauldron.data.engine.trees import describe_leaf, is_jax
+from kauldron.data.engine.trees import describe_leaf, empty, is_jax
 from kauldron.data.transforms.fields import ElementWiseTransform, NotAnArrayError
 from kauldron.errors import did_you_mean
 
@@ -168,7 +168,7 @@ class Line:
         """Return the line at `x`, with as few passes over memory as possible."""
         if x.dtype.kind == "c":
             raise TypeError(f"expected real numbers, got {x.dtype}.")
-        out = np.empty(x.shape, self.dtype)
+        out = empty(x.shape, self.dtype)
         if self.shift:
             np.subtract(x, self.shift, out=out, dtype=self.dtype)
             np.multiply(out, self.scale, out=out)

@@ -1,4 +1,9 @@
-"""Many steps in one compiled call, where nothing on the host happens between them."""
+"""Many steps in one dispatch, where nothing on the host happens between them.
+
+On accelerators they are one compiled call. On a CPU, XLA's loops cost more than the calls
+they save; there, each step is a call of its own, and what is saved is all that the host
+does around it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +24,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from kauldron import sharding as kd_sharding
 from kauldron import status
 from kauldron.data import DeviceRecords, DeviceTransforms
+from kauldron.data.stream_pipeline import is_stream
 from kauldron.train import trainer_fields
 from kauldron.train.programs import jit_method
 from kauldron.train.state import AuxiliariesState
@@ -68,7 +75,11 @@ class Dispatcher:
       records: The records, if they live on the devices: then feeds bring rows of them.
       calls_step: Whether `trainstep.step` itself must run every step.
       transforms: What is left to do to the batches of the feeds, on the devices.
+      in_calls: Whether each step of a group is a call of its own.
+      takes_host_arrays: Whether batches come as they are: the call puts them on the
+        device, which is the same memory.
       on_compile: Called before a program runs for the first time.
+      step: The step that runs.
     """
 
     trainer: Trainer
@@ -77,12 +88,19 @@ class Dispatcher:
     records: DeviceRecords | None = None
     calls_step: bool = False
     transforms: DeviceTransforms | None = None
+    in_calls: bool = False
+    takes_host_arrays: bool = False
     on_compile: Callable[[], None] = lambda: None
+    step: int = 0
     _compiled: set[Any] = dataclasses.field(default_factory=set)
     _singly_until: int = 0
+    _pace: _Pace = dataclasses.field(default_factory=lambda: _Pace())
 
     def size_at(self, step: int) -> int:
         """Return how many steps the dispatch at `step` takes; call it in order of steps."""
+        if self.in_calls:
+            short = int(_LONGEST_CALLS_SECONDS / self._pace.seconds)
+            return self.host_steps.free_run(step, max(1, min(self.size, short)))
         if step < self._singly_until:
             return 1
         free = self.host_steps.free_run(step, self.size)
@@ -92,26 +110,39 @@ class Dispatcher:
 
     def put(self, batch: Any, size: int) -> Any:
         """Bring the batch (with `size > 1`, stacked batches) to the devices."""
+        if self.takes_host_arrays and _are_plain_arrays(batch):
+            return batch
         return put_batches(batch, self.trainer.sharding.batch, size)
 
-    def put_rows(self, rows: np.ndarray) -> jax.Array:
+    def put_rows(self, rows: np.ndarray) -> Any:
         """Bring the rows of one batch, or of several, to the devices."""
+        if self.takes_host_arrays:
+            return rows
         return kd_sharding.device_put(rows, kd_sharding.REPLICATED)
 
     def run(self, state: TrainState, feed: Feed, step: int) -> Dispatched:
         """Apply the feed's updates; a step that logs returns what was measured."""
         columns = self.records.columns if self.records and feed.is_rows else None
-        if feed.size > 1:
-            with self._guard(feed, None):
+        if feed.size > 1 and not self.in_calls:
+            self.step = step
+            with self._guard(feed.batch, None, feed.is_rows):
                 return self._programs.run_group(state, feed.batch, columns)
-        measured = self._measured_at(step)
+        self._pace.add(feed.size)
+        measured = self._measured_at(step)  # nobody looks at the steps after it
+        dispatched: Any = None
+        batches = feed.batch if feed.size > 1 else [feed.batch]
+        for self.step, batch in enumerate(batches, step):
+            with self._guard(batch, measured, feed.is_rows):
+                dispatched = self._run_step(state, batch, columns, measured)
+            state = dispatched.state
+        return dispatched
+
+    def _run_step(
+        self, state: TrainState, batch: Any, columns: Any, measured: _Measured
+    ) -> Dispatched:
         if not self.calls_step:
-            with self._guard(feed, measured):
-                return self._programs.run_step(
-                    state, feed.batch, columns, measured=measured
-                )
-        self._guard(feed, measured)
-        batch = self._programs.complete(feed.batch, columns)
+            return self._programs.run_step(state, batch, columns, measured=measured)
+        batch = self._programs.complete(batch, columns)
         state, aux = self.trainer.trainstep.step(
             state,
             batch,
@@ -132,7 +163,8 @@ class Dispatcher:
     @functools.cached_property
     def _measured_between_logs(self) -> _Measured:
         """Nothing, unless that would be one more program to compile."""
-        saves_a_program = self.size > 1 or self.host_steps.summaries_every
+        has_groups = self.size > 1 and not self.in_calls
+        saves_a_program = has_groups or self.host_steps.summaries_every
         shares = self._logs_metrics_alone and saves_a_program and not self.calls_step
         return _METRICS if shares else _Measured()
 
@@ -145,15 +177,16 @@ class Dispatcher:
         )
         return bool(every) and not (summaries and every % summaries == 0)
 
-    def _guard(self, feed: Feed, measured: _Measured | None) -> Any:
+    def _guard(self, batch: Any, measured: _Measured | None, is_rows: bool) -> Any:
         """Forbid hidden transfers, which make the device wait, in compiled programs."""
-        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(feed.batch)]
-        program = (measured, feed.is_rows, *shapes)
-        if program in self._compiled and not _is_debugging():
-            return jax.transfer_guard("disallow")
+        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(batch)]
+        program = (measured, is_rows, *shapes)
         if program not in self._compiled:
             self.on_compile()
-        self._compiled.add(program)
+            self._pace.restart()
+            self._compiled.add(program)
+        elif not (self.takes_host_arrays or self.calls_step or _is_debugging()):
+            return jax.transfer_guard("disallow")
         return contextlib.nullcontext()
 
     @functools.cached_property
@@ -163,8 +196,9 @@ class Dispatcher:
         if self.records is not None:  # they must not outlive the run
             return _Programs(trainstep, self.records)
         known = vars(trainstep).setdefault("_programs", {})
-        key = self.transforms and self.transforms.key
-        return known.setdefault(key, _Programs(trainstep, None, self.transforms))
+        key = (self.transforms and self.transforms.key, self.takes_host_arrays)
+        programs = _Programs(trainstep, None, self.transforms, self.takes_host_arrays)
+        return known.setdefault(key, programs)
 
 
 @dataclasses.dataclass(eq=False)
@@ -174,6 +208,7 @@ class _Programs:
     trainstep: TrainStep
     records: DeviceRecords | None = None
     transforms: DeviceTransforms | None = None
+    takes_host_arrays: bool = False
 
     @jit_method(static_argnames="measured", donate_argnames="state")
     def run_step(
@@ -196,7 +231,12 @@ class _Programs:
     def complete(self, batch: Any, columns: Any) -> Any:
         """Return the batch that a feed brings, or brings the rows of."""
         if columns is None and self.transforms is None:
-            return batch
+            if not self.takes_host_arrays:
+                return batch
+            # As if it had been put there: a trace of the step is found again.
+            sharding = self.trainstep.sharding.batch
+            sharding = kd_sharding.FIRST_DIM if sharding is None else sharding
+            return kd_sharding.with_sharding_constraint(batch, sharding)
         return self._complete(batch, columns)
 
     @jit_method()
@@ -224,6 +264,17 @@ def _is_debugging() -> bool:
     return jax.config.jax_disable_jit or jax.config.jax_debug_nans
 
 
+def _are_plain_arrays(batch: Any) -> bool:
+    """Return whether a compiled function takes a batch as `put_batches` would."""
+    return all(
+        type(leaf) is np.ndarray
+        and leaf.ndim
+        and leaf.dtype.kind in "biufc"
+        and leaf.dtype.isnative
+        for leaf in jax.tree.leaves(batch)
+    )
+
+
 def put_batches(batch: Any, sharding: Any, size: int) -> Any:
     """Bring a batch, or `size` batches with one more leading axis, to the devices."""
     if size > 1:
@@ -240,8 +291,8 @@ def put_batches(batch: Any, sharding: Any, size: int) -> Any:
 def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
     """Decide how many steps a dispatch may have, and where the records live.
 
-    The decision depends on the config and the kind of device alone, never on measured
-    time: the same config gives the same numbers, run after run.
+    Which programs run depends on the config and the kind of device alone, never on
+    measured time: the same config gives the same numbers, run after run.
     """
     records = DeviceRecords.of(trainer.train_ds)
     transforms = None
@@ -254,6 +305,16 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
             f"These transforms run on the device, inside the train step: {transforms}."
         )
     calls_step = _reason_to_call_step(trainer)
+    if _groups_calls(trainer, calls_step):
+        return Dispatcher(
+            trainer,
+            host_steps,
+            _most_calls(trainer, bytes_per_step=0 if records else None),
+            records,
+            transforms=transforms,
+            in_calls=True,
+            takes_host_arrays=is_stream(trainer.train_ds),
+        )
     sent = 0 if records else transforms.bytes_of_batch[0] if transforms else None
     most = _most_steps(trainer, calls_step, bytes_per_step=sent)
     size = best_group(host_steps.planned_runs(), most) if most > 1 else 1
@@ -276,6 +337,25 @@ def _most_steps(
     if wanted not in ("auto", 1):
         status.log(f"steps_per_dispatch={wanted} is not used: {obstacle}.")
     return 1
+
+
+def _groups_calls(trainer: Trainer, calls_step: str | None) -> bool:
+    """Return whether steps are grouped, each as a call of its own: on a single CPU.
+
+    Several devices would wait for each other in more programs than there are threads.
+    """
+    return (
+        trainer.steps_per_dispatch == "auto"
+        and jax.default_backend() == "cpu"
+        and jax.device_count() == 1
+        and (calls_step or obstacle_to_grouping(trainer)) is None
+    )
+
+
+def _most_calls(trainer: Trainer, *, bytes_per_step: int | None) -> int:
+    if bytes_per_step is None:
+        bytes_per_step = num_bytes(trainer_fields.batch_specs(trainer))
+    return max(1, min(_MOST_CALLS, _BYTES_OF_CALLS // max(bytes_per_step, 1)))
 
 
 def _reason_to_call_step(trainer: Trainer) -> str | None:
@@ -306,7 +386,7 @@ def _estimate_steps(trainer: Trainer, *, bytes_per_step: int | None) -> int:
       bytes_per_step: What is sent to the devices for a step; by default the batch.
     """
     if jax.default_backend() == "cpu":
-        return 1  # loops are slower there than the calls they save
+        return 1
     batch = trainer_fields.batch_specs(trainer)
     return most_steps(
         trainer.trainstep.step.trace(trainer.state_specs, batch).jaxpr,
@@ -447,6 +527,11 @@ _LONG_STEP_SECONDS = 2e-3
 _LONGEST_DISPATCH_SECONDS = 0.5
 _STACKED_BYTES = 64 * 2**20
 _MOST_STEPS = 1024
+# Calls in a row: what comes before and after them is paid once; more would gain little.
+_MOST_CALLS = 16
+_BYTES_OF_CALLS = 8 * 2**20
+_LONGEST_CALLS_SECONDS = 0.05
+_CALLS_OF_A_WINDOW = 8
 # Deliberately modest, so that the estimate errs on the side of short dispatches.
 _ASSUMED_FLOPS_PER_SECOND = 2e13
 _ASSUMED_BYTES_PER_SECOND = 5e11
@@ -535,3 +620,34 @@ def _size_of(spec: Any) -> int:
         return 0
     is_plain = isinstance(dtype, np.dtype)
     return _num_elements(spec) * (dtype.itemsize if is_plain else 8)  # or a key
+
+
+class _Pace:
+    """How long a step takes, seen from when dispatches begin.
+
+    As few of them are in flight, they soon begin as often as they end. Calls alone are
+    grouped by it: their number changes no result.
+
+    Attributes:
+      seconds: Of a step; infinite until enough of them have run.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = math.inf
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the last few dispatches: a program is compiled."""
+        self._began = 0.0
+        self._num_calls = self._num_steps = 0
+
+    def add(self, num_steps: int) -> None:
+        """Note that a dispatch begins."""
+        now = time.perf_counter()
+        if self._num_calls == _CALLS_OF_A_WINDOW:
+            self.seconds = (now - self._began) / self._num_steps
+            self.restart()
+        if not self._num_calls:
+            self._began = now
+        self._num_calls += 1
+        self._num_steps += num_steps

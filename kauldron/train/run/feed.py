@@ -165,7 +165,8 @@ class Feed:
     Attributes:
       size: Number of batches.
       batch: The batch on the devices; with `size > 1`, that many stacked on a new
-        leading axis. Of records that live there: only their rows.
+        leading axis, or in a list if each is the argument of a call of its own. Of
+        records that live there: only their rows.
       position: State of the data iterator after these batches.
       is_rows: Whether `batch` holds rows of records.
     """
@@ -181,6 +182,9 @@ class Destination(Protocol):
 
     @property
     def records(self) -> DeviceRecords | None: ...
+
+    @property
+    def in_calls(self) -> bool: ...
 
     def size_at(self, step: int) -> int: ...
 
@@ -228,6 +232,8 @@ class _Reader:
                 return [self._read_rows(size)]
             except StopIteration:  # what is left are no full batches
                 self._next_positions = None
+        if self._to.in_calls:
+            return [self._read_for_calls(size)]
         if size > 1 and self._next_batches is not None:
             return [self._read_stacked(size)]
         return self._read_one_by_one(size)
@@ -236,9 +242,26 @@ class _Reader:
         assert self._next_positions is not None
         assert self._to.records is not None
         rows = self._to.records.rows(self._next_positions(size))
-        size = len(rows)
-        rows = self._to.put_rows(rows if size > 1 else rows[0])
-        return Feed(size, rows, position_of(self._iterator), is_rows=True)
+        size, put = len(rows), self._to.put_rows
+        if size == 1:
+            batch = put(rows[0])
+        elif self._to.in_calls:
+            batch = [put(row) for row in rows]
+        else:
+            batch = put(rows)
+        return Feed(size, batch, position_of(self._iterator), is_rows=True)
+
+    def _read_for_calls(self, size: int) -> Feed:
+        batches = []
+        for _ in range(size):
+            try:
+                batches.append(self._to.put(next(self._iterator), 1))
+            except StopIteration:
+                if not batches:
+                    raise
+                break
+        batch = batches if len(batches) > 1 else batches[0]
+        return Feed(len(batches), batch, position_of(self._iterator))
 
     def _read_stacked(self, size: int) -> Feed:
         assert self._next_batches is not None

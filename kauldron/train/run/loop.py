@@ -346,7 +346,7 @@ class Run:
         self.progress.resume()
         with (
             jax.profiler.StepTraceAnnotation("train", step_num=step),
-            error_prefix(lambda: f"Step {step} failed: "),
+            error_prefix(lambda: f"Step {dispatcher.step} failed: "),
             _hints(),
         ):
             self.state, self.aux, token = dispatcher.run(self.state, feed, step)

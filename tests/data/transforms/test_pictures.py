@@ -228,6 +228,21 @@ def test_crops_from_files_of_any_mode_are_those_of_pixels(folder, mode):
         np.testing.assert_array_equal(one["image"], other["image"])
 
 
+def test_large_crops_go_straight_to_their_place_in_the_batch(folder):
+    """And are those of records that a function gets before they are stacked."""
+    crops = [
+        T.InceptionCrop(key="image", resize_size=(120, 120)),
+        T.RandomFlipLeftRight(key="image"),
+    ]
+    placed = list(make_ds(folder, *crops))
+    np.testing.assert_equal(
+        placed, list(make_ds(folder, *crops, lambda record: record))
+    )
+    kept = [batch["image"].copy() for batch in placed]
+    list(make_ds(folder, *crops, seed=4))  # nobody writes to what was given out
+    np.testing.assert_equal([batch["image"] for batch in placed], kept)
+
+
 def test_large_and_small_records_are_flipped_alike():
     for size in (4, 128):
         images = rng().integers(0, 256, (16, size, size, 3), dtype=np.uint8)
@@ -306,9 +321,11 @@ def test_a_damaged_file_is_named_with_its_record_and_can_be_left_out(folder, tmp
         next(iterator)
     assert "record 1 of ImageFolder" in "".join(info.value.__notes__)
 
-    ds = make_ds(tmp_path, crop, max_bad_records=2, **kwargs)
-    (batch,) = ds
-    assert batch["path"][0].endswith("0.jpg")
+    large = T.InceptionCrop(key="image", resize_size=(120, 120))
+    for first in (crop, large):
+        ds = make_ds(tmp_path, first, max_bad_records=2, **kwargs)
+        (batch,) = ds
+        assert batch["path"][0].endswith("0.jpg")
 
 
 def test_without_pillow_the_error_names_the_extra(monkeypatch):

@@ -72,10 +72,15 @@ def one_by_one(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("size", "device_resident"), [(8, False), (8, True), (1, True)]
+    ("size", "device_resident"),
+    [(8, False), (8, True), (1, True), ("auto", False), ("auto", True)],
 )
-def test_grouping_of_steps_changes_no_bit(tmp_path, one_by_one, size, device_resident):
+def test_grouping_of_steps_changes_no_bit(
+    tmp_path, one_by_one, size, device_resident, monkeypatch
+):
     workdir, expected = one_by_one
+    monkeypatch.setattr(dispatch, "_CALLS_OF_A_WINDOW", 1)
+    monkeypatch.setattr(dispatch, "_MOST_CALLS", 4)  # few are read ahead
     trainer = _make(tmp_path, steps_per_dispatch=size, device_resident=device_resident)
     state, _ = trainer.train()
     _assert_equal(state, expected)
@@ -279,9 +284,61 @@ def test_groups_need_few_calls(runs, most):
         assert calls(size) < 2 * sum(-(-run // most) for run in runs)
 
 
-def test_auto_groups_nothing_on_a_cpu(tmp_path):
-    trainer = make_trainer(tmp_path)
-    assert make_dispatcher(trainer, HostSteps(trainer, 100)).size == 1
+def test_on_a_cpu_short_steps_are_calls_in_a_row(tmp_path):
+    trainer = make_trainer(tmp_path, log_metrics_every=10, checkpointer=None)
+    dispatcher = make_dispatcher(trainer, HostSteps(trainer, 100))
+    assert dispatcher.in_calls
+    assert dispatcher.size_at(1) == 1  # how long they take is not known yet
+    dispatcher._pace.seconds = 0.012
+    assert [dispatcher.size_at(step) for step in (0, 1, 8, 10, 95, 98)] == [
+        *(1, 4, 2, 1, 4, 1)
+    ]
+    dispatcher._pace.seconds = 30.0
+    assert dispatcher.size_at(1) == 1
+
+
+def test_calls_in_a_row_bring_their_batches_themselves(tmp_path):
+    """They are those of the data, and one of another shape is among them."""
+    ds = make_ds(num_epochs=1, batch_size=10, batch_drop_remainder=False, seed=0)
+    trainer = make_trainer(
+        tmp_path, train_ds=ds, log_metrics_every=None, checkpointer=None
+    )
+    dispatcher = make_dispatcher(trainer, HostSteps(trainer, None))
+    dispatcher._pace.seconds = 0.01
+    feeds = list(read_feeds(as_iterator(ds), dispatcher, 0))
+    assert [feed.size for feed in feeds] == [5, 2]
+    batches = [batch for feed in feeds for batch in feed.batch]
+    _assert_equal(batches, list(ds))
+    assert all(type(leaf) is np.ndarray for leaf in jax.tree.leaves(batches))
+    state = trainer.init_state()
+    for step, feed in zip((0, 5), feeds):
+        state, *_ = dispatcher.run(state, feed, step)
+    assert int(state.step) == 7 and dispatcher.step == 6
+
+
+def test_batches_of_another_library_are_put_on_the_device_at_once(tmp_path):
+    """It may use their memory for the next one."""
+
+    class Plain(kd.data.Pipeline):
+        def __iter__(self):
+            yield from ({"x": np.full((16, 4), index)} for index in range(6))
+
+        def __len__(self):
+            return 6
+
+    trainer = make_trainer(
+        tmp_path,
+        train_ds=Plain(batch_size=16),
+        log_metrics_every=None,
+        checkpointer=None,
+    )
+    dispatcher = make_dispatcher(trainer, HostSteps(trainer, None))
+    dispatcher._pace.seconds = 0.01
+    feeds = list(read_feeds(as_iterator(trainer.train_ds), dispatcher, 0))
+    assert [feed.size for feed in feeds] == [5, 1]
+    batches = [*feeds[0].batch, feeds[1].batch]
+    assert all(isinstance(batch["x"], jax.Array) for batch in batches)
+    assert [int(batch["x"][0, 0]) for batch in batches] == list(range(6))
 
 
 #

@@ -45,6 +45,7 @@ class OneByOne:
     """Takes batches one by one, and leaves them on the host."""
 
     records = None
+    in_calls = False
 
     def size_at(self, step):
         return 1

@@ -299,7 +299,7 @@ def test_users_code_may_move_data_between_host_and_device(tmp_path, changes):
 
 
 def test_compiled_steps_move_no_data_behind_the_back(tmp_path):
-    trainer = make_trainer(tmp_path, checkpointer=None)
+    trainer = make_trainer(tmp_path, checkpointer=None, steps_per_dispatch=1)
     dispatcher = make_dispatcher(trainer, HostSteps(trainer, 10))
     feeds = read_feeds(as_iterator(trainer.train_ds), dispatcher, 0)
     state, *_ = dispatcher.run(trainer.init_state(), next(feeds), 1)
