@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from tests.nn.param_shapes import param_shapes
+from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
 TOKENS = jax.random.normal(KEY, (2, 5, 16))
@@ -107,11 +107,7 @@ def parallel(t, attend, mlp, norm_a, norm_m):
 def test_block_follows_its_formula(block, formula, masked):
     mask = jnp.tril(jnp.ones((1, 5, 5), bool)) if masked else None
     module = make(block)
-    variables = module.init(KEY, TOKENS)
-    keys = iter(jax.random.split(KEY, 30))
-    variables = jax.tree.map(  # norms are not the identity
-        lambda p: p + 0.1 * jax.random.normal(next(keys), p.shape), variables
-    )
+    variables = random_variables(module, TOKENS)  # norms are not the identity
     expected = formula(TOKENS, *parts(module, variables, mask))
     out = module.apply(variables, TOKENS, attention_mask=mask)
     np.testing.assert_allclose(out, expected, atol=1e-6)
