@@ -80,9 +80,29 @@ class PatchifyEmbed(nn.Module):
             strides=self.patch_size,
             padding="VALID",
             dtype=images.dtype,
+            conv_general_dilated=_convolve_patches,
             name="patchifier",
         )(images)
         return einops.rearrange(patches, "... h w d -> ... (h w) d")
+
+
+def _convolve_patches(images: Any, kernel: Any, *_: Any, **options: Any) -> Any:
+    """Convolve with a stride as large as the kernel.
+
+    The rows of a patch count as channels: GPUs are four times slower with three. As a
+    product of matrices it would be slower, too: XLA would be free to lay out all tokens
+    with the batch as the last axis.
+    """
+    rows, columns, _, _ = kernel.shape
+    height = images.shape[1] // rows * rows
+    return jax.lax.conv_general_dilated(
+        einops.rearrange(images[:, :height], "b (h r) w c -> b h w (r c)", r=rows),
+        einops.rearrange(kernel, "r k c d -> 1 k (r c) d"),
+        window_strides=(1, columns),
+        padding="VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        precision=options.get("precision"),
+    )
 
 
 def _pair(patch_size: Sequence[int]) -> tuple[int, int]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 
 from kauldron.ktyping import Bool, Float, typechecked
 from kauldron.nn.attention import ImprovedMultiHeadDotProductAttention
@@ -33,7 +36,8 @@ class TransformerMLP(nn.Module):
     def __call__(self, inputs: Float["*b d"]) -> Float["*b d"]:
         size = inputs.shape[-1]
         hidden = self._dense("dense_in", self.hidden_size or 4 * size, inputs)
-        return self._dense("dense_out", size, self.activation_fn(hidden))
+        activation = _gelu if self.activation_fn is nn.gelu else self.activation_fn
+        return self._dense("dense_out", size, activation(hidden))
 
     def _dense(self, name: str, features: int, inputs: Any) -> Any:
         return nn.Dense(
@@ -43,6 +47,30 @@ class TransformerMLP(nn.Module):
             bias_init=self.bias_init,
             name=name,
         )(inputs)
+
+
+@jax.custom_jvp
+def _gelu(x: Any) -> Any:
+    """`nn.gelu`, whose gradient needs nothing but `x`.
+
+    Jax would derive it from the tanh of the forward pass, which XLA then keeps: as much
+    memory as the whole hidden layer, written and read once more.
+    """
+    return nn.gelu(x)
+
+
+@_gelu.defjvp
+def _gelu_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+    [x], [tangent] = primals, tangents
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    # (1 + tanh(z / 2)) / 2 is the logistic function of z.
+    part = jax.nn.sigmoid(_SLOPE * (wide + _CUBIC * wide**3))
+    slope = part + wide * part * (1 - part) * _SLOPE * (1 + 3 * _CUBIC * wide**2)
+    return nn.gelu(x), tangent * slope.astype(x.dtype)
+
+
+_SLOPE = 2 * math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
 
 
 class _Block(nn.Module):

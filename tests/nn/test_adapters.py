@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from kauldron import kd, kontext
-from tests.nn.param_shapes import param_shapes
+from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
 X = jax.random.normal(KEY, (2, 3))
@@ -100,7 +100,7 @@ def test_params_are_those_of_the_model(model, wrappers):
 
 def test_wrapped_model_computes_the_same_and_has_gradients():
     model = WithParts(Inner(), nn.Dense(1))
-    variables = model.init(KEY, X)
+    variables = random_variables(model, X)
     for wrapped in (wrap(model, Wrapper, Wrapper), wrap(model, Checkpointed, Wrapper)):
         np.testing.assert_array_equal(
             wrapped.apply(variables, X), model.apply(variables, X)
@@ -114,7 +114,7 @@ def test_wrapped_model_computes_the_same_and_has_gradients():
 
 def test_outputs_of_wrapper_and_model_are_captured_together():
     model = Wrapper(WithParts(Inner(), nn.Dense(1)))
-    variables = model.init(KEY, X)
+    variables = random_variables(model, X)
     _, captured = model.apply(variables, X, capture_intermediates=True)
     interms = captured["intermediates"]
     assert len(interms["__call__"]) == 2

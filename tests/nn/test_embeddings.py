@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from tests.nn.param_shapes import param_shapes
+from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
 
@@ -32,12 +32,13 @@ def test_patches_are_in_the_order_of_rows_columns_channels(batch):
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_embedded_patches_are_patches_times_the_kernel(batch):
-    images = jax.random.normal(KEY, (*batch, 4, 6, 3))
+    images = np.random.default_rng(1).normal(size=(*batch, 4, 6, 3)).astype(np.float32)
     module = kd.nn.PatchifyEmbed(patch_size=(2, 3), hidden_size=8)
-    tokens, variables = module.init_with_output(KEY, images)
-    patches = kd.nn.Patchify(patch_size=(2, 3)).apply({}, images)
-    kernel = variables["params"]["patchifier"]["kernel"]
-    np.testing.assert_allclose(tokens, patches @ kernel.reshape(18, 8), atol=1e-5)
+    variables = random_variables(module, images)
+    patches = np.asarray(kd.nn.Patchify(patch_size=(2, 3)).apply({}, images))
+    params = variables["params"]["patchifier"]
+    expected = patches @ params["kernel"].reshape(18, 8) + params["bias"]
+    np.testing.assert_allclose(module.apply(variables, images), expected, atol=1e-5)
 
 
 def test_params_of_embedded_patches():
@@ -49,11 +50,11 @@ def test_params_of_embedded_patches():
 
 
 def test_image_that_patches_do_not_fill():
-    images = jax.random.normal(KEY, (1, 5, 7, 3))
+    images = np.random.default_rng(1).normal(size=(1, 5, 7, 3)).astype(np.float32)
     with pytest.raises(ValueError, match=r"5 x 7 pixels.*patches of 2 x 3"):
         kd.nn.Patchify(patch_size=(2, 3)).apply({}, images)
     module = kd.nn.PatchifyEmbed(patch_size=(2, 3), hidden_size=8)
-    variables = module.init(KEY, images)
+    variables = random_variables(module, images)
     np.testing.assert_allclose(
         module.apply(variables, images),
         module.apply(variables, images[:, :4, :6]),
@@ -83,11 +84,11 @@ def test_modules_with_sizes_from_lists_can_be_hashed():
 )
 def test_learned_embedding_has_entries_along_its_axes(shape, axis, param):
     module = kd.nn.LearnedEmbedding()
-    out, variables = module.init_with_output(KEY, shape, axis=axis)
-    assert variables["params"]["embeddings"].shape == param
-    np.testing.assert_array_equal(
-        out, jnp.broadcast_to(variables["params"]["embeddings"], shape)
-    )
+    variables = random_variables(module, shape, axis=axis)
+    embeddings = variables["params"]["embeddings"]
+    assert embeddings.shape == param
+    out = module.apply(variables, shape, axis=axis)
+    np.testing.assert_array_equal(out, np.broadcast_to(embeddings, shape))
 
 
 def test_learned_embedding_starts_small_under_a_name_of_its_own():
@@ -106,13 +107,15 @@ def test_axes_that_make_no_sense(axis):
 def test_fourier_embedding_by_hand():
     module = kd.nn.FourierEmbedding(num_fourier_bases=3)
     shape = (2, 4, 5, 8)
-    out, variables = module.init_with_output(KEY, shape, axis=(-3, -2))
+    variables = random_variables(module, shape, axis=(-3, -2))
+    out = module.apply(variables, shape, axis=(-3, -2))
     dense = variables["params"]["dense_pe"]
     assert dense["kernel"].shape == (12, 8)
     y, x = np.linspace(-np.pi, np.pi, 4)[1], np.linspace(-np.pi, np.pi, 5)[3]
     angles = np.array([y, x, 2 * y, 2 * x, 4 * y, 4 * x])
     features = np.concatenate([np.sin(angles), np.cos(angles)])
-    np.testing.assert_allclose(out[1, 1, 3], features @ dense["kernel"], atol=1e-5)
+    expected = features @ dense["kernel"] + dense["bias"]
+    np.testing.assert_allclose(out[1, 1, 3], expected, atol=1e-5)
     assert out.shape == shape
 
 
@@ -122,7 +125,8 @@ def test_fourier_embedding_by_hand():
 )
 def test_fourier_embedding_of_other_axes(shape, axis, features):
     module = kd.nn.FourierEmbedding(num_fourier_bases=3)
-    out, variables = module.init_with_output(KEY, shape, axis=axis)
+    variables = random_variables(module, shape, axis=axis)
+    out = module.apply(variables, shape, axis=axis)
     assert variables["params"]["dense_pe"]["kernel"].shape == (features, 8)
     assert out.shape == shape and np.isfinite(out).all()
 
@@ -135,9 +139,10 @@ def test_zero_embedding():
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_added_embedding_keeps_the_dtype(dtype):
-    inputs = jax.random.normal(KEY, (2, 5, 8), dtype)
+    inputs = np.random.default_rng(1).normal(size=(2, 5, 8)).astype(dtype)
     module = kd.nn.AddEmbedding(emb=kd.nn.LearnedEmbedding(), axis=-2)
-    out, variables = module.init_with_output(KEY, inputs)
+    variables = random_variables(module, inputs)
+    out = module.apply(variables, inputs)
     added = variables["params"]["emb"]["embeddings"].astype(dtype)
     np.testing.assert_array_equal(out, inputs + added)
     assert out.dtype == dtype

@@ -21,7 +21,7 @@ def dtypes(tree):
 
 
 def vit(**kwargs):
-    sizes = {"num_heads": 2, "hidden_size": 16, "num_layers": 2, "patch_size": 4}
+    sizes = {"num_heads": 2, "hidden_size": 16, "num_layers": 1, "patch_size": 4}
     encoder = kd.nn.VitEncoder.from_spec(**sizes | kwargs)
     return kd.nn.Vit(encoder=encoder, num_classes=3, image="batch.image")
 

@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import flax.linen as nn
-import jax
 import numpy as np
 import pytest
 from flax import serialization, traverse_util
 
 from kauldron import kd
 from tests.ckpts.test_weight_files import write_safetensors
+from tests.nn.param_shapes import random_variables
 
 VOCAB, LENGTH, D, H, LAYERS = 11, 7, 8, 2, 2
 TOKENS = np.random.default_rng(1).integers(0, VOCAB, (3, 5))
@@ -171,7 +171,7 @@ def test_model_computes_what_gpt2_does(name, write, layout, tmp_path):
     arrays = gpt2_arrays()
     path = write(tmp_path / name, arrays)
     model = language_model()
-    params = model.init(jax.random.key(0), TOKENS)["params"]
+    params = random_variables(model, TOKENS)["params"]
     params, report = kd.ckpts.load_pretrained(params, path, layout=layout)
     assert not report.fresh and not report.skipped
     logits = model.apply({"params": params}, TOKENS)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from kauldron import kd
-from tests.nn.param_shapes import param_shapes
+from kauldron.nn import transformers
+from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
 TOKENS = jax.random.normal(KEY, (2, 5, 16))
@@ -71,6 +72,34 @@ def test_mlp_is_four_times_as_wide_by_default_and_within_the_bound_of_xavier():
     assert not params["dense_in"]["bias"].any()
 
 
+def plain_gelu(x):
+    return nn.gelu(x)
+
+
+def test_gradients_of_gelu_are_those_of_flax():
+    x = np.linspace(-6, 6, 97, dtype=np.float32)
+
+    def slopes(activation):
+        return jax.vmap(jax.grad(activation))(x)
+
+    np.testing.assert_array_equal(transformers._gelu(x), nn.gelu(x))
+    np.testing.assert_allclose(slopes(transformers._gelu), slopes(nn.gelu), atol=1e-5)
+    _, forward = jax.jvp(transformers._gelu, (x,), (np.ones_like(x),))
+    np.testing.assert_allclose(forward, slopes(nn.gelu), atol=1e-5)
+
+
+def test_backward_pass_of_gelu_keeps_its_slope_beside_the_hidden_layer():
+    def kept(activation_fn):
+        mlp = kd.nn.TransformerMLP(24, activation_fn=activation_fn)
+        variables = random_variables(mlp, TOKENS)
+        pull_back = jax.eval_shape(
+            lambda x: jax.vjp(mlp.apply, variables, x)[1], TOKENS
+        )
+        return [leaf.shape for leaf in jax.tree.leaves(pull_back)].count((2, 5, 24))
+
+    assert kept(nn.gelu) == 2 < kept(plain_gelu)
+
+
 def parts(block, variables, mask=None):
     """The parts of a block, as functions with its parameters."""
 
@@ -107,11 +136,7 @@ def parallel(t, attend, mlp, norm_a, norm_m):
 def test_block_follows_its_formula(block, formula, masked):
     mask = jnp.tril(jnp.ones((1, 5, 5), bool)) if masked else None
     module = make(block)
-    variables = module.init(KEY, TOKENS)
-    keys = iter(jax.random.split(KEY, 30))
-    variables = jax.tree.map(  # norms are not the identity
-        lambda p: p + 0.1 * jax.random.normal(next(keys), p.shape), variables
-    )
+    variables = random_variables(module, TOKENS)  # norms are not the identity
     expected = formula(TOKENS, *parts(module, variables, mask))
     out = module.apply(variables, TOKENS, attention_mask=mask)
     np.testing.assert_allclose(out, expected, atol=1e-6)

@@ -12,7 +12,7 @@ import pytest
 
 from kauldron import kd, konfig
 from kauldron.nn.vit import VIT_SIZES, ViTSpec
-from tests.nn.param_shapes import param_shapes
+from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
 IMAGE = jax.random.normal(KEY, (2, 8, 8, 3))
@@ -90,7 +90,8 @@ def test_params_of_an_encoder():
         expected |= {f"layers_{i}/{name}": shape for name, shape in block.items()}
     encoder = tiny(patch_size=(4, 2), prepend_cls_token=True)
     assert param_shapes(encoder, IMAGE) == expected
-    assert encoder.init_with_output(KEY, IMAGE)[0].shape == (2, 9, 8)
+    tokens = jax.eval_shape(lambda: encoder.init_with_output(KEY, IMAGE)[0])
+    assert tokens.shape == (2, 9, 8)
 
 
 def test_params_of_a_classifier():
@@ -106,8 +107,8 @@ def test_params_of_a_classifier():
 
 
 def test_initial_values():
-    variables = tiny(hidden_size=64, prepend_cls_token=True).init(KEY, IMAGE)
-    params = variables["params"]
+    encoder = tiny(hidden_size=64, num_layers=0, prepend_cls_token=True)
+    params = encoder.init(KEY, IMAGE)["params"]
     embeddings = params["pos_embedding"]["embeddings"]
     np.testing.assert_allclose(embeddings.std(), 0.02, rtol=0.2)
     assert not params["cls"].any()
@@ -146,21 +147,24 @@ def test_defaults_of_an_encoder_that_is_made_inside_a_module_are_its_own():
 
 
 def test_encoder_by_hand():
-    encoder = tiny(prepend_cls_token=True, cls_token_init=nn.initializers.ones)
-    tokens, variables = encoder.init_with_output(KEY, IMAGE)
+    encoder = tiny(prepend_cls_token=True)
+    variables = random_variables(encoder, IMAGE)
     params = variables["params"]
     expected = encoder.embedding.apply({"params": params["embedding"]}, IMAGE)
     expected = expected + params["pos_embedding"]["embeddings"]
-    expected = jnp.concatenate([jnp.ones((2, 1, 8)), expected], axis=1)
+    cls = np.broadcast_to(params["cls"], (2, 1, 8))
+    expected = np.concatenate([cls, expected], axis=1)
     for i, layer in enumerate(encoder.layers):
         expected = layer.apply({"params": params[f"layers_{i}"]}, expected)
-    rms = jnp.sqrt(jnp.mean(expected**2, axis=-1, keepdims=True) + 1e-6)
-    np.testing.assert_allclose(tokens, expected / rms, atol=1e-5)
+    expected = np.asarray(expected)
+    rms = np.sqrt(np.mean(expected**2, axis=-1, keepdims=True) + 1e-6)
+    expected = expected / rms * params["encoder_norm"]["scale"]
+    np.testing.assert_allclose(encoder.apply(variables, IMAGE), expected, atol=1e-5)
 
 
 def test_mask_reaches_the_blocks():
     encoder = tiny()
-    variables = encoder.init(KEY, IMAGE)
+    variables = random_variables(encoder, IMAGE)
     diagonal = jnp.eye(4, dtype=bool)[None]
     alone = encoder.apply(variables, IMAGE, attention_mask=diagonal)
     changed = IMAGE.at[:, 4:].add(1.0)  # the last two patches
@@ -172,7 +176,7 @@ def test_mask_reaches_the_blocks():
 @pytest.mark.parametrize("block", [kd.nn.PreNormBlock, kd.nn.ParallelAttentionBlock])
 def test_16_bit_images_give_16_bit_tokens(block):
     encoder = tiny(block_type=block, prepend_cls_token=True)
-    variables = encoder.init(KEY, IMAGE)
+    variables = random_variables(encoder, IMAGE)
     half = encoder.apply(variables, IMAGE.astype(jnp.bfloat16))
     assert half.dtype == jnp.bfloat16
     np.testing.assert_allclose(
@@ -180,16 +184,21 @@ def test_16_bit_images_give_16_bit_tokens(block):
     )
 
 
+def dense(x, params):
+    return x @ params["kernel"] + params["bias"]
+
+
 @pytest.mark.parametrize("mode", ["gap", "cls_token", "cls_token_forced"])
 def test_modes_of_a_classifier(mode):
     encoder = tiny(prepend_cls_token=mode == "cls_token")
     model = kd.nn.Vit(encoder=encoder, num_classes=3, mode=mode)
-    preds, variables = model.init_with_output(KEY, IMAGE)
+    variables = random_variables(model, IMAGE)
     params = variables["params"]
-    tokens = encoder.apply({"params": params["encoder"]}, IMAGE)
+    tokens = np.asarray(encoder.apply({"params": params["encoder"]}, IMAGE))
     features = tokens.mean(1) if mode == "gap" else tokens[:, 0]
-    hidden = jnp.tanh(features @ params["pre_logits"]["kernel"])
-    expected = hidden @ params["classifier_head"]["kernel"]
+    hidden = np.tanh(dense(features, params["pre_logits"]))
+    expected = dense(hidden, params["classifier_head"])
+    preds = model.apply(variables, IMAGE)
     assert set(preds) == {"logits"}
     np.testing.assert_allclose(preds["logits"], expected, atol=1e-5)
 
@@ -202,7 +211,8 @@ def test_modes_that_cannot_be():
 
 
 def test_autoencoder_reproduces_the_shape():
-    preds, variables = kd.nn.VitAutoEncoder(encoder=tiny()).init_with_output(KEY, IMAGE)
+    model = kd.nn.VitAutoEncoder(encoder=tiny())
+    preds, variables = jax.eval_shape(lambda: model.init_with_output(KEY, IMAGE))
     assert preds["image"].shape == IMAGE.shape
     assert variables["params"]["decoder"]["kernel"].shape == (8, 48)
     with_token = kd.nn.VitAutoEncoder(encoder=tiny(prepend_cls_token=True))
