@@ -48,6 +48,45 @@ def pytest_collection():
         gc.enable()
 
 
+# Folders whose tests are many small programs that run once: compiling them well would
+# take longest. Everything that trains in earnest is compiled as it is for users.
+QUICKLY_COMPILED = frozenset(
+    {
+        "contrib",
+        "docs",
+        "export",
+        "klinen",
+        "losses",
+        "metrics",
+        "nn",
+        "optim",
+        "random",
+        "summaries",
+    }
+)
+_is_quick = False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compilation(request):
+    """Compile quickly where that is enough.
+
+    A module that compares to the last bit what optimizations may change says
+    `WITH_OPTIMIZATIONS = True`.
+    """
+    folder = request.path.relative_to(request.config.rootpath).parts[1]
+    is_quick = folder in QUICKLY_COMPILED
+    is_quick = is_quick and not getattr(request.module, "WITH_OPTIMIZATIONS", False)
+    global _is_quick
+    if is_quick != _is_quick:
+        import jax
+
+        jax.config.update("jax_disable_most_optimizations", is_quick)
+        _is_quick = is_quick
+        # Else a test would mix programs compiled in both ways, which round differently.
+        jax.clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def _restore_import_path():
     """Config files make their folder importable: not for the next test."""
