@@ -187,7 +187,7 @@ COMMANDS = {
         ["cfg.model", "'batch.z'", "x: float32"],
     ),
     "seed as a word": ((*TOY, "--cfg.seed=x"), ["cfg.seed", "int", "--cfg.seed=x"]),
-    "evaluation of nothing": (("eval",), ["--workdir=path/to/run is missing"]),
+    "evaluation of nothing": (("eval",), ["Which run? Give --workdir=path/to/run"]),
     "evaluation without a folder": (
         ("eval", "--cfg=toy.py", "--eval_names=alone"),
         ["Which run?", "--workdir=path/to/run"],

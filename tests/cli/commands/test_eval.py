@@ -76,7 +76,7 @@ def test_list_without_standalone_evaluators_says_so(kauldron, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ((), "--workdir=path/to/run is missing"),
+        ((), "Which run? Give --workdir=path/to/run"),
         (("--workdir=RUN",), "Give --eval_names, one of: both, c"),
         (("--workdir=RUN", "--eval_names=nope"), "'nope'"),
         (("--workdir=RUN", "--eval_names=along"), "'along' does not run in a process"),
