@@ -8,11 +8,12 @@ where restarts and the other jobs find them. Whoever ends last tells the objecti
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kauldron.kxm import records
@@ -56,7 +57,8 @@ class Binding:
 
     def _ask(self, unit: dict[str, Any]) -> dict[str, Any]:
         study = self.study()
-        trial = study.ask(_distributions(self.search["space"]))
+        with _one_at_a_time(self.xp_dir):
+            trial = study.ask(_distributions(self.search["space"]))
         trial.set_user_attr("wid", self._wid)
         self._trial = trial
         values, texts, shown = chosen(self.search, trial.params)
@@ -182,6 +184,21 @@ def open_study(xp_dir: pathlib.Path, search: Mapping[str, Any], wid: int = 0) ->
         direction="minimize" if search["goal"] == "min" else "maximize",
         load_if_exists=True,
     )
+
+
+@contextlib.contextmanager
+def _one_at_a_time(xp_dir: pathlib.Path) -> Iterator[None]:
+    """Let no other work unit ask: samplers such as `qmc` could give both the same."""
+    from optuna.storages.journal import JournalFileSymlinkLock
+
+    lock = JournalFileSymlinkLock(
+        str(records.private(xp_dir).resolve() / "search.json")
+    )
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _sampler(search: Mapping[str, Any], wid: int) -> Any:

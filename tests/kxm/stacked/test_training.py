@@ -134,22 +134,6 @@ def test_trainings_on_the_same_data_read_it_once(tmp_path, monkeypatch):
     assert len(sources) == 2
 
 
-def test_records_on_the_device_and_groups_of_steps_agree(tmp_path):
-    more = {"train_ds.device_resident": True, "steps_per_dispatch": 3}
-    more |= {**UNWATCHED, "num_train_steps": 10, "log_metrics_every": 9}
-    changes = [{"seed": n, "aux.lr": 0.01 * (n + 1), **more} for n in range(2)]
-    alone = [make(tmp_path / f"alone{n}", c).train()[0] for n, c in enumerate(changes)]
-    trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
-    loop.train(trainers)
-    for number, state in enumerate(alone):
-        one, two = (
-            scalars(tmp_path / name, "train")
-            for name in (f"alone{number}", f"{number}")
-        )
-        assert_close_logs(one, two)
-        assert int(state.step) == 10
-
-
 def with_convolution():
     """Return the layers of a model whose stack runs lane by lane on a CPU."""
     kd, nn = stacked_config.kd, stacked_config.nn
@@ -170,7 +154,7 @@ def transformed(number, seeds, **more):
     changes = {
         "seed": seeds[number],
         "aux.lr": 0.01 * (number + 1),
-        "num_train_steps": 8 - number,
+        "num_train_steps": 9 - number,
         "train_ds.transforms": [to_half, to_single],
         **UNWATCHED,
         **more,
@@ -183,7 +167,7 @@ def transformed(number, seeds, **more):
 SEEDS_WITH_CONVOLUTION = (0, 1)
 
 
-@pytest.fixture(scope="module", params=[SEEDS_WITH_CONVOLUTION, (0, 0)])
+@pytest.fixture(scope="module")
 def alone(request, tmp_path_factory):
     """The seeds of two trainings, and their folders when trained alone."""
     folders = [tmp_path_factory.mktemp("alone") for _ in range(2)]
@@ -193,19 +177,31 @@ def alone(request, tmp_path_factory):
     return request.param, folders
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_transforms_on_the_device_and_convolutions_agree(tmp_path, caplog, alone, size):
-    seeds, folders = alone
-    more = {"train_ds.device_transforms": True, "steps_per_dispatch": size}
+@pytest.mark.parametrize(
+    ("alone", "field"),
+    [
+        (SEEDS_WITH_CONVOLUTION, "device_transforms"),
+        ((0, 0), "device_transforms"),
+        ((0, 0), "device_resident"),
+    ],
+    indirect=["alone"],
+)
+def test_what_runs_on_the_device_agrees(tmp_path, caplog, alone, field):
+    seeds, folders_alone = alone
+    more = {f"train_ds.{field}": True}
+    more |= {"steps_per_dispatch": 3, "log_metrics_every": 4}
     trainers = [
         make(tmp_path / str(n), transformed(n, seeds, **more)) for n in range(2)
     ]
     with caplog.at_level("INFO", logger="kauldron"):
         loop.train(trainers)
-    assert "inside the train step: transforms[1] Cast" in caplog.text
-    for number, folder in enumerate(folders):
-        one, two = (scalars(f, "train") for f in (folder, tmp_path / str(number)))
-        assert_close_logs(one, two)
+    is_transformed = "inside the train step: transforms[1] Cast" in caplog.text
+    assert is_transformed == (field == "device_transforms")
+    for number, folder in enumerate(folders_alone):
+        folders = (folder, tmp_path / str(number))
+        one, two = ([s for s in scalars(f, "train") if s[1]] for f in folders)
+        assert [step for step, _ in two] == [0, 4, 8 - number]
+        assert_close_logs([one[step] for step, _ in two], two)
 
 
 def test_programs_with_convolutions_run_lane_by_lane_on_a_cpu(tmp_path):

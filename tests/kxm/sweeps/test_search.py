@@ -127,6 +127,22 @@ def test_runs_that_are_not_promising_are_pruned(tmp_path):
     assert [t.state.name for t in study_of(handle).trials][-1] == "PRUNED"
 
 
+def test_a_failed_unit_of_a_search_that_prunes_is_resumed(tmp_path):
+    script = tmp_path / "fails_once.py"
+    script.write_text(
+        "import os, sys\n"
+        "from kauldron import kxm\n"
+        "kxm.report(loss=1.0, step=int(os.environ['KXM_ATTEMPT']))\n"
+        "sys.exit(os.environ['KXM_ATTEMPT'] == '1')\n"
+    )
+    options = {"num_trials": 1, "prune": "median"}
+    handle = launch(str(script), {"x": kxm.Range(0.0, 1.0)}, **options)
+    assert handle.status() == {"failed": 1}
+    handle.resume()
+    assert handle.status() == {"succeeded": 1}
+    assert [t.state.name for t in study_of(handle).trials] == ["FAIL"]
+
+
 @pytest.mark.slow
 def test_a_stopped_unit_goes_on_with_its_values(tmp_path):
     script = tmp_path / "wait.py"
@@ -222,7 +238,7 @@ def test_adaptive_searches_stand_alone(config):
 
 @pytest.mark.slow
 def test_a_search_finds_the_valley(objective):
-    handle = launch(objective, {"x": kxm.Range(0.0, 6.0)}, num_trials=14, seed=1)
+    handle = launch(objective, {"x": kxm.Range(0.0, 6.0)}, num_trials=11, seed=1)
     best = handle.best("loss")
     assert math.sqrt(best["value"]) < 1.0
     assert os.path.isfile(records.private(handle.xp_dir) / "search.json")
