@@ -34,8 +34,8 @@ _ALIGNMENT = 64  # jax takes arrays as they are, without a copy, from there on
 _SMALL_IN_STACKS = 1 << 15  # such arrays are sooner copied than placed
 
 # What is kept for the next arrays: as many blocks, and none that is larger.
-_MOST_KEPT = 16
-_LARGEST_KEPT = 4 * 2**20
+_MOST_KEPT = 32
+_LARGEST_KEPT = 2 * 2**20
 
 # Smaller arrays travel with the message. In a batch, a label that somebody keeps should
 # not keep the images beside it.
