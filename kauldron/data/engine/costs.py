@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
-from kauldron.data.engine import shared_memory
+from kauldron.data.engine import batch_memory
 from kauldron.data.engine.batches import BatchJob
 from kauldron.data.engine.nodes import Chunk
 
@@ -146,10 +146,10 @@ def _stages(job: BatchJob, span: range) -> Iterator[tuple[str, Any]]:
 
 def _transport(batch: Any, num_records: int) -> dict[str, Cost]:
     """Measure the way from a worker, in memory as workers share it."""
-    fd = shared_memory.open_shared_file()
+    fd = batch_memory.open_shared_file()
     try:
-        slots = shared_memory.SharedSlots(fd, 1)
-        reader = shared_memory.SharedReader(fd, num_slots=1, num_held=1)
+        slots = batch_memory.SharedSlots(fd, 1)
+        reader = batch_memory.SharedReader(fd, num_slots=1, num_held=1)
         slots.dump(0, batch)
         reader.load(reader.take_slot(), slots.dump(0, batch))
         stopwatch = _Stopwatch()

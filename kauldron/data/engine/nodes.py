@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from kauldron.data.engine import keys, trees
+from kauldron.data.engine.batch_memory import RowStacker
 from kauldron.data.engine.entries import Entry, Kind
 from kauldron.data.engine.shuffles import EpochOrder
 from kauldron.data.transforms.forms import batch_form
@@ -456,7 +457,7 @@ class TransformNode(StreamNode):
         steps.insert(_count_while(self._steps, lambda s: s.takes_encoded), _Decoding())
         rows = _rows_of(chunk, positions)
         chain = [(step, step.record_function(rows)) for step in steps]
-        stacker = trees.RowStacker(chunk.size)
+        stacker = RowStacker(chunk.size)
         for row, record in enumerate(chunk.as_records()):
             for step, apply in chain:
                 record = self._apply_to_record(

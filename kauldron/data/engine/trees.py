@@ -8,7 +8,6 @@ the structure is walked once for all records, not once per record.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,9 +15,6 @@ from typing import Any
 import numpy as np
 
 from kauldron.errors import a_type
-
-_ALIGNMENT = 64  # of arrays that jax uses where they are
-_SMALL = 1 << 15  # such arrays are sooner copied than placed
 
 
 def map_leaves(fn: Callable[[Any], Any], tree: Any) -> Any:
@@ -203,17 +199,6 @@ def unstack(columns: Any, size: int) -> list[Any]:
         map_leaves(lambda column: column[row], columns)  # noqa: B023
         for row in range(size)
     ]
-
-
-def empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """Return a new array, placed so that jax can use it on a CPU without a copy."""
-    dtype = np.dtype(dtype)
-    size = math.prod(shape) * dtype.itemsize
-    if size < _SMALL:
-        return np.empty(shape, dtype)
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def take_rows(columns: Any, rows: Any) -> Any:
@@ -441,88 +426,3 @@ def _shown(path: str) -> str:
 
 def _names(keys: Any) -> str:
     return "[" + ", ".join(repr(str(key)) for key in keys) + "]"
-
-
-#
-# Records that come one by one
-#
-
-
-class RowStacker:
-    """Copies the large arrays of each record to their place in the batch at once.
-
-    The memory of a record serves the next one then, while it is in the cache. Records
-    that are held until all are there cost new pages instead.
-
-    Args:
-      size: Number of records.
-
-    Attributes:
-      records: What was added, `None` included; large arrays are views of the batch.
-
-    Example:
-      >>> stacker = RowStacker(2)
-      >>> for label in (3, 5):
-      ...     stacker.add({"image": np.full((128, 256), label, np.uint8), "label": label})
-      >>> columns = stacker.columns()
-      >>> columns["image"].shape, columns["label"]
-      ((2, 128, 256), array([3, 5]))
-    """
-
-    def __init__(self, size: int):
-        self.records: list[Any] = []
-        self._size = size
-        self._columns: dict[str, np.ndarray] = {}
-        self._is_even = True
-
-    def add(self, record: Any) -> None:
-        """Take the next record in."""
-        if not self.records and type(record) is dict:
-            self._columns = {
-                name: empty((self._size, *value.shape), value.dtype)
-                for name, value in record.items()
-                if _is_large(value)
-            }
-        self._is_even = self._is_even and self._fits(record)
-        if self._is_even:
-            rows = {
-                name: column[len(self.records)]
-                for name, column in self._columns.items()
-            }
-            for name, row in rows.items():
-                row[...] = record[name]
-            record = record | rows
-        self.records.append(record)
-
-    def columns(self) -> Any:
-        """Return the records as columns; `None` if they do not look alike."""
-        if not self._is_even or len(self.records) != self._size:
-            return None
-        first, large = self.records[0], self._columns
-        small = [
-            {name: value for name, value in record.items() if name not in large}
-            for record in self.records
-        ]
-        try:
-            stacked = stack(small)
-        except RecordMismatchError:
-            return None
-        return {name: large[name] if name in large else stacked[name] for name in first}
-
-    def _fits(self, record: Any) -> bool:
-        if type(record) is not dict or not self._columns:
-            return False
-        return all(
-            type(record.get(name)) is np.ndarray
-            and record[name].shape == column.shape[1:]
-            and record[name].dtype == column.dtype
-            for name, column in self._columns.items()
-        )
-
-
-def _is_large(value: Any) -> bool:
-    return (
-        type(value) is np.ndarray
-        and value.dtype.kind in "biufc"
-        and value.nbytes >= _SMALL
-    )

@@ -18,7 +18,7 @@ import threading
 import traceback
 from typing import Any, BinaryIO
 
-from kauldron.data.engine import shared_memory
+from kauldron.data.engine import batch_memory
 
 _SECONDS_TO_END = 5.0
 
@@ -37,9 +37,9 @@ def main(parent_pid: int, recipe_fd: int, shared_fd: int) -> None:
         return
     setup = pickle.loads(first)
     try:
-        job = shared_memory.load_shared(recipe_fd).job()
+        job = batch_memory.load_shared(recipe_fd).job()
     except Exception as error:
-        shared_memory.write_frame(
+        batch_memory.write_frame(
             replies_out, pickle.dumps(("cannot start", _shown(error)))
         )
         return
@@ -47,10 +47,10 @@ def main(parent_pid: int, recipe_fd: int, shared_fd: int) -> None:
         if setup["init_fn"] is not None:
             pickle.loads(setup["init_fn"])(setup["worker"], setup["num_workers"])
     except Exception as error:
-        shared_memory.write_frame(replies_out, dump_error(error))
+        batch_memory.write_frame(replies_out, dump_error(error))
         return
-    shared_memory.write_frame(replies_out, pickle.dumps(("ready", None)))
-    slots = shared_memory.SharedSlots(shared_fd, setup["num_slots"])
+    batch_memory.write_frame(replies_out, pickle.dumps(("ready", None)))
+    slots = batch_memory.SharedSlots(shared_fd, setup["num_slots"])
     if setup["profile"]:
         profile = cProfile.Profile()
         profile.runcall(_serve, job, requests, replies_out, slots)
@@ -79,7 +79,7 @@ def _serve(
     job: Any,
     requests: queue.SimpleQueue[bytes | None],
     replies_out: BinaryIO,
-    slots: shared_memory.SharedSlots,
+    slots: batch_memory.SharedSlots,
 ) -> None:
     while (request := requests.get()) is not None:
         unit, slot = pickle.loads(request)
@@ -90,13 +90,13 @@ def _serve(
         except Exception as error:
             message = dump_error(error)
         try:
-            shared_memory.write_frame(replies_out, message)
+            batch_memory.write_frame(replies_out, message)
         except BrokenPipeError:
             return
 
 
 def _read(stream: BinaryIO, requests: queue.SimpleQueue[bytes | None]) -> None:
-    while (frame := shared_memory.read_frame(stream)) is not None:
+    while (frame := batch_memory.read_frame(stream)) is not None:
         requests.put(frame)
     requests.put(None)
     # The parent is gone or wants to go: do not outlive it in a long computation.

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol, cast
 
-from kauldron.data.engine import shared_memory
+from kauldron.data.engine import batch_memory
 from kauldron.data.engine.batches import BatchJob, Piece
 from kauldron.data.engine.executors import Executor
 
@@ -139,8 +139,8 @@ class _Worker:
         self.pending: collections.deque[tuple[int, int]] = collections.deque()
         if os.name != "posix":
             raise CannotStartError("data workers need a POSIX system")
-        self._shared_fd = shared_memory.open_shared_file()
-        self._shared = shared_memory.SharedReader(
+        self._shared_fd = batch_memory.open_shared_file()
+        self._shared = batch_memory.SharedReader(
             self._shared_fd, num_slots=num_slots, num_held=_NUM_HELD
         )
         path = json.dumps([os.fspath(entry) for entry in sys.path])
@@ -162,7 +162,7 @@ class _Worker:
         """Send a message; a dead worker is noticed when its answer is awaited."""
         stdin = cast(BinaryIO, self._process.stdin)
         with contextlib.suppress(BrokenPipeError):
-            shared_memory.write_frame(stdin, pickle.dumps(message))
+            batch_memory.write_frame(stdin, pickle.dumps(message))
 
     def request(self, unit: int) -> None:
         """Ask for a unit."""
@@ -202,7 +202,7 @@ class _Worker:
         return Piece(value, survivors, skipped)
 
     def _read(self) -> tuple[str, Any] | None:
-        frame = shared_memory.read_frame(cast(BinaryIO, self._process.stdout))
+        frame = batch_memory.read_frame(cast(BinaryIO, self._process.stdout))
         return None if frame is None else pickle.loads(frame)
 
     def _raise(self, content: tuple[bytes | None, str, str]) -> None:
@@ -247,16 +247,16 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _shared(recipe: JobRecipe) -> shared_memory.SharedValue:
+def _shared(recipe: JobRecipe) -> batch_memory.SharedValue:
     import cloudpickle  # classes and functions of scripts and notebooks by value
 
     try:
-        return shared_memory.SharedValue(recipe, cloudpickle.dumps)
+        return batch_memory.SharedValue(recipe, cloudpickle.dumps)
     except Exception as error:
         raise _not_picklable("the pipeline", error) from error
 
 
-def _write(shared: shared_memory.SharedValue) -> None:
+def _write(shared: batch_memory.SharedValue) -> None:
     try:
         shared.write()
     except OSError as error:

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from kauldron.data.engine.trees import describe_leaf, empty, is_jax
+from kauldron.data.engine.batch_memory import empty
+from kauldron.data.engine.trees import describe_leaf, is_jax
 from kauldron.data.transforms.fields import ElementWiseTransform, NotAnArrayError
 from kauldron.errors import did_you_mean
 

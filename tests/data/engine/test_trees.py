@@ -1,6 +1,5 @@
 import collections
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -120,47 +119,3 @@ def test_copies_of_records_share_nothing():
     copy["a"][0] = copy["b"]["c"][0][0] = 1
     copy["b"]["c"].append(2)
     assert record["a"][0] == 0 and record["b"]["c"] == [np.zeros(1)]
-
-
-def _large(value, shape=(128, 256), dtype=np.uint8):
-    return np.full(shape, value, dtype)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"x": _large(2, (128, 257)), "label": 4},
-        {"x": _large(2, dtype=np.int8), "label": 4},
-        {"x": _large(2)},
-        {"x": _large(2), "label": 4, "more": _large(2)},
-        {"label": 4},
-        (_large(2), 4),
-        None,
-    ],
-)
-def test_records_that_differ_are_not_stacked_while_they_come(other):
-    stacker = trees.RowStacker(3)
-    records = [{"x": _large(1), "label": 3}, other, {"x": _large(5), "label": 6}]
-    for record in records:
-        stacker.add(record)
-    assert stacker.columns() is None
-    np.testing.assert_equal(stacker.records, records)
-
-
-@pytest.mark.parametrize("other", [{}, {"label": 2, "name": "b"}])
-def test_records_are_stacked_while_they_come_as_they_would_be_afterwards(other):
-    first = {"label": 1, "name": "a"} if other else {}
-    records = [{"x": _large(1)} | first, {"x": _large(2)} | other]
-    stacker = trees.RowStacker(2)
-    for record in records:
-        stacker.add(record)
-    columns = stacker.columns()
-    assert list(columns) == list(stack(records))
-    np.testing.assert_equal(columns, stack(records))
-
-
-def test_large_arrays_are_placed_where_jax_can_use_them():
-    for shape in ((300, 301), (7, 5, 1024)):
-        array = trees.empty(shape, np.float32)
-        assert array.shape == shape and array.flags.c_contiguous
-        assert jax.device_put(array).unsafe_buffer_pointer() == array.ctypes.data

@@ -1,4 +1,7 @@
-"""What data workers and their parent share: the pipeline, and the arrays of batches.
+"""Where the arrays of batches are, and what data workers share with their parent.
+
+Arrays that nobody holds any more make room for the next ones: new memory costs more than
+to fill it. They are placed so that jax can use them on a CPU without a copy.
 
 A value is pickled with its large arrays left out; those stand in memory that both
 processes have mapped. The memory is a file without a name, so nothing is left behind
@@ -11,6 +14,8 @@ once nobody holds an array in it any more.
 
 from __future__ import annotations
 
+import collections
+import math
 import mmap
 import os
 import pickle
@@ -26,6 +31,11 @@ from kauldron.data.engine import trees
 
 _HEADER = struct.Struct("<Q")
 _ALIGNMENT = 64  # jax takes arrays as they are, without a copy, from there on
+_SMALL_IN_STACKS = 1 << 15  # such arrays are sooner copied than placed
+
+# What is kept for the next arrays: as many blocks, and none that is larger.
+_MOST_KEPT = 32
+_LARGEST_KEPT = 2 * 2**20
 
 # Smaller arrays travel with the message. In a batch, a label that somebody keeps should
 # not keep the images beside it.
@@ -257,3 +267,140 @@ def _portable(leaf: Any) -> Any:
         return leaf
     is_plain = leaf.flags.c_contiguous and leaf.flags.writeable
     return leaf if is_plain else np.array(leaf, order="C")
+
+
+# ----------------------------------------------------------------------------
+# Memory of this process
+# ----------------------------------------------------------------------------
+
+
+def empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """Return a new array that jax can use on a CPU without a copy.
+
+    Its memory may have been that of an earlier one, which nobody holds any more: neither
+    a view of it, nor a jax array that uses it.
+    """
+    dtype = np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    if size < _SMALL_IN_STACKS:
+        return np.empty(shape, dtype)
+    return _memory.take(size).view(dtype).reshape(shape)
+
+
+class _ReusedMemory:
+    """Blocks of memory that are used again, by any thread."""
+
+    def __init__(self):
+        # All operations on these are atomic: arrays may die anywhere, at any time.
+        self._free: collections.deque[np.ndarray] = collections.deque(maxlen=_MOST_KEPT)
+        self._watched: dict[int, weakref.ref] = {}
+
+    def take(self, size: int) -> np.ndarray:
+        """Return this many bytes."""
+        block = self._find(size + _ALIGNMENT)
+        start = -block.ctypes.data % _ALIGNMENT
+        # Whatever is made from it keeps this array, as what it stands on is not one.
+        whole = memoryview(block)  # pyright: ignore[reportArgumentType]
+        content = np.frombuffer(whole, np.uint8, size, start)
+        if size <= _LARGEST_KEPT:
+            key = id(block)
+            self._watched[key] = weakref.ref(content, lambda _: self._free_block(block))
+        return content
+
+    def _free_block(self, block: np.ndarray) -> None:
+        self._watched.pop(id(block), None)
+        self._free.append(block)
+
+    def _find(self, size: int) -> np.ndarray:
+        for _ in range(len(self._free)):
+            try:
+                block = self._free.pop()
+            except IndexError:
+                break
+            if len(block) == size:
+                return block
+            self._free.appendleft(block)
+        return np.empty(size, np.uint8)
+
+
+_memory = _ReusedMemory()
+
+
+class RowStacker:
+    """Copies the large arrays of each record to their place in the batch at once.
+
+    The memory of a record serves the next one then, while it is in the cache. Records
+    that are held until all are there cost new pages instead.
+
+    Args:
+      size: Number of records.
+
+    Attributes:
+      records: What was added, `None` included; large arrays are views of the batch.
+
+    Example:
+      >>> stacker = RowStacker(2)
+      >>> for label in (3, 5):
+      ...     stacker.add({"image": np.full((128, 256), label, np.uint8), "label": label})
+      >>> columns = stacker.columns()
+      >>> columns["image"].shape, columns["label"]
+      ((2, 128, 256), array([3, 5]))
+    """
+
+    def __init__(self, size: int):
+        self.records: list[Any] = []
+        self._size = size
+        self._columns: dict[str, np.ndarray] = {}
+        self._is_even = True
+
+    def add(self, record: Any) -> None:
+        """Take the next record in."""
+        if not self.records and type(record) is dict:
+            self._columns = {
+                name: empty((self._size, *value.shape), value.dtype)
+                for name, value in record.items()
+                if _is_large(value)
+            }
+        self._is_even = self._is_even and self._fits(record)
+        if self._is_even:
+            rows = {
+                name: column[len(self.records)]
+                for name, column in self._columns.items()
+            }
+            for name, row in rows.items():
+                row[...] = record[name]
+            record = record | rows
+        self.records.append(record)
+
+    def columns(self) -> Any:
+        """Return the records as columns; `None` if they do not look alike."""
+        if not self._is_even or len(self.records) != self._size:
+            return None
+        first, large = self.records[0], self._columns
+        small = [
+            {name: value for name, value in record.items() if name not in large}
+            for record in self.records
+        ]
+        try:
+            stacked = trees.stack(small)
+        except trees.RecordMismatchError:
+            return None
+        return {name: large[name] if name in large else stacked[name] for name in first}
+
+    def _fits(self, record: Any) -> bool:
+        if type(record) is not dict or not self._columns:
+            return False
+        return all(
+            type(record.get(name)) is np.ndarray
+            and record[name].shape == column.shape[1:]
+            and record[name].dtype == column.dtype
+            for name, column in self._columns.items()
+        )
+
+
+def _is_large(value: Any) -> bool:
+    return (
+        type(value) is np.ndarray
+        and value.dtype.kind in "biufc"
+        and value.nbytes >= _SMALL_IN_STACKS
+    )

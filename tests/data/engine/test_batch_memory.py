@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
+from kauldron.data.engine import batch_memory, trees
 
 MIB = 2**20
 
@@ -250,3 +251,80 @@ def test_a_pipeline_of_any_arrays_arrives_unchanged():
     np.testing.assert_equal(
         list(dataclasses.replace(ds, num_workers=1)), list(ds), strict=False
     )
+
+
+def _large(value, shape=(128, 256), dtype=np.uint8):
+    return np.full(shape, value, dtype)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"x": _large(2, (128, 257)), "label": 4},
+        {"x": _large(2, dtype=np.int8), "label": 4},
+        {"x": _large(2)},
+        {"x": _large(2), "label": 4, "more": _large(2)},
+        {"label": 4},
+        (_large(2), 4),
+        None,
+    ],
+)
+def test_records_that_differ_are_not_stacked_while_they_come(other):
+    stacker = batch_memory.RowStacker(3)
+    records = [{"x": _large(1), "label": 3}, other, {"x": _large(5), "label": 6}]
+    for record in records:
+        stacker.add(record)
+    assert stacker.columns() is None
+    np.testing.assert_equal(stacker.records, records)
+
+
+@pytest.mark.parametrize("other", [{}, {"label": 2, "name": "b"}])
+def test_records_are_stacked_while_they_come_as_they_would_be_afterwards(other):
+    first = {"label": 1, "name": "a"} if other else {}
+    records = [{"x": _large(1)} | first, {"x": _large(2)} | other]
+    stacker = batch_memory.RowStacker(2)
+    for record in records:
+        stacker.add(record)
+    columns = stacker.columns()
+    assert list(columns) == list(trees.stack(records))
+    np.testing.assert_equal(columns, trees.stack(records))
+
+
+def test_large_arrays_are_placed_where_jax_can_use_them():
+    for shape in ((300, 301), (7, 5, 1024)):
+        array = batch_memory.empty(shape, np.float32)
+        assert array.shape == shape and array.flags.c_contiguous
+        assert jax.device_put(array).unsafe_buffer_pointer() == array.ctypes.data
+
+
+def test_memory_is_used_again_when_nobody_holds_it():
+    memory = batch_memory._ReusedMemory()
+    array = memory.take(100_000)
+    place = array.ctypes.data
+    part = array.view(np.float32).reshape(250, 100)[3:5, ::2]
+    del array
+    assert memory.take(100_000).ctypes.data != place  # a view holds it
+    on_device = jax.device_put(np.asarray(memory.take(100_000)))
+    assert on_device.unsafe_buffer_pointer() != place
+    del part
+    assert memory.take(100_001).ctypes.data != place  # of another size
+    assert memory.take(100_000).ctypes.data == place
+
+
+def test_what_jax_uses_is_not_overwritten():
+    """Each result is that of its own batch, whatever is built in the meantime."""
+    compute = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda _, y: (y @ x) / 256, x))
+    results, inputs = [], []
+    for value in range(12):
+        batch = batch_memory.empty((256, 256), np.float32)
+        batch[:] = value
+        inputs.append(batch.ctypes.data)
+        results.append(compute(batch))
+        kept = jax.device_put(batch)  # without a copy
+        del batch
+        batch_memory.empty((256, 256), np.float32)[:] = -1.0
+        assert float(kept[0, 0]) == value
+        del kept
+    assert len(set(inputs)) < 12  # some were used again
+    for value, result in enumerate(results):
+        np.testing.assert_allclose(result, float(value) ** 21, rtol=1e-4)
