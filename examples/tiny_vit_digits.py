@@ -21,7 +21,7 @@ def get_config():
     """The experiment."""
     cfg = kd.train.Trainer()
     cfg.seed = 0
-    cfg.num_train_steps = 1000
+    cfg.num_train_steps = 700
     cfg.log_metrics_every = 100
     cfg.log_summaries_every = None
 
@@ -50,7 +50,7 @@ def get_config():
     }
     cfg.schedules = {
         "learning_rate": optax.cosine_onecycle_schedule(
-            transition_steps=cfg.ref.num_train_steps, peak_value=3e-3, pct_start=0.1
+            transition_steps=cfg.ref.num_train_steps, peak_value=5e-3, pct_start=0.1
         ),
     }
     cfg.optimizer = optax.adamw(
@@ -58,9 +58,9 @@ def get_config():
         weight_decay=0.05,
         mask=kd.optim.select("**.kernel"),
     )
-    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=250)
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=350)
     cfg.evals = {
-        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(250), num_batches=None),
+        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(350), num_batches=None),
     }
     return cfg
 

@@ -59,7 +59,7 @@ def _gelu(x: Any) -> Any:
     return nn.gelu(x)
 
 
-@_gelu.defjvp
+@_gelu.defjvp  # pyright: ignore[reportFunctionMemberAccess]
 def _gelu_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
     [x], [tangent] = primals, tangents
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -4,6 +4,7 @@ import json
 import pathlib
 import struct
 
+import jax
 import numpy as np
 import pytest
 
@@ -26,17 +27,22 @@ def _train(name, workdir, *flags):
     )
 
 
+@pytest.fixture
+def compiled_soon():
+    """Few steps: compiling takes longer than running."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.usefixtures("compiled_soon")
 @pytest.mark.parametrize(
     "name",
     [
-        "digits_autoencoder.py",
-        "digits_classifier.py",
         "sharded.py",
         "custom_step.py",
         "configargs.py",
-        "nnx_digits.py",
         "configargs.py:width=8,optimizer=sgd",
-        "tiny_vit_digits.py",
         "vit_b16.py:variant=mu/8,size=16,batch_size=4",
         "vit_b16.py:variant=mu/8,size=16,batch_size=4,scan_layers=True,remat=True",
     ],
@@ -45,6 +51,7 @@ def test_example_trains_a_few_steps(name, tmp_path):
     _train_a_few_steps(name, tmp_path)
 
 
+@pytest.mark.usefixtures("compiled_soon")
 def test_language_model_writes_samples_at_evaluation(tmp_path):
     small = ("width=16", "num_layers=1", "num_heads=2")
     _train_a_few_steps(
@@ -74,6 +81,7 @@ def _read_texts(folder):
     }
 
 
+@pytest.mark.usefixtures("compiled_soon")
 def test_gan_example_logs_the_loss_of_each_player(tmp_path):
     last = _train_a_few_steps("gan_multi_optimizer.py", tmp_path)
     assert {"losses/discriminator", "losses/generator"} <= set(last)
@@ -95,6 +103,7 @@ def _write_idx(path, array):
     path.write_bytes(header + sizes + array.tobytes())
 
 
+@pytest.mark.usefixtures("compiled_soon")
 def test_fashion_mnist_example_trains_on_files_of_that_form(tmp_path):
     rng = np.random.default_rng(0)
     for part, count in (("train", 512), ("t10k", 1000)):
@@ -135,6 +144,7 @@ def _write_timm_weights(path, *, size, hidden, mlp):
     return write_safetensors(path, arrays)
 
 
+@pytest.mark.usefixtures("compiled_soon")
 @pytest.mark.parametrize("only_head", [False, True])
 def test_finetuning_starts_from_a_file_of_another_library(only_head, tmp_path):
     path = tmp_path / "model.safetensors"
@@ -145,36 +155,40 @@ def test_finetuning_starts_from_a_file_of_another_library(only_head, tmp_path):
     assert json.loads((workdir / "train_complete.txt").read_text())["step"] == 3
 
 
+def _last_test_values(name, workdir):
+    """Train an example to its end, and return the values of its last evaluation."""
+    assert _train(name, workdir) == 0
+    [*_, last] = writers.read_scalars(workdir / "test")
+    done = json.loads((workdir / "train_complete.txt").read_text())
+    assert done["step"] == last["step"]
+    return last["values"]
+
+
 @pytest.mark.slow
 def test_tiny_vit_reaches_95_percent(tmp_path):
-    assert _train("tiny_vit_digits.py", tmp_path, "--cfg.checkpointer=None") == 0
-    [*_, last] = writers.read_scalars(tmp_path / "test")
-    assert last["values"]["metrics/accuracy"] > 0.95
+    values = _last_test_values("tiny_vit_digits.py", tmp_path)
+    assert values["metrics/accuracy"] > 0.95
 
 
 @pytest.mark.slow
 def test_classifier_reaches_97_percent(tmp_path):
-    assert _train("digits_classifier.py", tmp_path, "--cfg.checkpointer=None") == 0
-    [*_, last] = writers.read_scalars(tmp_path / "test")
-    assert last["step"] == 600
-    assert last["values"]["metrics/accuracy"] >= 0.97
+    values = _last_test_values("digits_classifier.py", tmp_path)
+    assert values["metrics/accuracy"] >= 0.97
 
 
 @pytest.mark.slow
 def test_autoencoder_comes_within_a_tenth_of_pca(tmp_path):
     from sklearn import datasets, decomposition
 
-    assert _train("digits_autoencoder.py", tmp_path, "--cfg.checkpointer=None") == 0
-    [*_, last] = writers.read_scalars(tmp_path / "test")
+    values = _last_test_values("digits_autoencoder.py", tmp_path)
     images = datasets.load_digits().data / 16
     train, test = images[:1500], images[1500:]
     pca = decomposition.PCA(16).fit(train)
     error = np.mean((pca.inverse_transform(pca.transform(test)) - test) ** 2)
-    assert last["values"]["losses/recon"] <= 1.1 * error
+    assert values["losses/recon"] <= 1.1 * error
 
 
 @pytest.mark.slow
 def test_nnx_classifier_reaches_97_percent(tmp_path):
-    assert _train("nnx_digits.py", tmp_path, "--cfg.checkpointer=None") == 0
-    [*_, last] = writers.read_scalars(tmp_path / "test")
-    assert last["values"]["metrics/accuracy"] >= 0.97
+    values = _last_test_values("nnx_digits.py", tmp_path)
+    assert values["metrics/accuracy"] >= 0.97
