@@ -9,6 +9,7 @@ import pytest
 
 from kauldron import kxm
 from kauldron.kxm import records
+from kauldron.kxm.engines.study import Binding
 from kauldron.kxm.sweeps.search import SAMPLER_PACKAGES, Search
 from tests.kxm.waiting import poll, text
 
@@ -127,19 +128,16 @@ def test_runs_that_are_not_promising_are_pruned(tmp_path):
     assert [t.state.name for t in study_of(handle).trials][-1] == "PRUNED"
 
 
-def test_a_failed_unit_of_a_search_that_prunes_is_resumed(tmp_path):
-    script = tmp_path / "fails_once.py"
-    script.write_text(
-        "import os, sys\n"
-        "from kauldron import kxm\n"
-        "kxm.report(loss=1.0, step=int(os.environ['KXM_ATTEMPT']))\n"
-        "sys.exit(os.environ['KXM_ATTEMPT'] == '1')\n"
-    )
+def test_values_after_a_failure_was_told_are_not_reported(objective, monkeypatch):
     options = {"num_trials": 1, "prune": "median"}
-    handle = launch(str(script), {"x": kxm.Range(0.0, 1.0)}, **options)
-    assert handle.status() == {"failed": 1}
-    handle.resume()
-    assert handle.status() == {"succeeded": 1}
+    space = {"x": kxm.Range(0.0, 1.0)}
+    handle = launch(objective, space, args={"fail": "1"}, **options)
+    [unit] = handle.work_units
+    assert unit.state == "failed"
+    monkeypatch.setenv("KXM_WU_DIR", str(unit.folder))
+    kxm.report(loss=1.0, step=1)  # as if it was resumed
+    resumed = Binding(unit.folder, records.read_unit(unit.folder), "main")
+    assert not resumed.should_prune()
     assert [t.state.name for t in study_of(handle).trials] == ["FAIL"]
 
 
