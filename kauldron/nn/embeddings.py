@@ -89,9 +89,9 @@ class PatchifyEmbed(nn.Module):
 def _convolve_patches(images: Any, kernel: Any, *_: Any, **options: Any) -> Any:
     """Convolve with a stride as large as the kernel.
 
-    The rows of a patch count as channels: GPUs are four times slower with three. As a
-    product of matrices it would be slower, too: XLA would be free to lay out all tokens
-    with the batch as the last axis.
+    The rows of a patch count as channels: three channels are padded by cuDNN, which then
+    takes 3 % of the step of a ViT-B. A product of matrices would cost 9 %: without a
+    convolution, XLA lays out all tokens with the batch as the last axis.
     """
     rows, columns, _, _ = kernel.shape
     height = images.shape[1] // rows * rows
