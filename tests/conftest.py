@@ -53,6 +53,7 @@ def pytest_collection():
 QUICKLY_COMPILED = frozenset(
     {
         "contrib",
+        "older_configs",
         "docs",
         "export",
         "klinen",

@@ -33,9 +33,9 @@ def test_names_that_would_be_equal_stay_apart():
 
 def test_metric_with_many_values_is_left_to_the_files():
     many = [f"metrics/iou/{name}" for name in ("cat", "dog", "newt", "owl/x")]
-    names = readable.short_names([*many, "metrics/acc", "metrics/f1/dog"])
+    names = texts.short_names([*many, "metrics/acc", "metrics/f1/dog"])
     assert list(names.values()) == ["acc", "f1/dog"]
-    assert list(readable.short_names(many[:3])) == many[:3]
+    assert list(texts.short_names(many[:3])) == many[:3]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
