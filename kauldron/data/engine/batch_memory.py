@@ -23,7 +23,7 @@ import struct
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -281,10 +281,25 @@ def empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
     a view of it, nor a jax array that uses it.
     """
     dtype = np.dtype(dtype)
-    size = math.prod(shape) * dtype.itemsize
-    if size < _SMALL_IN_STACKS:
+    count = math.prod(shape)
+    if count * dtype.itemsize < _SMALL_IN_STACKS:
         return np.empty(shape, dtype)
-    return _memory.take(size).view(dtype).reshape(shape)
+    return _memory.take(count, dtype).reshape(shape)
+
+
+class _Block(NamedTuple):
+    """Memory that arrays stand on, one after the other."""
+
+    memory: memoryview
+    start: int
+    num_bytes: int
+
+
+class _Watch(weakref.ref):
+    """Knows which block becomes free when an array dies."""
+
+    __slots__ = ("block",)
+    block: _Block
 
 
 class _ReusedMemory:
@@ -292,35 +307,36 @@ class _ReusedMemory:
 
     def __init__(self):
         # All operations on these are atomic: arrays may die anywhere, at any time.
-        self._free: collections.deque[np.ndarray] = collections.deque(maxlen=_MOST_KEPT)
-        self._watched: dict[int, weakref.ref] = {}
+        self._free: collections.deque[_Block] = collections.deque(maxlen=_MOST_KEPT)
+        self._watches: dict[int, _Watch] = {}
 
-    def take(self, size: int) -> np.ndarray:
-        """Return this many bytes."""
-        block = self._find(size + _ALIGNMENT)
-        start = -block.ctypes.data % _ALIGNMENT
+    def take(self, count: int, dtype: np.dtype) -> np.ndarray:
+        """Return a flat array."""
+        num_bytes = count * dtype.itemsize
+        block = self._find(num_bytes)
         # Whatever is made from it keeps this array, as what it stands on is not one.
-        whole = memoryview(block)  # pyright: ignore[reportArgumentType]
-        content = np.frombuffer(whole, np.uint8, size, start)
-        if size <= _LARGEST_KEPT:
-            key = id(block)
-            self._watched[key] = weakref.ref(content, lambda _: self._free_block(block))
-        return content
+        array = np.frombuffer(block.memory, dtype, count, block.start)
+        if num_bytes <= _LARGEST_KEPT:
+            watch = _Watch(array, self._take_back)
+            watch.block = block
+            self._watches[id(watch)] = watch
+        return array
 
-    def _free_block(self, block: np.ndarray) -> None:
-        self._watched.pop(id(block), None)
-        self._free.append(block)
+    def _take_back(self, watch: _Watch) -> None:
+        del self._watches[id(watch)]
+        self._free.append(watch.block)
 
-    def _find(self, size: int) -> np.ndarray:
+    def _find(self, num_bytes: int) -> _Block:
         for _ in range(len(self._free)):
             try:
                 block = self._free.pop()
             except IndexError:
                 break
-            if len(block) == size:
+            if block.num_bytes == num_bytes:
                 return block
             self._free.appendleft(block)
-        return np.empty(size, np.uint8)
+        memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+        return _Block(memory.data, -memory.ctypes.data % _ALIGNMENT, num_bytes)
 
 
 _memory = _ReusedMemory()

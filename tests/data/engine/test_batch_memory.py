@@ -298,17 +298,19 @@ def test_large_arrays_are_placed_where_jax_can_use_them():
 
 
 def test_memory_is_used_again_when_nobody_holds_it():
-    memory = batch_memory._ReusedMemory()
-    array = memory.take(100_000)
+    def take(size):
+        return batch_memory.empty((size,), np.uint8)
+
+    array = take(100_007)  # a size of this test
     place = array.ctypes.data
-    part = array.view(np.float32).reshape(250, 100)[3:5, ::2]
+    part = array[:100_000].view(np.float32).reshape(250, 100)[3:5, ::2]
     del array
-    assert memory.take(100_000).ctypes.data != place  # a view holds it
-    on_device = jax.device_put(np.asarray(memory.take(100_000)))
+    assert take(100_007).ctypes.data != place  # a view holds it
+    on_device = jax.device_put(np.asarray(take(100_007)))
     assert on_device.unsafe_buffer_pointer() != place
     del part
-    assert memory.take(100_001).ctypes.data != place  # of another size
-    assert memory.take(100_000).ctypes.data == place
+    assert take(100_009).ctypes.data != place  # of another size
+    assert take(100_007).ctypes.data == place
 
 
 def test_what_jax_uses_is_not_overwritten():
