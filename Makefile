@@ -13,7 +13,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
-WORKERS ?= 4
+WORKERS ?= 2
 ROUNDS ?= 300
 SEED ?= 0
 JOBS ?= 2

@@ -2,11 +2,16 @@
 
 import json
 import pathlib
+import re
+import subprocess
+import sys
 
 import pytest
 
 from kauldron import kd, konfig, kxm
 from kauldron.cli.main import main
+from kauldron.kxm import records
+from tests.kxm.waiting import poll, text
 
 CONFIG = """
 from kauldron import konfig
@@ -111,3 +116,38 @@ def _evaluate_again(tmp_path, loss):
     assert [list(unit.jobs) for unit in handle.work_units] == [["last"]]
     [row] = handle.results("last/losses/l2")
     assert row["value"] == pytest.approx(loss)
+
+
+@pytest.mark.slow
+def test_two_processes_of_a_job_that_is_stopped_save_the_same_step(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(__file__).parents[2]))
+    (tmp_path / "config.py").write_text(CONFIG)
+    command = [
+        *["launch", "--cfg=config.py", "--cfg.num_train_steps=1_000_000"],
+        *["--cfg.evals={}", "--xp.platform=cpu", "--xp.executor.processes=2"],
+    ]
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "kauldron.main", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        poll(lambda: list(tmp_path.glob("runs/1/**/checkpoints/ckpt_4*")))
+        handle = kxm.get_experiment(1)
+        handle.stop()
+        launcher.communicate(timeout=60)
+    finally:
+        launcher.kill()
+    [unit] = kxm.get_experiment(1).work_units
+    assert unit.state == "stopped"
+    logs = [text(records.log_path(unit.folder, "train", rank)) for rank in (0, 1)]
+    steps = [re.findall(r"Stopped at step (\d+)", log) for log in logs]
+    [step] = steps[0]
+    assert steps[1] in ([], [step])  # only the first process logs by default
+    newest = max(
+        int(path.name.removeprefix("ckpt_"))
+        for path in pathlib.Path(unit.workdir, "checkpoints").glob("ckpt_*")
+    )
+    assert newest == int(step)
