@@ -315,11 +315,10 @@ class MetricTable:
         return text
 
     def _style(self, row: Row, column: Column, value: float | None) -> str:
-        place = (column.collection, column.key)
-        best = self._best
-        is_best = "best" in row.notes and best and place == (best.collection, best.key)
         if value is None:
             return ""
+        place = (column.collection, column.key)
+        is_best = "best" in row.notes and self._is_judged_by(row, column)
         if not math.isfinite(value):
             return f"bold {_WORSE}"
         before, lower = self._before.get(place), texts.is_better_lower(column.key)
@@ -327,3 +326,17 @@ class MetricTable:
             return "bold" if is_best else ""
         color = _BETTER if (value < before) == lower else _WORSE
         return f"bold {color}" if is_best else color
+
+    def _is_judged_by(self, row: Row, column: Column) -> bool:
+        """Return whether a column shows what decides which row is the best.
+
+        A single loss is shown as the total, which is the same number.
+        """
+        best = self._best
+        if best is None or column.collection != best.collection:
+            return False
+        judged, shown = best.key, column.key
+        if shown == "losses/total" and judged.startswith("losses/"):
+            values = (row.values.get((best.collection, key)) for key in (judged, shown))
+            return len(set(values)) == 1
+        return shown == judged

@@ -135,3 +135,13 @@ def test_best_row_is_marked_also_after_an_earlier_start():
         table.add(step, "test", {"metrics/acc": value}, 80)
         notes.append(table.row.notes)
     assert notes == [[], ["best"], [], [], ["best"]]
+
+
+def test_best_value_is_bold_and_a_single_loss_is_the_total():
+    table = MetricTable(best=Best(collection="test", key="losses/xent", is_lower=True))
+    for step, value in enumerate([3.0, 2.0]):
+        values = {"losses/xent": value, "losses/total": value, "metrics/x": 1.0}
+        table.add(step, "test", values, 80)
+    assert _styles(table.finish(80)[-1]) == {"2.000": "bold green", "best": "cyan"}
+    table.add(2, "test", {"losses/xent": 1.0, "losses/total": 1.5}, 80)
+    assert _styles(table.finish(80)[-1]) == {"1.500": "green", "best": "cyan"}
