@@ -61,6 +61,22 @@ def test_curves_follow_the_chosen_runs_and_groups(page, address):
     swatches = [s.evaluate(color) for s in page.query_selector_all("#runs .swatch")]
     keys = [s.evaluate(color) for s in page.query_selector_all(".keys .swatch")]
     assert len(set(keys)) == 2 and set(swatches) == set(keys)
+    page.fill("#filter", "lr=0.01")
+    wait_for_curves(page, "test/accuracy", 1)
+    assert columns(page, ".keys .key") == ["all runs"]
+
+
+def test_metrics_that_no_chosen_run_has_take_no_room(page, tmp_path):
+    write_run(tmp_path / "a", config={"seed": 0}, train=[{"losses/total": 1.0}] * 3)
+    write_run(tmp_path / "b", config={"seed": 0}, train=[{"metrics/iou": 1.0}] * 3)
+    with board(tmp_path) as address:
+        page.goto(address)
+        wait_for_curves(page, "train/iou", 1)
+        page.click("#runs li:nth-child(2) label")
+        wait_for_curves(page, "train/loss", 1)
+        assert page.locator(".card:visible h3").all_inner_texts() == ["train/loss"]
+        page.click("#all")
+        wait_for_curves(page, "train/iou", 1)
 
 
 def test_zoom_asks_for_finer_points_and_back(page, address):

@@ -98,8 +98,14 @@ function colorOf(run) {
 const isGrouped = () => state.view === "curves" && state.data.fields.includes(state.group);
 
 function groupOf(run) {
-  const rest = Object.entries(run.fields).filter(([field]) => field !== state.group);
-  return rest.map(([field, value]) => `${field} ${number(value)}`).join(", ") || "all runs";
+  return JSON.stringify(Object.entries(run.fields).filter(([field]) => field !== state.group));
+}
+
+// A group is named by what sets it apart from the other groups in sight.
+function groupTitle(run, shown) {
+  const differ = (field) => new Set(shown.map((other) => other.fields[field])).size > 1;
+  const fields = Object.keys(run.fields).filter((field) => field !== state.group && differ(field));
+  return fields.map((field) => `${field} ${number(run.fields[field])}`).join(", ") || "all runs";
 }
 
 let groups = {}; // the names of the groups, of which data and field
@@ -123,12 +129,15 @@ function colorValues() {
 }
 
 function colorKey() {
+  const shown = chosenRuns();
   const values = isGrouped() ? groupNames() : colorValues();
   if (!values || values.length > HUES.length) return [];
-  return values.map((value, i) => {
+  return values.flatMap((value, i) => {
+    const run = shown.find((r) => (isGrouped() ? groupOf(r) : r.fields[state.color]) === value);
+    if (!run) return [];
     const swatch = h("span", { class: "swatch" });
     swatch.style.background = swatch.style.borderColor = hueColor(i);
-    return h("span", { class: "key" }, swatch, number(value));
+    return [h("span", { class: "key" }, swatch, isGrouped() ? groupTitle(run, shown) : number(value))];
   });
 }
 
@@ -239,7 +248,7 @@ async function render() {
 // Draws again what changed; charts keep their zoom.
 function update() {
   if (state.view === "curves" && cards.size) {
-    for (const made of cards.values()) if (made.visible) refreshCard(made);
+    updateCards();
   } else render();
 }
 

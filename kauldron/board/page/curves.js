@@ -21,7 +21,7 @@ function curvesView(main) {
     check("log scale", "log", state.log, (value) => { state.log = value; update(); }),
     h("input", { type: "search", placeholder: "Filter metrics", "aria-label": "Filter metrics", value: state.metricFilter,
       oninput: (event) => { state.metricFilter = event.target.value; drawCards(holder); } })));
-  main.append(h("div", { class: "keys" }, colorKey()));
+  main.append(h("div", { class: "keys", id: "keys" }, colorKey()));
   const holder = main.appendChild(h("div"));
   drawCards(holder);
 }
@@ -46,6 +46,18 @@ function drawCards(holder) {
   if (!metrics.length) holder.append(h("p", { class: "muted" }, wanted ? "No metric has such a name." : "Nothing was written yet."));
 }
 
+// Colours and cards of the runs that are chosen now; a card without any of their values hides.
+function updateCards() {
+  $("keys").replaceChildren(...colorKey());
+  const runs = chosenRuns();
+  for (const made of cards.values()) {
+    made.element.hidden = !hasValues(made.metric, runs);
+    if (made.visible) refreshCard(made);
+  }
+}
+
+const hasValues = (metric, runs) => !runs.length || runs.some((run) => metric.name in run.values);
+
 function byCollection(metrics) {
   const groups = new Map();
   for (const metric of metrics) groups.set(metric.collection, [...(groups.get(metric.collection) || []), metric]);
@@ -66,7 +78,8 @@ function card(metric) {
   const note = h("span", { class: "muted" });
   const element = h("section", { class: "card", "data-metric": metric.name },
     h("header", {}, h("h3", {}, metric.name), note), canvas);
-  const made = { metric, note, visible: false, curves: null, version: null, by: null };
+  element.hidden = !hasValues(metric, chosenRuns());
+  const made = { metric, note, element, visible: false, curves: null, version: null, by: null };
   made.chart = new charts.Lines(canvas, { series: [], label: metric.name, empty: "Loading …",
     onZoom: () => fetchCurves(made) });
   cards.set(metric.name, made);
@@ -126,7 +139,8 @@ function smooth(x, y) {
 function groupSeries(runs, curves) {
   const byName = new Map();
   for (const run of runs) byName.set(groupOf(run), [...(byName.get(groupOf(run)) || []), run]);
-  return [...byName].map(([name, members]) => {
+  const shown = chosenRuns();
+  return [...byName.values()].map((members) => {
     const parts = members.map((run) => curves[run.name]);
     const longest = parts.reduce((a, b) => (a.x.length >= b.x.length ? a : b));
     const columns = parts.map(({ x, y }) => interpolate(x, state.smoothing ? smooth(x, y) : y, longest.x));
@@ -140,7 +154,8 @@ function groupSeries(runs, curves) {
       low.push(values.length ? mean - deviation : null);
       high.push(values.length ? mean + deviation : null);
     });
-    return { name: `${name} (${members.length})`, color: colorOf(members[0]), x: longest.x, y, low, high };
+    const name = `${groupTitle(members[0], shown)} (${members.length})`;
+    return { name, color: colorOf(members[0]), x: longest.x, y, low, high };
   });
 }
 
