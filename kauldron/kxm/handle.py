@@ -434,19 +434,26 @@ def row_of(unit: WorkUnitHandle) -> tuple[str, ...]:
     states = {name: status["state"] for name, status in jobs.items()}
     scalars = unit.scalars()
     step = max((step for step, _ in scalars.values()), default=None)
-    shown = {
-        name: value
-        for name, (_, value) in scalars.items()
-        if "/metrics/" in name or name.endswith("losses/total")
-    }
+    names = [n for n in scalars if "/metrics/" in n or n.endswith("losses/total")]
+    shown = {name: scalars[name][1] for name in names[:3]}
     return (
         str(unit.wid),
         records.state_of_unit(states),
         " ".join(f"{name}:{_job_text(jobs[name])}" for name in jobs),
         "-" if step is None else str(step),
-        "  ".join(f"{name}={value:.4g}" for name, value in list(shown.items())[:3]),
-        ", ".join(f"{k}={v}" for k, v in unit.ui.items()),
+        "  ".join(f"{_short(name)}={value:.4g}" for name, value in shown.items()),
+        ", ".join(f"{key}={value}" for key, value in _last_parts(unit.ui).items()),
     )
+
+
+def _last_parts(ui: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what varies by the last parts of its paths, unless two have the same."""
+    short = {path.rpartition(".")[2]: value for path, value in ui.items()}
+    return short if len(short) == len(ui) else ui
+
+
+def _short(name: str) -> str:
+    return name.replace("/losses/total", "/loss").replace("/metrics/", "/")
 
 
 def _job_text(status: dict[str, Any]) -> str:

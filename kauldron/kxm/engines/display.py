@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SUMMARY_SECONDS = 60.0
 _TABLE_SECONDS = 1.0
 _LAST_LINES = 20
-_MOST_ROWS = 40
+_OTHER_ROWS = 4  # header, caption, the line above, the cursor
 
 
 class Display:
@@ -118,17 +118,35 @@ class Display:
 
 def table(handle: ExperimentHandle, caption: str | None = None) -> Any:
     """Return a table of the work units for `rich`; of many, those that matter most."""
+    import rich
     from rich.table import Table
     from rich.text import Text
 
     from kauldron.kxm.handle import HEADER
 
-    order = {records.RUNNING: 0, records.FAILED: 1, records.PENDING: 2}
-    rows = sorted(handle.rows(), key=lambda row: order.get(row[1], 3))[:_MOST_ROWS]
+    # What ended comes third, the newest first, and what has not begun last.
+    order = {records.RUNNING: 0, records.FAILED: 1, records.PENDING: 3}
+
+    def place(row: tuple[str, ...]) -> tuple[int, int]:
+        kind, number = order.get(row[1], 2), int(row[0])
+        return kind, -number if kind == 2 else number
+
+    console = rich.get_console()
+    rows = sorted(handle.rows(), key=place)[: max(1, console.height - _OTHER_ROWS)]
     result = Table(box=None, header_style="bold", caption=caption)
-    for name in HEADER:
-        result.add_column(name, overflow="fold")
-    for row in sorted(rows, key=lambda row: int(row[0])):
+    rows = [HEADER, *sorted(rows, key=lambda row: int(row[0]))]
+    if all(row[2].endswith(f":{row[1]}") and " " not in row[2] for row in rows[1:]):
+        rows = [(*row[:2], *row[3:]) for row in rows]  # the state of the only job
+    widest = [max(map(len, column)) for column in zip(*rows)]
+    for name, width in zip(rows[0], widest):
+        if name != "values":
+            result.add_column(name, overflow="fold")
+            continue
+        # Cut where the rest needs the room: a sweep, or the reason of a failure.
+        left = console.width - sum(widest) + width - 2 * len(widest)
+        most = max(left, console.width // 3)
+        result.add_column(name, overflow="ellipsis", no_wrap=True, max_width=most)
+    for row in rows[1:]:
         result.add_row(*map(Text, row))
     return result
 

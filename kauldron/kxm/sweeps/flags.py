@@ -63,6 +63,8 @@ def sweep_from_flags(flags: Sequence[str], *, prefix: str = "cfg.") -> FlagSweep
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER}):({_NUMBER})(?::(?:(log|lin)=?(\d+)|({_NUMBER})))?")
 
+_LIKE_A_RANGE = re.compile(rf"(?:(?:log|lin)\w*|{_NUMBER})(?::[\w.+=-]*)+")
+
 
 def parse_values(text: str, flag: str = "") -> list[Any]:
     """Return the values that the text of a sweep flag lists.
@@ -76,7 +78,7 @@ def parse_values(text: str, flag: str = "") -> list[Any]:
       flag: For messages.
 
     Raises:
-      ValueError: It lists nothing, or a range is empty.
+      ValueError: It lists nothing, or a range is empty or mistyped.
 
     Example:
       >>> parse_values("1e-3,3e-3"), parse_values("0:10:5"), parse_values("a,[1,2]")
@@ -88,11 +90,14 @@ def parse_values(text: str, flag: str = "") -> list[Any]:
     if not text.strip() or any(not part.strip() for part in parts):
         raise ValueError(f"{flag or text!r}: a value is missing.")
     values: list[Any] = []
-    for part in parts:
-        match = _RANGE.fullmatch(part.strip())
-        values += (
-            _range(match, flag or part) if match else [parse_literal(part.strip())]
-        )
+    for part in map(str.strip, parts):
+        match = _RANGE.fullmatch(part)
+        if match is None and _LIKE_A_RANGE.fullmatch(part):
+            raise ValueError(
+                f"{flag or text}: {part!r} is not a range. Ranges are 0:4, 0:10:2, "
+                "0:1:lin5 and 1e-4:1e-1:log4; a text is written in quotes."
+            )
+        values += _range(match, flag or part) if match else [parse_literal(part)]
     return values
 
 

@@ -234,6 +234,7 @@ def sweep():
         ("adam,sgd", ["adam", "sgd"]),
         ("'1','2'", ["1", "2"]),
         ("[1,2],[3]", [[1, 2], [3]]),
+        ("'0:',gs://a/b,linear", ["0:", "gs://a/b", "linear"]),
         ("true,None", [True, None]),
         ("train[:80%],test", ["train[:80%]", "test"]),
         ("py::optax.adam(1, 2),py::optax.sgd(1)", ["py::optax.adam(1, 2)", "py::optax.sgd(1)"]),
@@ -255,6 +256,9 @@ def test_values_of_sweep_flags(text, values):
         ("0.1:0.5", "needs a step or a count"),
         ("0:1:log3", "positive ends"),
         ("1:2:lin1", "at least lin2"),
+        ("log:1e-3:1e-1:3", "'log:1e-3:1e-1:3' is not a range.*1e-4:1e-1:log4"),
+        ("0:4:5:6", "is not a range"),
+        ("0:", "is not a range"),
     ],
 )
 def test_bad_values_of_sweep_flags(text, message):
