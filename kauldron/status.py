@@ -6,6 +6,7 @@ This module is itself the object `kd.utils.status`.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import logging
 import os
@@ -25,6 +26,7 @@ is_lead_host: bool
 on_notebook: bool
 
 _LOGGER = logging.getLogger("kauldron")
+_RUN = contextvars.ContextVar("run", default="")
 
 
 def log(msg: Any, *, stacklevel: int = 1) -> None:
@@ -83,7 +85,19 @@ def warn(
     warnings.warn(str(msg), category, stacklevel=stacklevel + 1)
 
 
+@contextlib.contextmanager
+def speaking_of(run: str) -> Iterator[None]:
+    """Begin messages with the name of a run, where several runs share one log."""
+    token = _RUN.set(run)
+    try:
+        yield
+    finally:
+        _RUN.reset(token)
+
+
 def _log_at(level: int, msg: Any, stacklevel: int, **extra: Any) -> None:
+    if _RUN.get():
+        msg = f"{_RUN.get()}: {msg}"
     if _on_notebook():
         if _FALLBACK.display is None:
             print(msg)

@@ -194,3 +194,13 @@ def test_info_records_of_libraries_are_hidden():
 
 def test_they_can_be_asked_for():
     assert "checkpointer" in _stderr("quiet", "loud orbax").lower()
+
+
+def test_messages_name_the_run_where_several_share_a_log(caplog):
+    with caplog.at_level(logging.INFO, logger="kauldron"):
+        with status.speaking_of("unit 2"):
+            status.log("saved")
+            values = {"losses/total": 1.0}
+            status.log_values("[5] train", step=5, collection="train", values=values)
+        status.log("all done")
+    assert caplog.messages == ["unit 2: saved", "unit 2: [5] train", "all done"]
