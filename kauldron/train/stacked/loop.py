@@ -375,21 +375,15 @@ class Stack:
         program = self._program(feed)
         is_active = np.array([unit in updated for unit in self.units])
         if feed.size > 1:
-            run = program.run_group
+            method = "run_group"
         # Where there are groups, single steps are rare: one program less to compile.
         elif self._destination.size > 1 or self._host_steps.logs(step):
-            run = program.run_measured
+            method = "run_measured"
         else:
-            run = program.run
-        return [
-            run(
-                lanes,
-                *program.arguments(
-                    chosen, feed.batch, is_active, are_rows=feed.is_rows
-                ),
-            )
-            for lanes, chosen in zip(self.lanes, program.runs, strict=True)
-        ]
+            method = "run"
+        return program.update(
+            self.lanes, feed.batch, is_active, are_rows=feed.is_rows, method=method
+        )
 
     def _program(self, feed: Feed) -> steps.StackedStep:
         """Return the program for the shapes of a feed; a last batch may be smaller."""

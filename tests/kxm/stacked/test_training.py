@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 
 import jax
 import numpy as np
@@ -209,6 +210,54 @@ def test_programs_with_convolutions_run_lane_by_lane_on_a_cpu(tmp_path):
         more = {"model.layers": layers} if layers else {}
         traced = [loop.steps.TracedStep.of(make(tmp_path, more))] * 3
         assert loop.steps.lanes_per_run(traced) == width
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Have steps called from new threads, as if there were so many cores."""
+
+    def use(count):
+        monkeypatch.setattr(loop.steps, "num_usable_cores", lambda: count)
+        loop.steps._threads.cache_clear()
+
+    yield use
+    loop.steps._threads.cache_clear()
+
+
+def test_steps_from_several_threads_give_the_same_bits(tmp_path, threads):
+    more = {"model.layers": with_convolution(), **LOGGED}
+    changes = [{"seed": n, **more} for n in range(3)]
+    changes[2] |= {"num_train_steps": 6}  # then, other threads take the others
+    for count in (1, 2):
+        threads(count)
+        loop.train([make(tmp_path / f"{count}-{n}", c) for n, c in enumerate(changes)])
+    running = {thread.name.removesuffix("_0") for thread in threading.enumerate()}
+    assert {"stacked-steps-0", "stacked-steps-1"} <= running
+    for number in range(3):
+        one, two = (tmp_path / f"{count}-{number}" for count in (1, 2))
+        for left, right in zip(
+            leaves(final_state(one)), leaves(final_state(two)), strict=True
+        ):
+            np.testing.assert_array_equal(left, right)
+        assert scalars(one, "train") == scalars(two, "train")
+
+
+def test_threads_share_a_program_made_under_the_settings_of_the_caller(
+    tmp_path, threads, monkeypatch
+):
+    threads(2)
+    used = []
+    update = loop.steps.StackedStep._update
+
+    def note(self, *args):
+        used.append(jax.config.jax_default_matmul_precision)
+        return update(self, *args)
+
+    monkeypatch.setattr(loop.steps.StackedStep, "_update", note)
+    changes = {"model.layers": with_convolution(), "num_train_steps": 2, **UNWATCHED}
+    with jax.default_matmul_precision("highest"):
+        loop.train([make(tmp_path / str(n), {"seed": n, **changes}) for n in range(3)])
+    assert used == ["highest"]
 
 
 def test_what_cannot_be_stacked_is_planned_to_be_trained_alone(tmp_path):
