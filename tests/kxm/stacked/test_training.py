@@ -225,12 +225,24 @@ def threads(monkeypatch):
 
 
 def test_steps_from_several_threads_give_the_same_bits(tmp_path, threads):
+    class StopsAll(loop.Observer):
+        asked = 0
+
+        def is_stopped(self, number):
+            self.asked += 1
+            return self.asked > 3 * len(changes)
+
+    def train(count, observer=None):
+        threads(count)
+        trainers = [make(tmp_path / f"{count}-{n}", c) for n, c in enumerate(changes)]
+        return {ending.kind for ending in loop.train(trainers, observer=observer)}
+
     more = {"model.layers": with_convolution(), **LOGGED}
     changes = [{"seed": n, **more} for n in range(3)]
     changes[2] |= {"num_train_steps": 6}  # then, other threads take the others
-    for count in (1, 2):
-        threads(count)
-        loop.train([make(tmp_path / f"{count}-{n}", c) for n, c in enumerate(changes)])
+    assert train(1) == {"complete"}
+    assert train(2, StopsAll()) == {"stopped"}
+    assert train(2) == {"complete"}
     running = {thread.name.removesuffix("_0") for thread in threading.enumerate()}
     assert {"stacked-steps-0", "stacked-steps-1"} <= running
     for number in range(3):
