@@ -25,7 +25,7 @@ from kauldron.train import problems
 from kauldron.train.run import dispatch, lifecycle, preemption, workdir_files
 from kauldron.train.run.feed import Feed, Feeder
 from kauldron.train.run.progress import Progress
-from kauldron.train.stacked import batches, steps
+from kauldron.train.stacked import batches, programs, steps
 from kauldron.train.stacked.unit import (
     Ending,
     HostStepsOfUnits,
@@ -117,6 +117,7 @@ class Stack:
         self.lanes: list[steps.Lanes]  # of each run of the program
         self.step = 0
         self.units: list[Unit] = []  # in the order of lanes
+        self._eval_jit = programs.SharedJit()
         self._observer = observer
         self._closing = closing
         self._own_closing: dict[int, contextlib.ExitStack] = {}
@@ -161,6 +162,7 @@ class Stack:
             return None
         for evaluator in trainer.evals.values():
             evaluator.on_train_start(last_step=last_step)
+            evaluator.compile_with(self._eval_jit)
         begin = lifecycle.start_or_resume(trainer, last_step)
         if begin.is_complete:
             begin.ds_iter.close()

@@ -135,6 +135,25 @@ def test_trainings_on_the_same_data_read_it_once(tmp_path, monkeypatch):
     assert len(sources) == 2
 
 
+def test_evaluations_that_are_the_same_program_are_compiled_once(tmp_path, monkeypatch):
+    made = []
+
+    class SharedJit(loop.programs.SharedJit):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(loop.programs, "SharedJit", SharedJit)
+    changes = [{"seed": 0}, {"seed": 1}, {"seed": 2, "aux.weight": 0.5}]
+    changes = [{"num_train_steps": 1, "checkpointer": None, **c} for c in changes]
+    loop.train([make(tmp_path / str(n), c) for n, c in enumerate(changes)])
+    [shared] = made
+    assert len(shared.compiled) == 2  # one for each weight of the loss
+    values = [scalars(tmp_path / str(n), "test") for n in range(3)]
+    assert all([step for step, _ in found] == [0, 1] for found in values)
+    assert values[0] != values[1]  # each has evaluated its own parameters
+
+
 def with_convolution():
     """Return the layers of a model whose stack runs lane by lane on a CPU."""
     kd, nn = stacked_config.kd, stacked_config.nn
