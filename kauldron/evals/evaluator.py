@@ -118,6 +118,14 @@ class Evaluator(EvaluatorBase):
         own = (getattr(Evaluator, name) for name in ("evaluate", "step"))
         return all(getattr(type(self), f.__name__) is f for f in own)
 
+    def compile_with(self, shared_jit: Any) -> None:
+        vars(self)["shared_jit"] = shared_jit
+
+    @functools.cached_property
+    def shared_jit(self) -> Any:
+        """What compiles for several evaluators, if anything does."""
+        return None
+
     #
     # One evaluation
     #

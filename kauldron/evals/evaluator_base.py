@@ -110,6 +110,13 @@ class EvaluatorBase(config_base.BaseConfig, config_base.UpdateFromRootCfg, abc.A
                 f"but training ends at step {last_step}."
             )
 
+    def compile_with(self, shared_jit: Any) -> None:
+        """Compile together with evaluators of other trainers, where that is possible.
+
+        Args:
+          shared_jit: Compiles functions that are the same program once.
+        """
+
     def maybe_eval(self, *, step: int, state: TrainState, is_last: bool = False) -> Any:
         """Evaluate if it is time to; errors say which evaluator and step.
 

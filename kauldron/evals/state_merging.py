@@ -279,6 +279,9 @@ class BatchProgram:
     @functools.cached_property
     def _measure(self) -> Any:
         """The compiled function; freed together with this object."""
+        shared = self._evaluator.shared_jit
+        if shared is not None:
+            return shared(self._measure_all)
         return jax.jit(self._measure_all, static_argnums=0)
 
     def _measure_all(

@@ -25,7 +25,7 @@ from kauldron.train import problems
 from kauldron.train.run import dispatch, lifecycle, preemption, workdir_files
 from kauldron.train.run.feed import Feed, Feeder
 from kauldron.train.run.progress import Progress
-from kauldron.train.stacked import batches, steps
+from kauldron.train.stacked import batches, programs, steps
 from kauldron.train.stacked.unit import (
     Ending,
     HostStepsOfUnits,
@@ -117,6 +117,7 @@ class Stack:
         self.lanes: list[steps.Lanes]  # of each run of the program
         self.step = 0
         self.units: list[Unit] = []  # in the order of lanes
+        self._eval_jit = programs.SharedJit()
         self._observer = observer
         self._closing = closing
         self._own_closing: dict[int, contextlib.ExitStack] = {}
@@ -161,6 +162,7 @@ class Stack:
             return None
         for evaluator in trainer.evals.values():
             evaluator.on_train_start(last_step=last_step)
+            evaluator.compile_with(self._eval_jit)
         begin = lifecycle.start_or_resume(trainer, last_step)
         if begin.is_complete:
             begin.ds_iter.close()
@@ -375,21 +377,15 @@ class Stack:
         program = self._program(feed)
         is_active = np.array([unit in updated for unit in self.units])
         if feed.size > 1:
-            run = program.run_group
+            method = "run_group"
         # Where there are groups, single steps are rare: one program less to compile.
         elif self._destination.size > 1 or self._host_steps.logs(step):
-            run = program.run_measured
+            method = "run_measured"
         else:
-            run = program.run
-        return [
-            run(
-                lanes,
-                *program.arguments(
-                    chosen, feed.batch, is_active, are_rows=feed.is_rows
-                ),
-            )
-            for lanes, chosen in zip(self.lanes, program.runs, strict=True)
-        ]
+            method = "run"
+        return program.update(
+            self.lanes, feed.batch, is_active, are_rows=feed.is_rows, method=method
+        )
 
     def _program(self, feed: Feed) -> steps.StackedStep:
         """Return the program for the shapes of a feed; a last batch may be smaller."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from kauldron.data.engine.costs import num_usable_cores
 from kauldron.train import trainer_fields
 from kauldron.train.run import dispatch, lifecycle
 from kauldron.train.stacked import batches, steps
@@ -76,11 +77,12 @@ class StackPlan:
         if analysis is None:
             return None
         waiting = (count - width) * dispatch.num_bytes(trainer.state_specs)
+        at_once = min(len(step.runs), num_usable_cores())
         return (
             waiting
             + analysis.argument_size_in_bytes
             + analysis.output_size_in_bytes
-            + analysis.temp_size_in_bytes
+            + analysis.temp_size_in_bytes * at_once
             - analysis.alias_size_in_bytes
         )
 

@@ -6,6 +6,8 @@ literals and captured arrays. `describe` takes them out of a program: what remai
 skeleton, is equal for programs that differ in constants alone. `evaluate` runs a program
 with other values in the places where constants differ.
 
+Functions that are the same program with the same constants are compiled once by `SharedJit`.
+
 Constants inside inner programs (`jit`, `scan`, `cond`, `while`, ...) count as well. Those
 inside primitives that this module does not know belong to the skeleton.
 """
@@ -21,6 +23,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core import primitives as p
+from jax.interpreters import partial_eval
 
 # Where a constant stands: numbers of equations and operands, from the outside inwards.
 Path = tuple[Any, ...]
@@ -384,3 +387,63 @@ _ENTER: dict[Any, Callable[..., list[Any]]] = {
     p.scan_p: _enter_scan,
     p.while_p: _enter_while,
 }
+
+
+#
+# Compiled once
+#
+
+
+class SharedJit:
+    """Compiles functions like `jax.jit`, but once for all that are the same program.
+
+    Results have the structure that each function gives them, with its own metadata. What
+    results do not depend on, such as a random key that nothing uses, may differ.
+
+    Example:
+      >>> shared = SharedJit()
+      >>> one, two = shared(lambda _, x: 2 * x), shared(lambda _, x: {"y": 2 * x})
+      >>> one(None, np.float32(3)), two(None, np.float32(3))
+      (Array(6., dtype=float32), {'y': Array(6., dtype=float32)})
+      >>> len(shared.compiled)
+      1
+    """
+
+    def __init__(self) -> None:
+        self.compiled: list[tuple[Any, Description, Callable[..., Any]]] = []
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the compiled function; its first argument is static."""
+        own = jax.jit(function, static_argnums=0)
+        found: dict[Any, tuple[Callable[..., Any], Any]] = {}
+
+        def call(static: Any, *args: Any) -> Any:
+            leaves, structure = jax.tree.flatten(args)
+            types = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+            key = (static, structure, types)
+            if key not in found:
+                traced = own.trace(static, *args)
+                outputs = jax.tree.structure(traced.out_info)
+                found[key] = self._same_or(own, key, traced.jaxpr), outputs
+            compiled, outputs = found[key]
+            results = jax.tree.leaves(compiled(static, *args))
+            return jax.tree.unflatten(outputs, results)
+
+        return call
+
+    def _same_or(self, own: Any, key: Any, program: ClosedJaxpr) -> Any:
+        """Return a compiled function that is this program; the own one if there is none."""
+        jaxpr = program.jaxpr
+        used, _ = partial_eval.dce_jaxpr(
+            jaxpr, [True] * len(jaxpr.outvars), instantiate=True
+        )
+        description = describe(ClosedJaxpr(used, program.consts))
+        for other_key, other, compiled in self.compiled:
+            if (
+                other_key == key
+                and description.is_same_program(other)
+                and not differing([description, other])
+            ):
+                return compiled
+        self.compiled.append((key, description, own))
+        return own

@@ -1,15 +1,18 @@
 """The train step of many trainers as one program: found by comparison, run under `vmap`.
 
 Under `vmap`, convolutions whose kernels differ become grouped ones, which CPUs compute more
-slowly than one after the other: there, the one program is run once for each trainer.
+slowly than one after the other: there, the one program is run once for each trainer, for
+as many trainers at the same time as there are processors.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +21,7 @@ from jax.extend.core import ClosedJaxpr
 from jax.extend.core.primitives import conv_general_dilated_p
 
 from kauldron import sharding as kd_sharding
+from kauldron.data.engine.costs import num_usable_cores
 from kauldron.train import trainer_fields
 from kauldron.train.programs import jit_method
 from kauldron.train.stacked import programs
@@ -170,6 +174,10 @@ class StackedStep:
     transforms: DeviceTransforms | None = None
 
     @functools.cached_property
+    def _compiled(self) -> dict[Any, Any]:
+        return {}
+
+    @functools.cached_property
     def constants(self) -> dict[programs.Path, np.ndarray]:
         """Constants that differ, stacked."""
         found = programs.differing([step.description for step in self.steps])
@@ -180,6 +188,45 @@ class StackedStep:
         """Which trainers each run of the program updates."""
         width = lanes_per_run(self.steps)
         return [slice(n, n + width) for n in range(0, len(self.steps), width)]
+
+    def update(
+        self,
+        lanes: Sequence[Lanes],
+        batches: Any,
+        is_active: np.ndarray,
+        *,
+        are_rows: bool,
+        method: Literal["run", "run_measured", "run_group"],
+    ) -> list[Stepped]:
+        """Update all trainers with one of the methods below; return what each run gives.
+
+        What is called from one thread is computed one after the other. So several runs
+        are called from several threads, each from the next one in turn: on the CPU, most
+        operations of a small model keep one core busy.
+
+        Args:
+          lanes: Of each run; their memory is taken.
+          batches: As in `arguments`, like the next two.
+          is_active: Which trainers to update.
+          are_rows: Whether the batches are rows.
+          method: The name of the method.
+        """
+        calls = [
+            (own, *self.arguments(run, batches, is_active, are_rows=are_rows))
+            for own, run in zip(lanes, self.runs, strict=True)
+        ]
+        function = getattr(self, method)
+        if len(calls) == 1:
+            return [function(*calls[0])]
+        # Compiled here: threads have neither the settings of jax that are in force here,
+        # nor a way to compile once for all of them.
+        shapes = [leaf.shape for leaf in jax.tree.leaves(calls[0][1:3])]
+        key = (method, *shapes)
+        if key not in self._compiled:
+            self._compiled[key] = function.lower(*calls[0]).compile()
+        compiled = self._compiled[key]
+        futures = [next(_threads()).submit(compiled, *call) for call in calls]
+        return [future.result() for future in futures]
 
     def arguments(
         self, run: slice, batches: Any, is_active: np.ndarray, *, are_rows: bool
@@ -286,6 +333,13 @@ class StackedStep:
     def _by_lane(self, by_source: jax.Array) -> jax.Array:
         is_same = np.array_equal(self.sources, np.arange(len(by_source)))
         return by_source if is_same else by_source[self.sources]
+
+
+@functools.cache
+def _threads() -> Iterator[ThreadPoolExecutor]:
+    """Return executors of one thread each, in turn: a thread must not take all calls."""
+    names = [f"stacked-steps-{number}" for number in range(num_usable_cores())]
+    return itertools.cycle([ThreadPoolExecutor(1, name) for name in names])
 
 
 def _stepped(lanes: Lanes, aux: tuple[Any, ...] = ()) -> Stepped:

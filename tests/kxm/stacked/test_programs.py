@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kauldron import kd
 from kauldron.train.stacked import programs
 
 
@@ -152,3 +153,52 @@ def test_convolutions_with_a_kernel_for_each_lane_agree():
     fns = [make(kernel) for kernel in kernels]
     expected = np.stack([fn(x) for fn in fns])
     np.testing.assert_allclose(stacked(fns, x), expected, rtol=1e-4, atol=1e-4)
+
+
+#
+# Compiled once
+#
+
+
+def test_functions_that_are_the_same_program_are_compiled_once():
+    shared = programs.SharedJit()
+
+    def make(factor, seed):
+        table = jnp.arange(3.0) * factor
+
+        def function(name, x):
+            unused = jax.random.key(seed)
+            del unused
+            return {name: x * table, "twice": 2 * x}
+
+        return shared(function)
+
+    x = jnp.ones(3)
+    for factor, seed in [(1, 0), (1, 7), (5, 0)]:
+        results = make(factor, seed)("scaled", x)
+        np.testing.assert_array_equal(results["scaled"], np.arange(3) * factor)
+        np.testing.assert_array_equal(results["twice"], 2 * x)
+    assert len(shared.compiled) == 2  # of factor 1, and of factor 5
+
+
+def test_a_compiled_function_is_shared_for_the_same_arguments_alone():
+    shared = programs.SharedJit()
+    one, two = (shared(lambda count, x: [x + 1] * count) for _ in range(2))
+    for function in (one, two, one):
+        assert [y.shape for y in function(2, jnp.zeros(3))] == [(3,), (3,)]
+        assert [y.shape for y in function(1, jnp.zeros(3))] == [(3,)]
+        assert [y.shape for y in function(1, jnp.zeros((4, 3)))] == [(4, 3)]
+    assert len(shared.compiled) == 3
+
+
+def test_results_of_a_shared_program_keep_their_own_metadata():
+    shared = programs.SharedJit()
+    metrics = [kd.metrics.Accuracy(logits=key, labels="y") for key in ("a", "b")]
+    logits, labels = jnp.ones((2, 3)), jnp.zeros((2, 1), jnp.int32)
+
+    def measure(metric):
+        return shared(lambda _, x, y: metric.get_state(logits=x, labels=y))
+
+    states = [measure(metric)(None, logits, labels) for metric in metrics]
+    assert len(shared.compiled) == 1
+    assert [state.parent for state in states] == metrics

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 
 import jax
 import numpy as np
@@ -134,6 +135,25 @@ def test_trainings_on_the_same_data_read_it_once(tmp_path, monkeypatch):
     assert len(sources) == 2
 
 
+def test_evaluations_that_are_the_same_program_are_compiled_once(tmp_path, monkeypatch):
+    made = []
+
+    class SharedJit(loop.programs.SharedJit):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(loop.programs, "SharedJit", SharedJit)
+    changes = [{"seed": 0}, {"seed": 1}, {"seed": 2, "aux.weight": 0.5}]
+    changes = [{"num_train_steps": 1, "checkpointer": None, **c} for c in changes]
+    loop.train([make(tmp_path / str(n), c) for n, c in enumerate(changes)])
+    [shared] = made
+    assert len(shared.compiled) == 2  # one for each weight of the loss
+    values = [scalars(tmp_path / str(n), "test") for n in range(3)]
+    assert all([step for step, _ in found] == [0, 1] for found in values)
+    assert values[0] != values[1]  # each has evaluated its own parameters
+
+
 def with_convolution():
     """Return the layers of a model whose stack runs lane by lane on a CPU."""
     kd, nn = stacked_config.kd, stacked_config.nn
@@ -209,6 +229,66 @@ def test_programs_with_convolutions_run_lane_by_lane_on_a_cpu(tmp_path):
         more = {"model.layers": layers} if layers else {}
         traced = [loop.steps.TracedStep.of(make(tmp_path, more))] * 3
         assert loop.steps.lanes_per_run(traced) == width
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Have steps called from new threads, as if there were so many cores."""
+
+    def use(count):
+        monkeypatch.setattr(loop.steps, "num_usable_cores", lambda: count)
+        loop.steps._threads.cache_clear()
+
+    yield use
+    loop.steps._threads.cache_clear()
+
+
+def test_steps_from_several_threads_give_the_same_bits(tmp_path, threads):
+    class StopsAll(loop.Observer):
+        asked = 0
+
+        def is_stopped(self, number):
+            self.asked += 1
+            return self.asked > 3 * len(changes)
+
+    def train(count, observer=None):
+        threads(count)
+        trainers = [make(tmp_path / f"{count}-{n}", c) for n, c in enumerate(changes)]
+        return {ending.kind for ending in loop.train(trainers, observer=observer)}
+
+    more = {"model.layers": with_convolution(), **LOGGED}
+    changes = [{"seed": n, **more} for n in range(3)]
+    changes[2] |= {"num_train_steps": 6}  # then, other threads take the others
+    assert train(1) == {"complete"}
+    assert train(2, StopsAll()) == {"stopped"}
+    assert train(2) == {"complete"}
+    running = {thread.name.removesuffix("_0") for thread in threading.enumerate()}
+    assert {"stacked-steps-0", "stacked-steps-1"} <= running
+    for number in range(3):
+        one, two = (tmp_path / f"{count}-{number}" for count in (1, 2))
+        for left, right in zip(
+            leaves(final_state(one)), leaves(final_state(two)), strict=True
+        ):
+            np.testing.assert_array_equal(left, right)
+        assert scalars(one, "train") == scalars(two, "train")
+
+
+def test_threads_share_a_program_made_under_the_settings_of_the_caller(
+    tmp_path, threads, monkeypatch
+):
+    threads(2)
+    used = []
+    update = loop.steps.StackedStep._update
+
+    def note(self, *args):
+        used.append(jax.config.jax_default_matmul_precision)
+        return update(self, *args)
+
+    monkeypatch.setattr(loop.steps.StackedStep, "_update", note)
+    changes = {"model.layers": with_convolution(), "num_train_steps": 2, **UNWATCHED}
+    with jax.default_matmul_precision("highest"):
+        loop.train([make(tmp_path / str(n), {"seed": n, **changes}) for n in range(3)])
+    assert used == ["highest"]
 
 
 def test_what_cannot_be_stacked_is_planned_to_be_trained_alone(tmp_path):
