@@ -104,6 +104,10 @@ def _train_stack(stack: StackPlan, members: Sequence[WorkUnit], states: States) 
         def on_end(self, number: int, ending: Ending) -> None:
             states.ended(members[number], ending)
 
+        def name_of(self, number: int, trainer: Trainer) -> str:
+            del trainer
+            return f"unit {members[number].wid}"
+
         def is_stopped(self, number: int) -> bool:
             if time.monotonic() - self.last_look > _LOOK_SECONDS:
                 self.last_look = time.monotonic()

@@ -51,6 +51,11 @@ class Observer:
     def on_end(self, number: int, ending: Ending) -> None:
         """Note the end of the training of a trainer, given by its number."""
 
+    def name_of(self, number: int, trainer: Trainer) -> str:
+        """Return what a training is called in the log that it shares with others."""
+        del number
+        return trainer.workdir.name
+
     def is_stopped(self, number: int) -> bool:
         """Return whether a training is to save and stop."""
         del number
@@ -121,6 +126,7 @@ class Stack:
         self._observer = observer
         self._closing = closing
         self._own_closing: dict[int, contextlib.ExitStack] = {}
+        self._names: dict[int, str] = {}
         self._in_flight: collections.deque[tuple[list[jax.Array], int, int]] = (
             collections.deque()
         )
@@ -136,11 +142,14 @@ class Stack:
         for number, (trainer, step) in enumerate(zip(trainers, traced, strict=True)):
             closing = contextlib.ExitStack()
             self._own_closing[number] = self._closing.enter_context(closing)
-            try:
-                unit = self._start(number, trainer, step)
-            except Exception as error:
-                self._end(number, Ending(kind="failed", error=error))
-                continue
+            name = self._observer.name_of(number, trainer)
+            self._names[number] = name if len(trainers) > 1 else ""
+            with status.speaking_of(self._names[number]):
+                try:
+                    unit = self._start(number, trainer, step)
+                except Exception as error:
+                    self._end(number, Ending(kind="failed", error=error))
+                    continue
             if unit is not None:
                 self.units.append(unit)
         if self.units:
@@ -320,6 +329,7 @@ class Stack:
         """What one unit raises between steps ends that unit; its time is nobody else's."""
         others = [other for other in self.units if other is not unit]
         with contextlib.ExitStack() as pauses:
+            pauses.enter_context(status.speaking_of(self._names[unit.number]))
             for other in others:
                 pauses.enter_context(other.chrono.pause())
             try:
@@ -425,7 +435,8 @@ class Stack:
         """Wait for dispatches, then write what the last logged step measured."""
         self.wait_for_steps(but=but)
         for unit in self.units:
-            unit.write_log()
+            with status.speaking_of(self._names[unit.number]):
+                unit.write_log()
 
     def _on_data_end(self) -> None:
         self.finish_steps()
@@ -469,8 +480,9 @@ class Stack:
         if pruned:
             self._wait_for_checkpoints()
         for unit in pruned:
-            status.log(f"{unit.trainer.workdir}: not promising, pruned at {self.step}.")
-            self._end_unit(unit, Ending(kind="pruned", step=self.step))
+            with status.speaking_of(self._names[unit.number]):
+                status.log(f"Not promising, pruned at step {self.step}.")
+                self._end_unit(unit, Ending(kind="pruned", step=self.step))
 
     def _are_saved(self, units: Sequence[Unit]) -> bool:
         """Return whether this step was saved, or never will be."""
@@ -484,8 +496,7 @@ class Stack:
 
     def _end_unit(self, unit: Unit, ending: Ending) -> None:
         if ending.error is not None:
-            name = unit.trainer.workdir
-            status.log_warning(f"{name}: {type(ending.error).__name__}: {ending.error}")
+            status.log_warning(f"{type(ending.error).__name__}: {ending.error}")
         self._end(unit.number, ending)
 
     def _end(self, number: int, ending: Ending) -> None:

@@ -147,6 +147,7 @@ def test_a_sweep_is_trained_in_stacks(kauldron):
     )
     assert code == 1, err  # an infinite loss
     assert "4 work units in 2 stacks:" in out
+    assert "unit 1: [11] train  loss" in out and "unit 3: [11] train  loss" in out
     xp = kxm.get_experiment(1)
     states = [unit.state for unit in xp.work_units]
     assert states == ["succeeded", "failed", "succeeded", "failed"]
