@@ -23,9 +23,14 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 import hypothesis
 import pytest
 
-# A shell makes jobs that it puts into the background ignore Ctrl-C, and their tests too.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell makes jobs that it puts into the background ignore Ctrl-C, and `nohup` makes
+# them ignore the end of the terminal: their tests would too, and what these start.
+for _ignored, _default in {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+}.items():
+    if signal.getsignal(_ignored) is signal.SIG_IGN:
+        signal.signal(_ignored, _default)
 
 hypothesis.settings.register_profile(
     "kauldron",
