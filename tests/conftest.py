@@ -1,22 +1,20 @@
 """Settings of the whole suite."""
 
-import atexit
 import gc
 import os
-import shutil
 import signal
 import sys
-import tempfile
+
+from tests import processes
 
 # Tests are many small programs: the CPU backend, and no memory for a GPU that is there.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # Many tests compile the same programs. Each is compiled once in a session, for both
 # workers and for the processes that tests start.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    _programs = tempfile.mkdtemp(prefix="kauldron-programs-")
-    atexit.register(shutil.rmtree, _programs, ignore_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _programs
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(processes.session_folder() / "programs")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
