@@ -97,3 +97,12 @@ def _restore_import_path():
     before = list(sys.path)
     yield
     sys.path[:] = before
+
+
+@pytest.fixture
+def fast_python(monkeypatch):
+    """Programs that start by `sys.executable` need not wait for their imports.
+
+    Not for tests of how programs start, or of what they import.
+    """
+    monkeypatch.setattr(sys, "executable", processes.fast_python())

@@ -36,6 +36,7 @@ _PRELOADED = [
     "jax",
     "flax.linen",
     "optax",
+    "optuna",
     "orbax.checkpoint",
     "sklearn.datasets",
     "tensorboardX",
@@ -49,6 +50,7 @@ _PRELOADED = [
     "kauldron.data.py.sources",
     "kauldron.evals.evaluator",
     "kauldron.kxm",
+    "kauldron.kxm.runner",
     "kauldron.nn.layers",
     "tests.faults.experiments",
 ]
@@ -177,6 +179,8 @@ def _prepare(request):
     """Set the process up as the client wants it."""
     os.environ.clear()
     os.environ.update(request["environment"])
+    if "KXM_LAUNCHER_PID" in os.environ:  # what runners see as their parent
+        os.environ["KXM_LAUNCHER_PID"] = str(os.getppid())
     os.chdir(request["folder"])
     if request.get("terminal"):
         _redirect(request["terminal"], 0, 1, 2)
@@ -236,8 +240,12 @@ def _module_path(path):
 def _run_as_main(words, path):
     """Do what `python words...` does."""
     sys.path[:] = ["", *path]
+    if words[0] == "-P":
+        sys.path[:] = path
+        words = words[1:]
     if words[0] == "-m":
-        sys.path[0] = os.getcwd()
+        if sys.path[0] == "":
+            sys.path[0] = os.getcwd()
         sys.argv = words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         return
@@ -247,7 +255,8 @@ def _run_as_main(words, path):
         sys.argv = ["-c", *words[2:]]
     else:
         source, file = pathlib.Path(words[0]).read_bytes(), words[0]
-        sys.path[0] = os.path.dirname(os.path.abspath(file))
+        if sys.path[0] == "":
+            sys.path[0] = os.path.dirname(os.path.abspath(file))
         sys.argv = words
         main_module.__file__ = file
     exec(compile(source, file, "exec", dont_inherit=True), vars(main_module))

@@ -15,15 +15,13 @@ import struct
 import sys
 
 _PASSED_ON = "SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT"
-# It looks for its launcher among its parents, and imports little.
-_STARTED_PLAINLY = ["-m", "kauldron.kxm.runner"]
 
 
 def main(words):
-    if not words or words[:2] == _STARTED_PLAINLY or _has_more_descriptors():
-        _start_plainly(words)
-    if words[0].startswith("-") and words[0] not in ("-c", "-m"):
-        _start_plainly(words)
+    first = words[1:2] if words[:1] == ["-P"] else words[:1]
+    is_option = first and first[0].startswith("-") and first[0] not in ("-c", "-m")
+    if not first or is_option or _has_more_descriptors():
+        os.execv(sys.executable, [sys.executable, *words])
     pids, early, ignored = [], [], []
 
     def pass_on(number, frame):
@@ -69,10 +67,6 @@ def _has_more_descriptors():
             if int(name) > 2 and os.get_inheritable(int(name)):
                 return True
     return False
-
-
-def _start_plainly(words):
-    os.execv(sys.executable, [sys.executable, *words])
 
 
 def send(connection, request, descriptors):

@@ -31,7 +31,7 @@ def test_run_survives(fault, lab):
 
 
 @pytest.mark.skipif(not rounds.can_mount(), reason="needs a small disk")
-def test_command_on_a_full_disk_ends_with_a_few_lines(tmp_path):
+def test_command_on_a_full_disk_ends_with_a_few_lines(tmp_path, fast_python):
     file, workdir = tmp_path / "config.py", tmp_path / "run"
     file.write_text(
         "from tests.faults import experiments\n"
