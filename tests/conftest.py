@@ -103,6 +103,8 @@ def _restore_import_path():
 def fast_python(monkeypatch):
     """Programs that start by `sys.executable` need not wait for their imports.
 
-    Not for tests of how programs start, or of what they import.
+    They are also compiled quickly. Not for tests of how programs start, of what they
+    import, or of numbers that optimizations may change.
     """
     monkeypatch.setattr(sys, "executable", processes.fast_python())
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
