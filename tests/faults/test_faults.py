@@ -1,5 +1,6 @@
 """Whatever happens to a run, it continues as if nothing had happened, or says why not."""
 
+import os
 import subprocess
 import sys
 
@@ -12,7 +13,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    return rounds.Lab(tmp_path_factory.mktemp("faults"))
+    programs = os.environ["JAX_COMPILATION_CACHE_DIR"]  # of all tests
+    return rounds.Lab(tmp_path_factory.mktemp("faults"), programs)
 
 
 def _parameters():
