@@ -41,11 +41,22 @@ hypothesis.settings.load_profile("kauldron")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Spare the garbage collector what was imported: it stays."""
+    """Import the tests quickly.
+
+    What some of them compute for their parameters is compiled quickly, and the garbage
+    collector need not look at what was imported: it stays.
+    """
     gc.disable()
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
     try:
         return (yield)
     finally:
+        del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
+        if "jax" in sys.modules:
+            import jax
+
+            jax.config.update("jax_disable_most_optimizations", False)
+            jax.clear_caches()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         gc.enable()
