@@ -114,9 +114,11 @@ def run(
     env = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),  # as installed packages have
     }
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    bytecode = folder / "bytecode"
+    if bytecode.exists():
+        env["PYTHONPYCACHEPREFIX"] = str(bytecode)  # as installed packages have
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.time()
     process = subprocess.run(
         command,
@@ -130,13 +132,18 @@ def run(
     return finished - started, cpu
 
 
-def measure(folder: pathlib.Path, rounds: int) -> dict[str, list[tuple[float, float]]]:
+def measure(
+    folder: pathlib.Path, rounds: int, *, tiny: bool = False
+) -> dict[str, list[tuple[float, float]]]:
     """Times of first and second starts, ours and bare, one after the other."""
     (folder / "config.py").write_text(CONFIG)
     (folder / "clock.py").write_text(CLOCK)
     (folder / "bare.py").write_text(BARE)
     times: dict[str, list[tuple[float, float]]] = {}
-    for number in range(-1, rounds):  # one more, to compile the Python code
+    if not tiny:
+        (folder / "bytecode").mkdir()
+    # One round more, to compile the Python code.
+    for number in range(0 if tiny else -1, rounds):
         for start in ("first", "second"):
             workdir = folder / f"run_{number}_{start}"
             ours = [sys.executable, "-m", "kauldron.main", "--cfg=config.py"]
@@ -156,7 +163,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        times = measure(pathlib.Path(folder), 1 if args.tiny else args.rounds)
+        rounds = 1 if args.tiny else args.rounds
+        times = measure(pathlib.Path(folder), rounds, tiny=args.tiny)
     for start in ("first", "second"):
         for index, clock in enumerate(("wall", "cpu")):
             ours = [seconds[index] for seconds in times[f"{start} ours"]]

@@ -1,31 +1,34 @@
 """Settings of the whole suite."""
 
-import atexit
 import gc
 import os
-import shutil
 import signal
 import sys
-import tempfile
+
+from tests import processes
 
 # Tests are many small programs: the CPU backend, and no memory for a GPU that is there.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # Many tests compile the same programs. Each is compiled once in a session, for both
 # workers and for the processes that tests start.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    _programs = tempfile.mkdtemp(prefix="kauldron-programs-")
-    atexit.register(shutil.rmtree, _programs, ignore_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _programs
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(processes.session_folder() / "programs")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import hypothesis
 import pytest
 
-# A shell makes jobs that it puts into the background ignore Ctrl-C, and their tests too.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell makes jobs that it puts into the background ignore Ctrl-C, and `nohup` makes
+# them ignore the end of the terminal: their tests would too, and what these start.
+for _ignored, _default in {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+}.items():
+    if signal.getsignal(_ignored) is signal.SIG_IGN:
+        signal.signal(_ignored, _default)
 
 hypothesis.settings.register_profile(
     "kauldron",
@@ -38,11 +41,22 @@ hypothesis.settings.load_profile("kauldron")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Spare the garbage collector what was imported: it stays."""
+    """Import the tests quickly.
+
+    What some of them compute for their parameters is compiled quickly, and the garbage
+    collector need not look at what was imported: it stays.
+    """
     gc.disable()
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
     try:
         return (yield)
     finally:
+        del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
+        if "jax" in sys.modules:
+            import jax
+
+            jax.config.update("jax_disable_most_optimizations", False)
+            jax.clear_caches()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         gc.enable()
@@ -94,3 +108,14 @@ def _restore_import_path():
     before = list(sys.path)
     yield
     sys.path[:] = before
+
+
+@pytest.fixture
+def fast_python(monkeypatch):
+    """Programs that start by `sys.executable` need not wait for their imports.
+
+    They are also compiled quickly. Not for tests of how programs start, of what they
+    import, or of numbers that optimizations may change.
+    """
+    monkeypatch.setattr(sys, "executable", processes.fast_python())
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")

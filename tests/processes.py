@@ -1,47 +1,102 @@
-"""Real processes that start at once: forked from a server that has imported everything.
+"""Real processes that start at once, forked from a server that has imported everything.
 
-A new Python that imports jax costs about three seconds of a processor. The server pays
-for that once, and has no backend, no threads and no devices: what it forks can choose
-its own number of devices, receives real signals, and ends with real exit codes.
+`Process` calls a function in a process of its own, `python(...)` runs what `python ...`
+runs, and `fast_python()` is a program that tests put in the place of `sys.executable`.
 """
 
 import atexit
 import contextlib
-import gc
-import logging
-import multiprocessing
+import fcntl
 import os
 import pathlib
-import resource
-import runpy
+import pickle
+import select
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
-import threading
 import time
-import traceback
 
-_PRELOADED = [
-    "jax",
-    "flax.linen",
-    "optax",
-    "orbax.checkpoint",
-    "tensorboardX",
-    "kauldron.kd",
-    "kauldron.ckpts.orbax_io",
-    "kauldron.cli.main",
-    "kauldron.data.checkpointing",
-    "kauldron.data.engine.workers",
-    "kauldron.data.in_memory",
-    "kauldron.data.py.sources",
-    "kauldron.evals.evaluator",
-    "kauldron.nn.layers",
-    "tests.faults.experiments",
-]
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(_PRELOADED)
+from tests import forked_python
+
 DEADLINE_SECS = 180.0
+_ROOT = pathlib.Path(__file__).parents[1]
+_FOLDER = os.getcwd()
+_SESSION = "KAULDRON_TEST_SESSION"  # owner and folder, for the processes of a session
+
+
+def session_folder():
+    """A folder for all processes of this session; it goes when the first of them ends."""
+    if _SESSION not in os.environ:
+        made = tempfile.mkdtemp(prefix="kauldron-tests-")
+        atexit.register(_remove, made, os.getpid())
+        os.environ[_SESSION] = f"{os.getpid()}:{made}"
+    return pathlib.Path(os.environ[_SESSION].partition(":")[2])
+
+
+def _remove(folder, owner):
+    if os.getpid() == owner:  # not where it was forked
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def fast_python():
+    """The path of a program that runs Python programs, and does not wait for imports.
+
+    It is for `sys.executable` in tests of what programs do. In tests of how they start, or
+    of what they import, it proves nothing.
+    """
+    path = session_folder() / "python"
+    with _server_lock():
+        if not path.exists():
+            text = pathlib.Path(forked_python.__file__).read_text()
+            made = path.with_name("python.new")
+            made.write_text(f"#!{sys.executable} -IS\n{text}")
+            made.chmod(0o755)
+            made.rename(path)
+    _connect().close()  # now there is a server
+    return str(path)
+
+
+def _connect():
+    address = str(session_folder() / "socket")
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(address)
+    except OSError:
+        with _server_lock():
+            if not os.path.exists(address):
+                _start_server(address)
+        connection.connect(address)
+    return connection
+
+
+@contextlib.contextmanager
+def _server_lock():
+    with (session_folder() / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _start_server(address):
+    """Start the server; who connects before it is ready waits."""
+    folder = session_folder()
+    owner = os.environ[_SESSION].partition(":")[0]
+    with socket.socket(socket.AF_UNIX) as listener, (folder / "log").open("wb") as log:
+        listener.bind(f"{address}.new")
+        listener.listen(100)
+        command = [sys.executable, "-m", "tests.fork_server"]
+        subprocess.Popen(
+            [*command, owner, str(listener.fileno())],
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
+    os.rename(f"{address}.new", address)
 
 
 class Process:
@@ -68,23 +123,45 @@ class Process:
         limits=None,
         cache=None,
     ):
-        fd, path = tempfile.mkstemp(prefix="kauldron-process-", suffix=".log")
-        os.close(fd)
-        self._log = pathlib.Path(path)
-        settings = (environment or {}, terminal, stdout, limits or {}, cache)
-        self._process = _CONTEXT.Process(
-            target=_main, args=(path, *settings, function, arguments)
-        )
-        self._process.start()
+        call = pickle.dumps((function, arguments))
+        self._start({"call": call}, environment, terminal, stdout, limits, cache)
 
-    @property
-    def pid(self):
-        return self._process.pid
+    def _start(
+        self,
+        work,
+        environment=None,
+        terminal=None,
+        stdout=None,
+        limits=None,
+        cache=None,
+    ):
+        variables = {**os.environ, **(environment or {})}
+        request = {
+            **work,
+            "python": sys.executable,
+            "environment": {k: v for k, v in variables.items() if v is not None},
+            "folder": os.getcwd(),
+            "path": [entry or _FOLDER for entry in sys.path],
+            "terminal": terminal,
+            "stdout": stdout and str(stdout),
+            "limits": limits or {},
+            "cache": cache and str(cache),
+        }
+        fd, path = tempfile.mkstemp(prefix="kauldron-process-", suffix=".log")
+        self._log = pathlib.Path(path)
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+        self._exit_code = None
+        self._connection = _connect()
+        with open(os.devnull) as nothing:
+            forked_python.send(self._connection, request, (nothing.fileno(), fd, fd))
+        os.close(fd)
+        self.pid = forked_python.receive(self._connection)
 
     @property
     def exit_code(self):
         """As of `subprocess`: negative for a signal, `None` while it runs."""
-        return self._process.exitcode
+        self.has_ended_within(0)
+        return self._exit_code
 
     @property
     def output(self):
@@ -97,15 +174,18 @@ class Process:
 
     def wait(self, timeout=DEADLINE_SECS):
         """Wait for the end; return exit code and output."""
-        self._process.join(timeout)
-        if self.exit_code is None:
+        if not self.has_ended_within(timeout):
             self.stop()
             raise AssertionError(f"No end after {timeout:.0f} s:\n{self.output}")
         return self.exit_code, self.output
 
     def has_ended_within(self, seconds):
-        self._process.join(seconds)
-        return self.exit_code is not None
+        if self._exit_code is None:
+            waiting = select.poll()
+            waiting.register(self._connection, select.POLLIN)
+            if waiting.poll(1000 * seconds):
+                self._exit_code = forked_python.receive(self._connection)
+        return self._exit_code is not None
 
     def wait_for(self, text, timeout=DEADLINE_SECS):
         """Wait until the process has printed a text."""
@@ -114,32 +194,20 @@ class Process:
     def stop(self):
         """End the process if it runs, and forget what it printed."""
         self.send_signal(signal.SIGKILL)
-        self._process.join()
+        self.has_ended_within(DEADLINE_SECS)
 
     def __del__(self):
+        self._connection.close()
         self._log.unlink(missing_ok=True)
 
 
-def python(*words, **options):
+def python(*words, environment=None, **options):
     """Start what `python words...` starts: `-m module ...`, `-c script ...` or a file."""
-    environment = {"JAX_PLATFORMS": "cpu"} | options.pop("environment", {})
+    process = Process.__new__(Process)
+    environment = {"JAX_PLATFORMS": "cpu", **(environment or {})}
     words = [str(word) for word in words]
-    return Process(_run_as_main, words, environment=environment, **options)
-
-
-def _run_as_main(words):
-    try:
-        if words[0] == "-c":
-            sys.argv = ["-c", *words[2:]]
-            exec(compile(words[1], "<script>", "exec"), {"__name__": "__main__"})
-        elif words[0] == "-m":
-            sys.argv = words[1:]
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = words
-            runpy.run_path(words[0], run_name="__main__")
-    finally:
-        atexit._run_exitfuncs()
+    process._start({"words": words}, environment, **options)
+    return process
 
 
 class Group:
@@ -181,54 +249,3 @@ def wait_until(is_so, *processes, what="it", timeout=DEADLINE_SECS):
                 )
         assert time.monotonic() < deadline, f"Waited for {what} for {timeout:.0f} s."
         time.sleep(0.01)
-
-
-def _main(log, environment, terminal, stdout, limits, cache, function, arguments):
-    """Run in the new process."""
-    gc.freeze()  # what was imported stays: the collector need not look at it
-    if terminal is None:
-        _redirect(log, 1, 2)
-    else:
-        os.setsid()
-        _redirect(terminal, 0, 1, 2)
-    if stdout is not None:
-        _redirect(stdout, 1)
-    sys.stdout.reconfigure(line_buffering=True)
-    logging.getLogger().handlers.clear()  # orbax configures it when imported
-    for name, value in environment.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of jobs in a background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    share_compiled_programs(cache)
-    for kind, limit in limits.items():
-        resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
-    try:
-        function(*arguments)
-    except KeyboardInterrupt:
-        # As the interpreter does: threads end first, then the signal is passed on.
-        traceback.print_exc()
-        sys.stdout.flush()
-        threading._shutdown()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-
-
-def _redirect(path, *descriptors):
-    fd = os.open(path, os.O_RDWR | os.O_APPEND)
-    for descriptor in descriptors:
-        os.dup2(fd, descriptor)
-    os.close(fd)
-
-
-def share_compiled_programs(folder):
-    """Keep every compiled program, however small, where other processes find it."""
-    if folder is None:
-        return
-    import jax
-
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

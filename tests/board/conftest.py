@@ -4,11 +4,18 @@ import contextlib
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 
+from tests import processes
+
 CHROMIUM = pathlib.Path("/usr/bin/chromium")
+
+# The page asks for news every two seconds; a test need not wait for that.
+HURRY = """
+const wait = window.setTimeout;
+window.setTimeout = (call, after) => wait(call, Math.min(after, 150));
+"""
 
 
 @contextlib.contextmanager
@@ -16,7 +23,8 @@ def board(folder):
     """Serve a folder with `kauldron board`; gives the address."""
     pytest.importorskip("starlette", reason="the extra `board` is not installed")
     pytest.importorskip("uvicorn", reason="the extra `board` is not installed")
-    command = [sys.executable, "-m", "kauldron", "board", str(folder), "--port=0"]
+    python = processes.fast_python()
+    command = [python, "-m", "kauldron", "board", str(folder), "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline()
@@ -45,6 +53,7 @@ def page(browser):
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     tab = context.new_page()
     tab.set_default_timeout(30_000)
+    tab.add_init_script(HURRY)
     errors = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     yield tab

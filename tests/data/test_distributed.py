@@ -43,7 +43,7 @@ def free_port():
 
 
 @pytest.mark.slow
-def test_two_processes_get_the_halves_of_each_batch():
+def test_two_processes_get_the_halves_of_each_batch(fast_python):
     port = str(free_port())
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *sys.path])

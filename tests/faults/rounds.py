@@ -29,11 +29,12 @@ class Lab:
 
     Args:
       root: The folder.
+      cache: Folder of compiled programs; one in `root` if there is none.
     """
 
-    def __init__(self, root):
+    def __init__(self, root, cache=None):
         self.root = pathlib.Path(root)
-        self.cache = str(self.root / "compiled")
+        self.cache = cache or str(self.root / "compiled")
         self._locks = {}
         self._lock = threading.RLock()
         self._count = 0

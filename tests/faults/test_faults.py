@@ -1,5 +1,6 @@
 """Whatever happens to a run, it continues as if nothing had happened, or says why not."""
 
+import os
 import subprocess
 import sys
 
@@ -12,7 +13,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    return rounds.Lab(tmp_path_factory.mktemp("faults"))
+    programs = os.environ["JAX_COMPILATION_CACHE_DIR"]  # of all tests
+    return rounds.Lab(tmp_path_factory.mktemp("faults"), programs)
 
 
 def _parameters():
@@ -31,7 +33,7 @@ def test_run_survives(fault, lab):
 
 
 @pytest.mark.skipif(not rounds.can_mount(), reason="needs a small disk")
-def test_command_on_a_full_disk_ends_with_a_few_lines(tmp_path):
+def test_command_on_a_full_disk_ends_with_a_few_lines(tmp_path, fast_python):
     file, workdir = tmp_path / "config.py", tmp_path / "run"
     file.write_text(
         "from tests.faults import experiments\n"

@@ -13,7 +13,7 @@ SCRIPTS = sorted(ROOT.glob("benchmarks/*.py"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_benchmark_prints_json_figures(script):
+def test_benchmark_prints_json_figures(script, fast_python):
     exit_code, output = processes.python(script, "--tiny").wait()
     assert exit_code == 0, output
     lines = [line for line in output.splitlines() if line.startswith("{")]

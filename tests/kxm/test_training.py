@@ -13,6 +13,8 @@ from kauldron.cli.main import main
 from kauldron.kxm import records
 from tests.kxm.waiting import poll, text
 
+pytestmark = pytest.mark.usefixtures("fast_python")
+
 CONFIG = """
 from kauldron import konfig
 

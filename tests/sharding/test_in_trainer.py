@@ -28,7 +28,7 @@ def test_sharding_of_the_state():
     assert shardings.opt_state is None
 
 
-def test_pipeline_on_four_devices_shards_the_first_dimension():
+def test_pipeline_on_four_devices_shards_the_first_dimension(fast_python):
     script = """
         import numpy as np
         from kauldron import data, kd

@@ -48,7 +48,7 @@ def _free_port():
         return sock.getsockname()[1]
 
 
-def test_data_of_two_processes_makes_one_array():
+def test_data_of_two_processes_makes_one_array(fast_python):
     port = _free_port()
     env = os.environ | {
         "JAX_PLATFORMS": "cpu",

@@ -237,7 +237,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.mark.slow
-def test_command_whose_saves_all_fail_says_so_in_a_few_lines(tmp_path):
+def test_command_whose_saves_all_fail_says_so_in_a_few_lines(tmp_path, fast_python):
     (tmp_path / "config.py").write_text(CONFIG)
     arguments = {
         "--cfg": f"{tmp_path}/config.py:4000",

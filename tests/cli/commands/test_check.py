@@ -140,7 +140,7 @@ def test_check_uses_no_accelerator_unless_told(kauldron, setting, platforms):
         jax.config.update("jax_platforms", before)
 
 
-def test_check_in_a_process_uses_no_accelerator(folder):
+def test_check_in_a_process_uses_no_accelerator(folder, fast_python):
     environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
     program = (
         "import jax\nfrom kauldron.main import main\n"

@@ -9,6 +9,8 @@ import pytest
 
 from kauldron import cli
 
+pytestmark = pytest.mark.usefixtures("fast_python")
+
 ROOT = pathlib.Path(__file__).parents[3]
 
 

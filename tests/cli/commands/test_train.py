@@ -152,7 +152,7 @@ def test_debugger_opens_where_the_error_was_raised(kauldron, monkeypatch, flag):
     assert frames == ["evaluate"]
 
 
-def test_debugger_stays_closed_where_nobody_can_answer(folder):
+def test_debugger_stays_closed_where_nobody_can_answer(folder, fast_python):
     reader, writer = os.pipe()  # open, and nothing ever comes
     result = run_process(
         *("--cfg=stopping.py", *TOY[1:], "--catch_post_mortem"),
@@ -453,7 +453,9 @@ RESOLVE = ("-c", "from kauldron import kd; kd.from_workdir.get_trainer('run')")
         ("start", [RESUME]),
     ],
 )
-def test_modules_of_the_project_are_found_then_and_later(layout, where, later):
+def test_modules_of_the_project_are_found_then_and_later(
+    layout, where, later, fast_python
+):
     (layout / where / "kauldron_parts.py").write_text(PARTS)
     config = layout / "project/configs/exp.py"
     assert main(["train", f"--cfg={config}", "--cfg.workdir=run"]) == 0
@@ -517,7 +519,7 @@ def test_process_trains_and_another_evaluates(kauldron, folder):
     assert json.loads(line)["step"] == 3
 
 
-def test_process_that_fails_exits_1_with_a_traceback(folder):
+def test_process_that_fails_exits_1_with_a_traceback(folder, fast_python):
     result = run_process("--cfg=stopping.py", *TOY[1:], cwd=folder)
     assert result.returncode == 1
     assert (
@@ -547,7 +549,7 @@ def test_package_itself_can_be_run(folder):
 
 
 @pytest.mark.slow
-def test_each_command_works_in_a_fresh_process(folder, monkeypatch):
+def test_each_command_works_in_a_process(folder, monkeypatch, fast_python):
     monkeypatch.setenv("KAULDRON_HOME", str(folder / "home"))
     monkeypatch.setenv("KAULDRON_ROOT_DIR", str(folder / "experiments"))
     (folder / "fit.py").write_text("from kauldron import kxm; kxm.report(loss=1)")

@@ -1,4 +1,4 @@
-"""A real Slurm with two nodes on this machine, in one folder, on loopback only."""
+"""A real Slurm with three nodes on this machine, in one folder, on loopback only."""
 
 import contextlib
 import getpass
@@ -17,7 +17,7 @@ _SECONDS = 60
 
 # No cgroups, no accounting, no other user, no address but 127.0.0.1. Nodes claim two cores
 # each, whatever there is, and two GPUs that are none. Jobs in `low` give way to those in
-# `high` and have twenty seconds to save.
+# `high` and have twenty seconds to save; both have two nodes. A third is left alone.
 _CONFIG = """
 ClusterName=mini
 SlurmctldHost={host}(127.0.0.1)
@@ -37,7 +37,7 @@ TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1
+SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
@@ -48,8 +48,10 @@ PreemptMode=REQUEUE
 GresTypes=gpu
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port1} {size}
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={port2} {size}
-PartitionName=high Nodes=ALL Default=YES State=UP PriorityTier=10 PreemptMode=OFF
-PartitionName=low Nodes=ALL State=UP PriorityTier=1 GraceTime=20 PreemptMode=REQUEUE MaxTime=2:00:00
+NodeName=n3 NodeHostname={host} NodeAddr=127.0.0.1 Port={port3} {size}
+PartitionName=high Nodes=n1,n2 Default=YES State=UP PriorityTier=10 PreemptMode=OFF
+PartitionName=apart Nodes=n3 State=UP PreemptMode=OFF
+PartitionName=low Nodes=n1,n2 State=UP PriorityTier=1 GraceTime=20 PreemptMode=REQUEUE MaxTime=2:00:00
 """
 
 
@@ -66,9 +68,9 @@ def mini_slurm(folder):
     """Start the cluster in a folder, set SLURM_CONF, and stop everything at the end."""
     folder = pathlib.Path(folder)
     host = socket.gethostname().partition(".")[0]
-    ports = {name: free_port() for name in ("port", "port1", "port2")}
+    ports = {name: free_port() for name in ("port", "port1", "port2", "port3")}
     size = "CPUs=2 RealMemory=4000 Gres=gpu:2 State=UNKNOWN"
-    for name in ("munge", "state", "log", "run", "spool/n1", "spool/n2"):
+    for name in ("munge", "state", "log", "run", "spool/n1", "spool/n2", "spool/n3"):
         (folder / name).mkdir(parents=True)
     (folder / "munge").chmod(0o700)
     key = folder / "munge" / "key"
@@ -86,7 +88,7 @@ def mini_slurm(folder):
         _until(lambda: (folder / "munge" / "socket").exists(), folder)
         for command in (["slurmctld", "-D", "-c"], *_slurmds()):
             daemons.append(_start(command, folder))
-        _until(lambda: command_output("sinfo -h -p high -t idle -o %D") == "2", folder)
+        _until(lambda: _num_idle() == 3, folder)
         yield config
     finally:
         if len(daemons) > 1:
@@ -112,7 +114,11 @@ def command_output(line):
 
 
 def _slurmds():
-    return [["slurmd", "-D", "-N", name] for name in ("n1", "n2")]
+    return [["slurmd", "-D", "-N", name] for name in ("n1", "n2", "n3")]
+
+
+def _num_idle():
+    return len(command_output("sinfo -h -N -p high,apart -t idle").splitlines())
 
 
 def _start_munge(folder):

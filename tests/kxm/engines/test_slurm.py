@@ -1,4 +1,4 @@
-"""Work units on a real Slurm with two nodes, which the tests start themselves."""
+"""Work units on a real Slurm, which the tests start themselves."""
 
 import importlib.util
 import os
@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from kauldron import kd, kxm
 from kauldron.cli.main import main
 from kauldron.kxm import records
+from tests.kxm.conftest import PRETEND_TRAINER
 from tests.kxm.engines.mini_slurm import command_output, mini_slurm, missing
 from tests.kxm.waiting import poll, text
 
@@ -24,20 +26,44 @@ LONG = 120.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
+    """A cluster, with a job whose end the last test waits for.
+
+    Slurm looks at time limits every thirty seconds. The other tests need not wait.
+    """
     if reason := missing():
         pytest.skip(reason)
     if importlib.util.find_spec("submitit") is None:
         pytest.skip("submitit is not installed: pip install 'kauldron[slurm]'")
-    with mini_slurm(tmp_path_factory.mktemp("slurm")) as config:
-        yield config
+    folder = tmp_path_factory.mktemp("limited")
+    trainer = folder / "trainer.py"
+    trainer.write_text(PRETEND_TRAINER)
+    limits = {"time_limit": 1, "signal_delay_s": 40, "grace_s": 20}
+    with mini_slurm(tmp_path_factory.mktemp("slurm")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KAULDRON_HOME", str(folder / "home"))
+            patch.setenv("KAULDRON_ROOT_DIR", str(folder / "runs"))
+            patch.setenv("PYTHONPATH", import_path())
+            patch.chdir(folder)
+            xp = trainings(str(trainer), folder, count=1, partition="apart", **limits)
+            limited = xp.launch()
+        yield types.SimpleNamespace(limited=limited, release=folder / "release")
 
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     """Let jobs find kauldron, whichever way the tests found it."""
+    monkeypatch.setenv("PYTHONPATH", import_path())
+
+
+def import_path():
     here = str(pathlib.Path(__file__).parents[3])
-    paths = [here, *(path for path in sys.path if path)]
-    monkeypatch.setenv("PYTHONPATH", ":".join(paths))
+    return ":".join([here, *(path for path in sys.path if path)])
+
+
+@pytest.fixture(autouse=True)
+def asks_often(monkeypatch):
+    """Ask Slurm what became of jobs five times a second, instead of every five."""
+    monkeypatch.setattr(kxm.handle, "_ASK_SECONDS", 0.2)
 
 
 def trainings(trainer, tmp_path, *, count, until=True, **options):
@@ -72,7 +98,7 @@ def start_soon(job_id):
     """
     state = ("squeue", "-h", "-o", "%T", "-j", job_id)
     poll(lambda: command_output(" ".join(state)) == "PENDING", seconds=LONG)
-    command_output(f"scontrol update jobid={job_id} StartTime=now+3")
+    command_output(f"scontrol update jobid={job_id} StartTime=now+2")
 
 
 #
@@ -120,19 +146,6 @@ def test_a_preempted_job_goes_on_and_a_cancelled_one_does_not(
     assert preempted.jobs["train"]["attempt"] == 2
     assert cancelled.jobs["train"]["attempt"] == 1
     assert int(text(out(preempted, "count"))) > count
-
-
-@pytest.mark.slow
-def test_at_the_time_limit_a_job_saves_and_goes_on(cluster, trainer, tmp_path):
-    options = {"time_limit": 1, "signal_delay_s": 40, "grace_s": 20}
-    handle = trainings(trainer, tmp_path, count=1, **options).launch()
-    [unit] = handle.work_units
-    poll(lambda: unit.jobs["train"].get("reason") == "preempted", seconds=LONG)
-    count = int(text(out(unit, "count")))
-    start_soon(engine_ids(handle)[0])
-    (tmp_path / "release").touch()
-    assert handle.wait(timeout=LONG)
-    assert text(unit.log_path()).endswith(f"starts at {count}\ndone\n")
 
 
 @pytest.mark.slow
@@ -391,7 +404,7 @@ def get_config():
 
 @pytest.mark.slow
 def test_a_preempted_training_on_two_nodes_ends_as_an_undisturbed_one(
-    cluster, tmp_path, monkeypatch
+    cluster, tmp_path, monkeypatch, fast_python
 ):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     gate = tmp_path / "gate"
@@ -429,3 +442,20 @@ def parameters(unit):
     state = trainer.checkpointer.restore(trainer.init_state())
     leaves = jax.tree_util.tree_leaves_with_path(state.params)
     return {str(path): np.asarray(leaf).tobytes() for path, leaf in leaves}
+
+
+#
+# At last, what was launched first
+#
+
+
+@pytest.mark.slow
+def test_at_the_time_limit_a_job_saves_and_goes_on(cluster):
+    handle = cluster.limited
+    [unit] = handle.work_units
+    poll(lambda: unit.jobs["train"].get("reason") == "preempted", seconds=LONG)
+    count = int(text(out(unit, "count")))
+    start_soon(engine_ids(handle)[0])
+    cluster.release.touch()
+    assert handle.wait(timeout=LONG)
+    assert text(unit.log_path()).endswith(f"starts at {count}\ndone\n")

@@ -17,6 +17,8 @@ from kauldron.train.stacked.plan import make_stacks
 from tests.kxm.stacked import config as stacked_config
 from tests.kxm.waiting import poll
 
+pytestmark = pytest.mark.usefixtures("fast_python")
+
 CFG = f"--cfg={stacked_config.__file__}"
 ROOT = pathlib.Path(__file__).parents[3]
 

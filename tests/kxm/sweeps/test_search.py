@@ -17,6 +17,8 @@ optuna = pytest.importorskip(
     "optuna", reason="needs Optuna: pip install 'kauldron[optuna]'"
 )
 
+pytestmark = pytest.mark.usefixtures("fast_python")
+
 # Its best value is at x=3; it fails, is killed or reports nothing when told to.
 OBJECTIVE = """
 import json, math, os, pathlib, signal, sys
