@@ -2,7 +2,8 @@
 
 An autoencoder 784-128-784, batch 256, Adam, on 60 000 random pictures: values to
 [0, 1], metrics every 100 steps, the default writer. The bare loop cuts its batches with
-numpy and logs nothing.
+numpy and logs nothing. Its parameters have the same names: XLA's schedule of a step goes by
+their order, and on two cores that alone is worth 6 %.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def numpy_batches(images: np.ndarray) -> Iterator[np.ndarray]:
 
 def make_bare_loop(images: np.ndarray) -> Any:
     """A function that trains some steps and says how long that took."""
-    model = nn.Sequential([nn.Dense(128), nn.Dense(784)])
+    encoder, decoder = nn.Dense(128), nn.Dense(784)
     optimizer = optax.adam(1e-3)
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -101,13 +102,18 @@ def make_bare_loop(images: np.ndarray) -> Any:
         flat = batch.reshape(BATCH, -1)
 
         def loss(params: Any) -> jax.Array:
-            return jnp.mean((model.apply(params, flat) - flat) ** 2)
+            code = encoder.apply(params["encoder"], flat)
+            return jnp.mean((decoder.apply(params["decoder"], code) - flat) ** 2)
 
         grads = jax.grad(loss)(params)
         updates, opt_state = optimizer.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
-    params = model.init(jax.random.PRNGKey(0), jnp.zeros((1, 784)))
+    keys = jax.random.split(jax.random.PRNGKey(0))
+    params = {
+        "encoder": encoder.init(keys[0], jnp.zeros((1, 784))),
+        "decoder": decoder.init(keys[1], jnp.zeros((1, 128))),
+    }
     batches = numpy_batches(images)
 
     def seconds(steps: int) -> float:
