@@ -35,14 +35,14 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
         return np.zeros(indices.shape, np.int64)
     max_index = size - 1
     block_bits = max(16, max_index.bit_length() + max_index.bit_length() % 2)
-    keys = _round_keys(seed & _MASK)
+    encrypt = _Cipher(block_bits // 2, _round_keys(seed & _MASK))
+    out = indices.ravel().astype(encrypt.dtype)
     if block_bits == 16:
         # The whole block at once: from here on, encrypting is looking up.
-        block = _encrypt_block(keys)
-        out, encrypt = block.take(indices.ravel()), _further_along(block, size).take
+        block = encrypt(np.arange(1 << 16, dtype=encrypt.dtype)).astype(np.uint16)
+        out, encrypt = block.take(out), _further_along(block, size).take
     else:
-        encrypt = _Cipher(block_bits // 2, keys)
-        out = encrypt(indices.ravel().astype(encrypt.dtype))
+        out = encrypt(out)
     # Cycle walking: what leaves the range is encrypted again until it falls into it.
     (outside,) = np.nonzero(out > max_index)
     while outside.size:
@@ -50,40 +50,6 @@ def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
         out[outside] = again
         outside = outside[again > max_index]
     return out.astype(np.int64, copy=False).reshape(indices.shape)
-
-
-def _encrypt_block(keys: Sequence[int]) -> np.ndarray:
-    """Return what a cipher on words of eight bits makes of 0, 1, ..., 65535.
-
-    Eight words are computed at once, in one number: NumPy shifts bytes slowly.
-    """
-    left = np.arange(256, dtype=np.uint64)[:, None] * _EACH_BYTE
-    right = np.arange(256, dtype=np.uint8).view(np.uint64)
-    for number, key in enumerate(keys):
-        target, other = (right, left) if number % 2 else (left, right)
-        mixed = _rotated_bytes(other, 1)
-        mixed &= other
-        mixed ^= _rotated_bytes(other, 2)
-        mixed ^= np.uint64(key & 0xFF) * _EACH_BYTE
-        mixed = mixed ^ target
-        left, right = (left, mixed) if number % 2 else (mixed, right)
-    block = left.view(np.uint8).ravel().astype(np.uint16)
-    block <<= 8
-    block |= right.view(np.uint8).ravel()
-    return block
-
-
-_EACH_BYTE = np.uint64(0x0101010101010101)
-
-
-def _rotated_bytes(lanes: np.ndarray, by: int) -> np.ndarray:
-    """Rotate each byte of the numbers to the left."""
-    rotated = lanes << np.uint64(by)
-    rotated &= np.uint64(0xFF << by & 0xFF) * _EACH_BYTE
-    low = lanes >> np.uint64(8 - by)
-    low &= np.uint64((1 << by) - 1) * _EACH_BYTE
-    rotated |= low
-    return rotated
 
 
 def _further_along(block: np.ndarray, size: int) -> np.ndarray:
@@ -95,7 +61,7 @@ def _further_along(block: np.ndarray, size: int) -> np.ndarray:
     table[:size] = np.arange(size)
     longest_walk = len(block) / size * math.log(size + 1)
     for _ in range(round(math.log2(longest_walk / 12))):
-        table[size:] = table.take(table[size:])
+        table = table.take(table)
     return table
 
 
@@ -113,10 +79,7 @@ class EpochOrder:
         self._lock = threading.Lock()
 
     def span(self, positions: range) -> np.ndarray:
-        """Items at evenly spaced stream positions, as positions of their epoch.
-
-        What is returned cannot be written to.
-        """
+        """Items at consecutive stream positions, as positions of their epoch."""
         pieces = []
         while positions:
             epoch, index = divmod(positions.start, self._size)
@@ -124,8 +87,8 @@ class EpochOrder:
             room = min(self._size - index, _CHUNK - offset)
             count = min(len(positions), -(-room // positions.step))
             stop = offset + count * positions.step
-            chunk = self._chunk(epoch, chunk_id)
-            pieces.append(chunk[offset : stop : positions.step])
+            items = self._chunk(epoch, chunk_id)[offset : stop : positions.step]
+            pieces.append(items + epoch * self._size)
             positions = positions[count:]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
@@ -146,12 +109,10 @@ class EpochOrder:
             here = runs == run
             epoch, chunk_id = divmod(run, num_chunks)
             chunk = self._chunk(epoch, chunk_id)
-            items = chunk[indices[here] - chunk_id * _CHUNK]
-            out[here] = items - epoch * self._size
+            out[here] = chunk[indices[here] - chunk_id * _CHUNK]
         return out
 
     def _chunk(self, epoch: int, chunk_id: int) -> np.ndarray:
-        """Return a part of an epoch's order, as stream positions."""
         key = (epoch, chunk_id)
         chunk = self._chunks.get(key)
         if chunk is not None:
@@ -159,12 +120,11 @@ class EpochOrder:
         with self._lock:
             if key not in self._chunks:
                 stop = min((chunk_id + 1) * _CHUNK, self._size)
-                indices = np.arange(chunk_id * _CHUNK, stop)
+                positions = np.arange(chunk_id * _CHUNK, stop)
                 seed = self._seed + epoch
-                items = shuffle_indices(indices, size=self._size, seed=seed)
-                items += epoch * self._size
-                items.flags.writeable = False
-                self._chunks[key] = items
+                self._chunks[key] = shuffle_indices(
+                    positions, size=self._size, seed=seed
+                )
             chunk = self._chunks[key]
             while len(self._chunks) > self._max_cached:
                 del self._chunks[next(iter(self._chunks))]  # the oldest
@@ -172,7 +132,7 @@ class EpochOrder:
 
 
 class _Cipher:
-    """The four-round Feistel cipher on blocks of two words of more than eight bits.
+    """The four-round Feistel cipher on blocks of two words.
 
     Attributes:
       dtype: Of the blocks.
@@ -181,7 +141,7 @@ class _Cipher:
     def __init__(self, word_bits: int, keys: Sequence[int]):
         mask = (1 << word_bits) - 1
         self._bits = word_bits
-        size = 16 if word_bits <= 16 else 32
+        size = next(size for size in (8, 16, 32) if word_bits <= size)
         self._word = np.dtype(f"uint{size}").type
         self.dtype = np.dtype(f"uint{2 * size}").type
         self._mask = self._word(mask)
