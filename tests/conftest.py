@@ -23,6 +23,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 import hypothesis
 import pytest
 
+from tests import compilation
+
 # A shell makes jobs that it puts into the background ignore Ctrl-C, and their tests too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,7 +67,6 @@ QUICKLY_COMPILED = frozenset(
         "summaries",
     }
 )
-_is_quick = False
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,19 +74,13 @@ def _compilation(request):
     """Compile quickly where that is enough.
 
     A module that compares to the last bit what optimizations may change says
-    `WITH_OPTIMIZATIONS = True`.
+    `WITH_OPTIMIZATIONS = True`; one that needs them less than its folder, `False`.
     """
     folder = request.path.relative_to(request.config.rootpath).parts[1]
-    is_quick = folder in QUICKLY_COMPILED
-    is_quick = is_quick and not getattr(request.module, "WITH_OPTIMIZATIONS", False)
-    global _is_quick
-    if is_quick != _is_quick:
-        import jax
-
-        jax.config.update("jax_disable_most_optimizations", is_quick)
-        _is_quick = is_quick
-        # Else a test would mix programs compiled in both ways, which round differently.
-        jax.clear_caches()
+    has_optimizations = folder not in QUICKLY_COMPILED
+    compilation.compile_quickly(
+        not getattr(request.module, "WITH_OPTIMIZATIONS", has_optimizations)
+    )
 
 
 @pytest.fixture(autouse=True)
