@@ -57,6 +57,7 @@ QUICKLY_COMPILED = frozenset(
         "contrib",
         "older_configs",
         "docs",
+        "evals",
         "export",
         "klinen",
         "losses",
