@@ -65,6 +65,7 @@ QUICKLY_COMPILED = frozenset(
         "nn",
         "optim",
         "random",
+        "saved",
         "summaries",
     }
 )
