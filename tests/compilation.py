@@ -7,8 +7,43 @@ fused operations, which takes twice as long to make what is equally good.
 
 import functools
 
+import pytest
+
+# Folders whose tests are many small programs that run once: compiling them well would
+# take longest. Everything that trains in earnest is compiled as it is for users.
+QUICKLY_COMPILED = frozenset(
+    {
+        "contrib",
+        "older_configs",
+        "docs",
+        "evals",
+        "export",
+        "klinen",
+        "losses",
+        "metrics",
+        "nn",
+        "optim",
+        "random",
+        "saved",
+        "summaries",
+    }
+)
 _is_quick = False
 _GENERATOR = ("xla_cpu_use_fusion_emitters", False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compilation(request):
+    """Compile quickly where that is enough: in examples of docstrings, too.
+
+    A module that compares to the last bit what optimizations may change says
+    `WITH_OPTIMIZATIONS = True`; one that needs them less than its folder, `False`.
+    """
+    root, folder, *_ = request.path.relative_to(request.config.rootpath).parts
+    is_optimized = root == "tests" and folder not in QUICKLY_COMPILED
+    if root == "tests":
+        is_optimized = getattr(request.module, "WITH_OPTIMIZATIONS", is_optimized)
+    compile_quickly(not is_optimized)
 
 
 def compile_quickly(is_quick):

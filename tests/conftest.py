@@ -50,39 +50,8 @@ def pytest_collection():
         gc.enable()
 
 
-# Folders whose tests are many small programs that run once: compiling them well would
-# take longest. Everything that trains in earnest is compiled as it is for users.
-QUICKLY_COMPILED = frozenset(
-    {
-        "contrib",
-        "older_configs",
-        "docs",
-        "evals",
-        "export",
-        "klinen",
-        "losses",
-        "metrics",
-        "nn",
-        "optim",
-        "random",
-        "saved",
-        "summaries",
-    }
-)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compilation(request):
-    """Compile quickly where that is enough.
-
-    A module that compares to the last bit what optimizations may change says
-    `WITH_OPTIMIZATIONS = True`; one that needs them less than its folder, `False`.
-    """
-    folder = request.path.relative_to(request.config.rootpath).parts[1]
-    has_optimizations = folder not in QUICKLY_COMPILED
-    compilation.compile_quickly(
-        not getattr(request.module, "WITH_OPTIMIZATIONS", has_optimizations)
-    )
+def pytest_configure(config):
+    config.pluginmanager.register(compilation)  # for doctests too
 
 
 @pytest.fixture(autouse=True)
