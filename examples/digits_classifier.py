@@ -23,7 +23,7 @@ def get_config():
     """The experiment."""
     cfg = kd.train.Trainer()
     cfg.seed = 0
-    cfg.num_train_steps = 600
+    cfg.num_train_steps = 300
     cfg.log_metrics_every = 50
     cfg.log_summaries_every = None
 

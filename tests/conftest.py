@@ -21,6 +21,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 import hypothesis
 import pytest
 
+from tests import compilation
+
 # A shell makes jobs that it puts into the background ignore Ctrl-C, and `nohup` makes
 # them ignore the end of the terminal: their tests would too, and what these start.
 for _ignored, _default in {
@@ -62,44 +64,8 @@ def pytest_collection():
         gc.enable()
 
 
-# Folders whose tests are many small programs that run once: compiling them well would
-# take longest. Everything that trains in earnest is compiled as it is for users.
-QUICKLY_COMPILED = frozenset(
-    {
-        "contrib",
-        "older_configs",
-        "docs",
-        "export",
-        "klinen",
-        "losses",
-        "metrics",
-        "nn",
-        "optim",
-        "random",
-        "summaries",
-    }
-)
-_is_quick = False
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compilation(request):
-    """Compile quickly where that is enough.
-
-    A module that compares to the last bit what optimizations may change says
-    `WITH_OPTIMIZATIONS = True`.
-    """
-    folder = request.path.relative_to(request.config.rootpath).parts[1]
-    is_quick = folder in QUICKLY_COMPILED
-    is_quick = is_quick and not getattr(request.module, "WITH_OPTIMIZATIONS", False)
-    global _is_quick
-    if is_quick != _is_quick:
-        import jax
-
-        jax.config.update("jax_disable_most_optimizations", is_quick)
-        _is_quick = is_quick
-        # Else a test would mix programs compiled in both ways, which round differently.
-        jax.clear_caches()
+def pytest_configure(config):
+    config.pluginmanager.register(compilation)  # for doctests too
 
 
 @pytest.fixture(autouse=True)

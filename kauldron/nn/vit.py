@@ -130,7 +130,8 @@ class VitEncoder(nn.Module):
       >>> import jax
       >>> from kauldron import kd
       >>> encoder = kd.nn.VitEncoder.from_variant_str("mu/4")
-      >>> tokens, _ = encoder.init_with_output(jax.random.key(0), jnp.ones((2, 8, 8, 3)))
+      >>> init = jax.jit(encoder.init_with_output)
+      >>> tokens, _ = init(jax.random.key(0), jnp.ones((2, 8, 8, 3)))
       >>> tokens.shape
       (2, 4, 32)
     """
@@ -284,7 +285,8 @@ class Vit(nn.Module):
       >>> from kauldron import kd
       >>> encoder = kd.nn.VitEncoder.from_variant_str("mu/4")
       >>> model = kd.nn.Vit(encoder=encoder, num_classes=10, image="batch.image")
-      >>> preds, _ = model.init_with_output(jax.random.key(0), jnp.ones((2, 8, 8, 3)))
+      >>> init = jax.jit(model.init_with_output)
+      >>> preds, _ = init(jax.random.key(0), jnp.ones((2, 8, 8, 3)))
       >>> preds["logits"].shape
       (2, 10)
     """

@@ -11,6 +11,8 @@ from tests.eight_devices import passed_on_eight_devices
 from tests.evals import worker
 from tests.evals.experiments import make_cfg, points, standalone, steps
 
+WITH_OPTIMIZATIONS = True  # other processes compute the same
+
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 

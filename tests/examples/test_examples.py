@@ -4,11 +4,11 @@ import json
 import pathlib
 import struct
 
-import jax
 import numpy as np
 import pytest
 
 from kauldron import main, writers
+from tests import compilation
 from tests.ckpts.test_weight_files import write_safetensors
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -30,9 +30,9 @@ def _train(name, workdir, *flags):
 @pytest.fixture
 def compiled_soon():
     """Few steps: compiling takes longer than running."""
-    jax.config.update("jax_disable_most_optimizations", True)
+    compilation.compile_quickly(True)
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    compilation.compile_quickly(False)
 
 
 @pytest.mark.usefixtures("compiled_soon")

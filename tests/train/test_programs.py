@@ -115,7 +115,7 @@ class Printing(nn.Module):
     "model",
     [
         nn.Dense(7),
-        Tower(3),
+        Tower(2),
         Tower(2, block=nn.remat(Block)),
         Scanned(),
         DataDependent(),

@@ -15,6 +15,8 @@ import pytest
 from kauldron import kd, konfig, main, writers
 from tests.train.toy import make_arrays, make_trainer
 
+WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
+
 # A config file: a dense layer that learns y = x W.
 CONFIG = """
 from kauldron import konfig

@@ -17,6 +17,8 @@ from kauldron import kd
 from kauldron.train import programs
 from tests.train.toy import Linear, make_byte_ds, make_ds, make_trainer
 
+WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
+
 NUM_STEPS = 9
 
 
