@@ -1,8 +1,8 @@
 """Images from JPEG files: decode, random crop to 224, random flip, batches of 128.
 
 Ours without workers and with many, against the bare cost of Pillow and, where they are
-installed, against torch's DataLoader with torchvision. The script makes the files. What
-has no workers is measured in CPU time, the rest on the clock: let nothing else run.
+installed, against torch's DataLoader with torchvision. The script makes the files. The
+cost of one image is measured in CPU time, the rest on the clock: let nothing else run.
 
 A second part reads arrays out of a Python object, where nothing but copying is to be
 done: how much batches cost on their way from a worker, and how much memory workers need.
@@ -54,6 +54,7 @@ def main() -> None:
         root = pathlib.Path(folder)
         make_files(root, sizes.num_files)
         report_inline(root, sizes)
+        report_default(root, sizes)
         report_workers(root, sizes, num_workers)
     report_arrays(sizes, num_workers)
 
@@ -164,6 +165,18 @@ def report_inline(root: pathlib.Path, sizes: Sizes) -> None:
             rate["torch"],
             f"{unit} (limit: torch without workers)",
         )
+
+
+def report_default(root: pathlib.Path, sizes: Sizes) -> None:
+    """Images per second on the clock, without workers, as both come."""
+    ours, _ = speed(lambda: iter(our_files(root, sizes)), sizes, 4)
+    if torch_files(root, sizes, 0) is None:
+        limit, _ = speed(lambda: bare_pillow(root, sizes), sizes, 4)
+        report("images/default", ours, limit, "images/s (limit: Pillow)")
+        return
+    torch, _ = speed(lambda: iter(torch_files(root, sizes, 0)), sizes, 4)
+    unit = "images/s (limit: torch without workers)"
+    report("images/default_torch", ours, torch, unit)
 
 
 def report_workers(root: pathlib.Path, sizes: Sizes, num_workers: int) -> None:

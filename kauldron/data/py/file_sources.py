@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from kauldron.data.engine.costs import num_usable_cores
 from kauldron.data.in_memory import ColumnSource
 from kauldron.data.py.sources import ColumnPipeline, DataSourceBase, PathLike, paths_of
 from kauldron.data.transforms import pictures
@@ -312,6 +313,13 @@ class ImageFolder(DataSourceBase):
     @property
     def _name(self) -> str:
         return f"ImageFolder({str(self.root)!r})"
+
+    @property
+    def _num_threads(self) -> int:
+        if self.read_options is not None:
+            return super()._num_threads
+        # Pillow works outside of Python's lock: what is read ahead is decoded at once.
+        return min(self.prefetch_batches, num_usable_cores())
 
     def _list_files(self) -> list[tuple[str, int]]:
         endings = tuple(extension.lower() for extension in self.extensions)

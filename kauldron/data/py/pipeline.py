@@ -62,7 +62,8 @@ class PyGrainPipeline(StreamPipeline):
         fastest for arrays in memory. "auto": the first iterator measures, chooses how
         many threads or processes, and logs what it chose. The batches are the same.
       read_options: Object with `num_threads` (such as `grain.ReadOptions`): how many
-        background threads build batches.
+        background threads build batches; by default one, for folders of images as many
+        as there are batches to prepare ahead.
       per_worker_buffer_size: Batches that each worker holds ready.
       enable_profiling: Whether the first worker prints a profile when it ends.
       shard_by_process: Whether processes share the records; else each gets all.
@@ -250,7 +251,7 @@ class PyGrainPipeline(StreamPipeline):
     # ------------------------------------------------------------------------
 
     def _make_executor(self, job: BatchJob) -> Executor | None:
-        num_threads = getattr(self.read_options, "num_threads", 1)
+        num_threads = self._num_threads
         num_workers = self.num_workers or 0
         if num_workers and self._is_in_memory:
             _log_once(
@@ -281,6 +282,11 @@ class PyGrainPipeline(StreamPipeline):
             warm_up(entry.transform)
         ahead = max(self.prefetch_batches, num_threads)
         return ThreadExecutor(job.build, stop, ahead=ahead, num_threads=num_threads)
+
+    @property
+    def _num_threads(self) -> int:
+        """How many background threads build batches where no workers do."""
+        return getattr(self.read_options, "num_threads", 1)
 
     def _builders(self, job: BatchJob) -> costs.Builders:
         """Return who builds batches with `num_workers="auto"`, measured once."""

@@ -1,5 +1,6 @@
 """Where records come from: memory, files, other libraries."""
 
+import dataclasses
 import functools
 import gzip
 import importlib.util
@@ -7,6 +8,7 @@ import io
 import json
 import pickle
 import struct
+import threading
 import tracemalloc
 
 import numpy as np
@@ -440,6 +442,27 @@ def test_image_folders_batch_and_choose_classes(image_root):
     assert batch["label"].tolist() == [0, 0]
     assert batch["path"].dtype.kind == "U"
     assert ds.class_names == ("dog",)
+
+
+@dataclasses.dataclass(frozen=True)
+class MeetsAnother(kd.data.MapTransform):
+    """Waits until a second thread builds a batch, too."""
+
+    barrier: threading.Barrier
+
+    def map(self, record):
+        self.barrier.wait(timeout=60)
+        return record
+
+
+def test_batches_of_images_that_are_read_ahead_are_decoded_at_once(
+    image_root, monkeypatch
+):
+    cores = "kauldron.data.py.file_sources.num_usable_cores"
+    monkeypatch.setattr(cores, lambda: 4)
+    transforms = [MeetsAnother(threading.Barrier(2)), kd.data.Elements(keep=["label"])]
+    ds = once(kd.data.py.ImageFolder, image_root, batch_size=1, transforms=transforms)
+    assert [batch["label"].tolist() for batch in ds] == [[0], [0], [1], [1]]
 
 
 def test_image_folders_in_a_mode_of_pillow(image_root):
