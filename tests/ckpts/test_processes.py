@@ -240,10 +240,10 @@ WORKER = """
         noted = json.loads((newest / f"checksums_{process}.json").read_text())["sums"]
         assert all(f"ocdbt.process_{process}" in name for name in noted) and noted
     (name,) = noted
-    content = (newest / name).read_bytes()
-    changed = bytearray(content)
-    changed[len(changed) // 2] ^= 1
     if rank == 0:
+        content = (newest / name).read_bytes()
+        changed = bytearray(content)
+        changed[len(changed) // 2] ^= 1
         (newest / name).write_bytes(changed)
     multihost_utils.sync_global_devices("changed")
     restored, step = make_checkpointer(workdir).restore_newest(state(0))

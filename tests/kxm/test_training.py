@@ -98,7 +98,7 @@ def test_a_sweep_trains_and_evaluates_each_unit(tmp_path, monkeypatch, capfd):
     rows = [line.split("\t") for line in capfd.readouterr().out.splitlines()]
     assert rows[1][:2] == ["2", "succeeded"]
     assert rows[1][3] == "5"
-    assert "last/losses/total=" in rows[1][4]
+    assert "last/loss=" in rows[1][4]
     assert kd.from_xid.get_workdir(1, 2) == pathlib.Path(handle.work_units[1].workdir)
     assert "toy" in handle.tags and handle.note == "for 5 steps"
     run = kd.xm.Experiment.from_xid(1, 2)
@@ -136,7 +136,7 @@ def test_two_processes_of_a_job_that_is_stopped_save_the_same_step(
         stderr=subprocess.STDOUT,
     )
     try:
-        poll(lambda: list(tmp_path.glob("runs/1/**/checkpoints/ckpt_4*")))
+        poll(lambda: list(tmp_path.glob("runs/1/*/checkpoints/ckpt_4*")))
         handle = kxm.get_experiment(1)
         handle.stop()
         launcher.communicate(timeout=60)
