@@ -12,7 +12,7 @@ from kauldron.train.run import feed as feed_lib
 from kauldron.train.train_step import TrainStep
 from tests.train.toy import Linear, make_byte_ds, make_trainer
 
-WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
+WITH_OPTIMIZATIONS = False  # what is compared to the last bit is compiled alike
 
 STEPS = 20
 
