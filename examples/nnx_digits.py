@@ -22,10 +22,10 @@ def get_config():
     """The experiment."""
     cfg = digits_classifier.get_config()
     cfg.model = nnx_digits_model.Classifier(image="batch.image")
-    cfg.num_train_steps = 300
+    cfg.num_train_steps = 400
     cfg.optimizer = optax.adamw(
         learning_rate=optax.cosine_decay_schedule(
-            init_value=5e-3, decay_steps=cfg.ref.num_train_steps
+            init_value=2e-3, decay_steps=cfg.ref.num_train_steps
         )
     )
     cfg.train_metrics.features = kd.metrics.Norm(tensor="interms.encoder.features[0]")

@@ -34,7 +34,7 @@ class Classifier(knnx.KdNnxModule):
       image: Key of the images, `b 8 8 1`.
     """
 
-    width: int = 16
+    width: int = 32
     num_classes: int = 10
     image: kontext.Key = kontext.REQUIRED
 
