@@ -5,6 +5,7 @@ quickly leaves most optimizations out, and the newer of the two generators of co
 fused operations, which takes twice as long to make what is equally good.
 """
 
+import contextlib
 import functools
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 # take longest. Everything that trains in earnest is compiled as it is for users.
 QUICKLY_COMPILED = frozenset(
     {
+        "ckpts",
+        "cli",
         "contrib",
+        "kxm",
         "older_configs",
         "docs",
         "evals",
@@ -44,6 +48,17 @@ def _compilation(request):
     if root == "tests":
         is_optimized = getattr(request.module, "WITH_OPTIMIZATIONS", is_optimized)
     compile_quickly(not is_optimized)
+
+
+@contextlib.contextmanager
+def as_for_users():
+    """Compile a part of a quickly compiled module with all optimizations."""
+    before = _is_quick
+    compile_quickly(False)
+    try:
+        yield
+    finally:
+        compile_quickly(before)
 
 
 def compile_quickly(is_quick):

@@ -24,6 +24,8 @@ from tests.ckpts.states import (
     save_steps,
 )
 
+WITH_OPTIMIZATIONS = True  # as in the processes
+
 KILLED_WHILE_SAVING = """
     import os, signal, sys
     import jax, jax.numpy as jnp

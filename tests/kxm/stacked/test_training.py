@@ -13,7 +13,7 @@ from jax.experimental import checkify
 
 from kauldron import kd, konfig
 from kauldron.train.stacked import loop, plan
-from tests import processes
+from tests import compilation, processes
 from tests.kxm.stacked import config as stacked_config
 from tests.kxm.waiting import poll
 
@@ -75,10 +75,11 @@ def leaves(state):
 def both(tmp_path_factory):
     """Folders of the same trainings: alone, and together."""
     alone, together = (tmp_path_factory.mktemp(n) for n in ("alone", "together"))
-    for number, changes in enumerate(SWEEP):
-        make(alone / str(number), changes).train()
-    trainers = [make(together / str(n), c) for n, c in enumerate(SWEEP)]
-    endings = loop.train(trainers)
+    with compilation.as_for_users():
+        for number, changes in enumerate(SWEEP):
+            make(alone / str(number), changes).train()
+        trainers = [make(together / str(n), c) for n, c in enumerate(SWEEP)]
+        endings = loop.train(trainers)
     assert [ending.kind for ending in endings] == ["complete"] * 3
     return alone, together
 
