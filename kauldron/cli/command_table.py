@@ -16,6 +16,7 @@ FAILED = 1  # a run that began
 FOUND_SOMETHING = 1  # problems, differences
 BAD_INPUT = 2  # wrong usage, a config that cannot be loaded
 INTERRUPTED = 130  # Ctrl-C
+STOPPED = 143  # told to save and stop
 
 
 class Implementation(Protocol):

@@ -11,7 +11,7 @@ import pytest
 from kauldron import kxm
 from kauldron.cli.main import main
 from kauldron.kxm import records
-from tests.kxm.waiting import text
+from tests.kxm.waiting import poll, text
 
 
 @pytest.fixture
@@ -54,6 +54,24 @@ def test_a_failure_is_the_exit_code(kauldron, fit):
     code, out, _ = kauldron("launch", *single(fit, "--xp.args.fail=1"))
     assert code == 1
     assert "told to fail" in out
+
+
+def test_a_launcher_whose_unit_is_stopped_exits_with_143_until_it_is_resumed(
+    kauldron, tmp_path
+):
+    program = tmp_path / "wait.py"
+    program.write_text(
+        "import pathlib, sys, time\npathlib.Path('up').touch()\n"
+        "while not pathlib.Path('go on').exists(): time.sleep(0.02)\n"
+    )
+    command = [sys.executable, "-m", "kauldron.main", "launch", *single(program)]
+    launcher = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    poll((tmp_path / "up").exists)
+    assert "Told 1 work unit " in kauldron("xp", "stop", 1)[1]
+    assert launcher.wait(timeout=60) == 143
+    assert kxm.get_experiment(1).work_units[0].state == "stopped"
+    (tmp_path / "go on").touch()
+    assert kauldron("xp", "resume", 1)[0] == 0
 
 
 def test_sweeps_show_the_units_and_their_count_before_anything_starts(kauldron, fit):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kauldron import konfig
-from kauldron.cli.command_table import FAILED, OK
+from kauldron.cli.command_table import FAILED, OK, STOPPED
 from kauldron.cli.loading import bad_input, source_from_arguments
 from kauldron.cli.terminal import UsageError
 from kauldron.errors import a_type, did_you_mean, message_with_notes
@@ -23,7 +23,7 @@ from kauldron.kxm.config_provider import ConfigProvider, fill_part, job_part
 from kauldron.kxm.engines.executor import ENGINES, Executor, executor_of
 from kauldron.kxm.engines.stacked import Stacked
 from kauldron.kxm.experiment import Experiment
-from kauldron.kxm.handle import ExperimentHandle
+from kauldron.kxm.handle import ExperimentHandle, WorkUnitHandle
 from kauldron.kxm.jobs import Job
 from kauldron.kxm.kauldron_jobs import KauldronJobs
 from kauldron.kxm.sweeps import sweep_from_flags
@@ -148,12 +148,14 @@ def _start(experiment: Experiment, args: argparse.Namespace) -> int:
             announce=True,
             dry=args.dry,
         )
-    return exit_code(handle)
+    return exit_code(handle, handle.work_units)
 
 
-def exit_code(handle: ExperimentHandle) -> int:
-    """Return 1 if a work unit failed."""
-    return FAILED if records.FAILED in handle.status() else OK
+def exit_code(handle: ExperimentHandle, ran: Sequence[WorkUnitHandle]) -> int:
+    """Return 1 if a work unit failed, 143 if one of those that ran was stopped."""
+    if records.FAILED in handle.status():
+        return FAILED
+    return STOPPED if any(u.state == records.STOPPED for u in ran) else OK
 
 
 @contextlib.contextmanager

@@ -250,11 +250,12 @@ class Resume:
         handle = _find(args)
         wids = parse_wids(args.wids or args.wid)
         with user_errors():
-            if not handle.unfinished(wids, failed_only=args.failed_only):
+            resumed = handle.unfinished(wids, failed_only=args.failed_only)
+            if not resumed:
                 print("There is nothing to resume.")
                 return OK
             handle.resume(wids, failed_only=args.failed_only)
-        return exit_code(handle)
+        return exit_code(handle, resumed)
 
 
 class Best:
