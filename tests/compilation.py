@@ -2,7 +2,8 @@
 
 Most tests run a program once: compiling it well takes longer than it saves. Compiling
 quickly leaves most optimizations out, and the newer of the two generators of code for
-fused operations, which takes twice as long to make what is equally good.
+fused operations, which takes twice as long to make what is equally good. It also makes each
+program in one piece: several pieces are compiled at the same time, but take more work.
 """
 
 import contextlib
@@ -33,7 +34,10 @@ QUICKLY_COMPILED = frozenset(
     }
 )
 _is_quick = False
-_GENERATOR = ("xla_cpu_use_fusion_emitters", False)
+_QUICK_OPTIONS = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,12 +88,15 @@ def _options():
     import jax
     from jaxlib import xla_client
 
-    usual = xla_client.CompileOptions
-    try:
-        jax.jit(lambda: 0, compiler_options=dict([_GENERATOR]))()
-    except jax.errors.JaxRuntimeError:  # a version that has one generator
-        return usual, usual
+    def is_known(name, value):
+        try:
+            jax.jit(lambda: 0, compiler_options={name: value})()
+        except jax.errors.JaxRuntimeError:  # versions differ in what they know
+            return False
+        return True
 
+    usual = xla_client.CompileOptions
+    known = {k: v for k, v in _QUICK_OPTIONS.items() if is_known(k, v)}
     overrides = usual.env_option_overrides
 
     class Options(usual):
@@ -103,6 +110,6 @@ def _options():
 
         @env_option_overrides.setter
         def env_option_overrides(self, value):
-            overrides.__set__(self, list(dict([_GENERATOR, *value]).items()))
+            overrides.__set__(self, list({**known, **dict(value)}.items()))
 
     return usual, Options
