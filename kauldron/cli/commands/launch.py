@@ -148,6 +148,10 @@ def _start(experiment: Experiment, args: argparse.Namespace) -> int:
             announce=True,
             dry=args.dry,
         )
+    goes_on = args.nowait or not experiment.common_executor.waits
+    if goes_on and handle.work_units:
+        print(f"Experiment {handle.xid} in {handle.xp_dir}")
+        print(f"How it goes: kauldron xp status {handle.xid}")
     return exit_code(handle, handle.work_units)
 
 
