@@ -143,7 +143,12 @@ def _missing_attribute(symbol: Any, name: str, qualname: str) -> str:
     else:
         what = repr(getattr(symbol, "__qualname__", None) or type(symbol).__name__)
     message = f"{what} has no attribute {name!r} (needed for {qualname!r})."
-    return message + did_you_mean(name, (n for n in dir(symbol) if n[:1] != "_"))
+    public = [n for n in dir(symbol) if n[:1] != "_"]
+    for below in public:
+        module = sys.modules.get(f"{getattr(symbol, '__name__', '')}.{below}")
+        if module is not None and hasattr(module, name):
+            return f"{message} Did you mean '{below}.{name}'?"
+    return message + did_you_mean(name, public)
 
 
 _aliases = {

@@ -81,6 +81,10 @@ def misspelt_function():
     konfig.resolve(config(opt=[optax.adamm(0.1)]))
 
 
+def function_of_a_module_below():
+    konfig.resolve(config(loss=optax.dice_loss()))
+
+
 def forgotten_argument():
     konfig.resolve(config(layers=[nn.Dense()]))
 
@@ -242,6 +246,11 @@ MISTAKES = [
         misspelt_function,
         AttributeError,
         ["cfg.opt[0]", "'optax'", "Did you mean", HERE],
+    ),
+    (
+        function_of_a_module_below,
+        AttributeError,
+        ["cfg.loss", "Did you mean 'losses.dice_loss'?", HERE],
     ),
     (forgotten_argument, TypeError, ["cfg.layers[0]", "needs 'features'", HERE]),
     (real_object, ValueError, ["cfg.opt", "konfig.imports()", "mock_modules()"]),
