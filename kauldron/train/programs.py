@@ -99,8 +99,7 @@ def compute_in_parts(
     if (
         is_small and jax.device_count() == 1
     ):  # several may each hold a whole array in it
-        compute = jax.jit(jaxpr_as_fun(closed), out_shardings=list(shardings))
-        return jax.tree.unflatten(structure, compute())
+        return jax.tree.unflatten(structure, _compute_whole(closed, shardings))
     jaxpr, _ = partial_eval.dce_jaxpr(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
     )
@@ -120,6 +119,19 @@ def compute_in_parts(
         for variable, sharding in zip(jaxpr.outvars, shardings)
     ]
     return jax.tree.unflatten(structure, leaves)
+
+
+def _compute_whole(closed: ClosedJaxpr, shardings: Sequence[Sharding]) -> list[Any]:
+    """Compute all results by one program, which equal models share."""
+    if closed.consts or closed.effects:
+        return jax.jit(jaxpr_as_fun(closed), out_shardings=list(shardings))()
+    program = _Program(
+        text=str(closed.jaxpr),
+        shardings=tuple(shardings),
+        key_types=(),
+        jaxpr=closed.jaxpr,
+    )
+    return program.compiled()()
 
 
 def is_tracing() -> bool:
@@ -217,8 +229,8 @@ def _compute_group(
         key_types=tuple(_key_type(values[variable]) for variable in inputs),
         jaxpr=jaxpr,
     )
-    compile_ = _compile if program.is_told_by_text else _compile.__wrapped__
-    results = compile_(program)(*(_raw(values[variable]) for variable in inputs))
+    compute = program.compiled()
+    results = compute(*(_raw(values[variable]) for variable in inputs))
     values |= zip(group.results, results)
 
 
@@ -234,7 +246,13 @@ class _Program:
     @property
     def is_told_by_text(self) -> bool:
         """Whether the text shows everything: it hides no arrays and no Python functions."""
-        return " at 0x" not in self.text and not _has_constants(self.jaxpr)
+        is_shown = " at 0x" not in self.text and "..." not in self.text
+        return is_shown and not _has_constants(self.jaxpr)
+
+    def compiled(self) -> Callable[..., Any]:
+        """Return the function that computes it; equal programs are compiled once."""
+        compile_ = _compile if self.is_told_by_text else _compile.__wrapped__
+        return compile_(self)
 
 
 @functools.lru_cache(maxsize=512)

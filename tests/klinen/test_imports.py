@@ -1,6 +1,7 @@
 """klinen in a process of its own: what it loads, reading a pickle, `kd.nn` next to it."""
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def _run(script, *args):
     script = f"import json\nfound = {{}}\n{script}\nprint(json.dumps(found))"
     done = subprocess.run(
         [sys.executable, "-c", script, *args],
+        env=os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"},
         capture_output=True,
         text=True,
         check=False,

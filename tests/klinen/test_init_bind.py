@@ -292,10 +292,10 @@ def test_inside_jit_vmap_and_eval_shape():
     key = jax.random.PRNGKey(0)
     assert_same(jax.jit(make)(key).params, make(key).params)
 
-    keys = jax.random.split(key, 3)
-    ensemble = jax.vmap(make)(keys)
-    outputs = jax.vmap(lambda model: model.eval()(X))(ensemble)
-    expected = jnp.stack([make(k).eval()(X) for k in keys])
+    keys = np.asarray(jax.random.split(key, 3))
+    ensemble = jax.jit(jax.vmap(make))(keys)
+    outputs = jax.jit(jax.vmap(lambda model: model.eval()(X)))(ensemble)
+    expected = np.stack([make(k).eval()(X) for k in keys])
     np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
     abstract = jax.eval_shape(make, key)

@@ -49,6 +49,10 @@ PROGRAM = textwrap.dedent(
         states = {n: m.get_state_from_context(batch) for n, m in ours.items()}
         return jax.lax.with_sharding_constraint(states, everywhere)
 
+    @jax.jit
+    def alone_step(batch):
+        return {n: m.get_state_from_context(batch) for n, m in ours.items()}
+
     def value(state):
         result = state.compute()
         if isinstance(result, summaries.Histogram):
@@ -61,7 +65,7 @@ PROGRAM = textwrap.dedent(
         states = step(jax.tree.map(put, batch))
         replicated = all(x.is_fully_replicated for x in jax.tree.leaves(states))
         merged = metrics.merge_states(merged, states)
-        alone = {n: m.get_state_from_context(batch) for n, m in ours.items()}
+        alone = alone_step(batch)
         expected = metrics.merge_states(expected, alone)
     print(json.dumps({
         "devices": jax.device_count(),
@@ -112,6 +116,7 @@ def assert_as_expected(result):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fast_python")
 def test_states_leave_the_step_replicated_and_every_process_computes_the_same():
     first, second = run(num_processes=2, devices_per_process=2)
     assert first["devices"] == second["devices"] == 4

@@ -13,7 +13,8 @@ from kauldron.nn import attention
 from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
-TOKENS = jax.random.normal(KEY, (2, 5, 16))
+RNG = np.random.default_rng(0)
+TOKENS = RNG.normal(size=(2, 5, 16)).astype(np.float32)
 Improved = kd.nn.ImprovedMultiHeadDotProductAttention
 
 
@@ -42,7 +43,7 @@ def test_params_of_cross_attention_with_sizes_of_its_own():
         use_bias=False,
         normalize_qk=True,
     )
-    other = jnp.ones((2, 3, 6)), jnp.ones((2, 3, 9))
+    other = np.ones((2, 3, 6), np.float32), np.ones((2, 3, 9), np.float32)
     assert param_shapes(module, TOKENS, *other) == {
         "query/kernel": (16, 4, 2),
         "key/kernel": (6, 4, 2),
@@ -56,8 +57,9 @@ def test_params_of_cross_attention_with_sizes_of_its_own():
 
 
 def test_initial_values():
-    tokens = jnp.ones((1, 2, 256))
-    params = Improved(4, normalize_qk=True).init(KEY, tokens)["params"]
+    tokens = np.ones((1, 2, 256), np.float32)
+    init = jax.jit(Improved(4, normalize_qk=True).init)
+    params = jax.device_get(init(KEY, tokens)["params"])
     for name in ("query", "key", "value", "out"):
         np.testing.assert_allclose(params[name]["kernel"].std(), 1 / 16, rtol=0.05)
         assert not params[name]["bias"].any()
@@ -71,11 +73,13 @@ def test_initial_values():
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_plain_self_attention_is_that_of_flax(batch):
-    tokens = jax.random.normal(KEY, (*batch, 5, 16))
+    tokens = RNG.normal(size=(*batch, 5, 16)).astype(np.float32)
     theirs = nn.MultiHeadDotProductAttention(num_heads=4)
     variables = random_variables(theirs, tokens)
-    ours = Improved(4).apply(variables, tokens)
-    np.testing.assert_allclose(ours, theirs.apply(variables, tokens), atol=1e-6)
+    ours, expected = (
+        jax.jit(module.apply)(variables, tokens) for module in (Improved(4), theirs)
+    )
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
 
 
 def test_normalized_queries_and_keys_by_hand():
@@ -97,18 +101,19 @@ def test_normalized_queries_and_keys_by_hand():
     mixed = np.einsum("bhqk,bkhf->bqhf", weights, heads("value"))
     out = np.einsum("bqhf,hfd->bqd", mixed, params["out"]["kernel"])
     out = out + params["out"]["bias"]
-    np.testing.assert_allclose(module.apply(variables, TOKENS), out, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(module.apply)(variables, TOKENS), out, atol=1e-5)
 
 
 def weights_of(module, *args, **kwargs):
     variables = random_variables(module, *args, **kwargs)
-    _, captured = module.apply(variables, *args, mutable=["intermediates"], **kwargs)
+    run = functools.partial(module.apply, mutable=["intermediates"])
+    _, captured = jax.jit(run)(variables, *args, **kwargs)
     [weights] = captured["intermediates"]["attn_weights"]
     return np.asarray(weights)
 
 
 def test_weights_sum_to_one_over_the_softmax_axis():
-    slots = jax.random.normal(KEY, (2, 3, 16))
+    slots = RNG.normal(size=(2, 3, 16)).astype(np.float32)
     weights = weights_of(Improved(4), slots, TOKENS)
     assert weights.shape == (2, 4, 3, 5)
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
@@ -122,50 +127,59 @@ def test_weights_sum_to_one_over_the_softmax_axis():
 def test_masked_positions_have_no_weight(shape):
     mask = np.ones(shape, bool)
     mask[..., 2] = False
-    weights = weights_of(Improved(4), TOKENS, mask=jnp.asarray(mask))
+    weights = weights_of(Improved(4), TOKENS, mask=mask)
     assert not weights[..., 2].any()
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
 
 
 def test_row_without_anything_to_look_at_is_uniform():
-    weights = weights_of(Improved(4), TOKENS, mask=jnp.zeros((1, 1, 5, 5), bool))
+    weights = weights_of(Improved(4), TOKENS, mask=np.zeros((1, 1, 5, 5), bool))
     np.testing.assert_allclose(weights, 0.2, rtol=1e-6)
 
 
 def test_bias_is_added_to_the_logits():
-    bias = jnp.zeros((1, 1, 1, 5)).at[..., 3].set(50.0)
+    bias = np.array([0, 0, 0, 50, 0], np.float32).reshape(1, 1, 1, 5)
     weights = weights_of(Improved(4), TOKENS, bias=bias)
     np.testing.assert_allclose(weights[..., 3], 1, rtol=1e-5)
 
 
 def test_16_bit_inputs_stay_16_bit():
     tokens = TOKENS.astype(jnp.bfloat16)
-    variables = random_variables(Improved(4, normalize_qk=True), tokens)
+    module = Improved(4, normalize_qk=True)
+    variables = random_variables(module, tokens)
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {np.dtype("float32")}
-    out = Improved(4, normalize_qk=True).apply(variables, tokens)
+    out = jax.jit(module.apply)(variables, tokens)
     assert out.dtype == jnp.bfloat16
-    exact = Improved(4, normalize_qk=True).apply(variables, TOKENS)
+    exact = jax.jit(module.apply)(variables, TOKENS)
     np.testing.assert_allclose(out.astype(np.float32), exact, atol=0.05)
 
 
 def test_softmax_is_computed_in_32_bits_unless_told_otherwise():
-    x = jnp.arange(300, dtype=jnp.bfloat16) / 100
-    exact = jax.nn.softmax(x.astype(jnp.float32)).astype(jnp.bfloat16)
-    np.testing.assert_array_equal(attention.softmax(x), exact)
-    assert (attention.softmax(x, dtype=None) != exact).any()
+    x = np.arange(300).astype(jnp.bfloat16) / 100
+    x = x.astype(jnp.bfloat16)
+
+    @jax.jit
+    def softmaxes(x):
+        exact = jax.nn.softmax(x.astype(jnp.float32)).astype(jnp.bfloat16)
+        return exact, attention.softmax(x), attention.softmax(x, dtype=None)
+
+    exact, ours, coarse = jax.device_get(softmaxes(x))
+    np.testing.assert_array_equal(ours, exact)
+    assert (coarse != exact).any()
 
 
 def test_wrong_arguments_are_told():
     with pytest.raises(ValueError, match=r"`inputs_v` without `inputs_k`"):
-        Improved(4).init(KEY, TOKENS, None, TOKENS)
+        jax.eval_shape(Improved(4).init, KEY, TOKENS, None, TOKENS)
     with pytest.raises(ValueError, match=r"16 features of the query.*num_heads=3"):
-        Improved(3).init(KEY, TOKENS)
+        jax.eval_shape(Improved(3).init, KEY, TOKENS)
     with pytest.raises(ValueError, match=r"10 features of the value.*num_heads=4"):
-        Improved(4, v_features=10).init(KEY, TOKENS)
+        jax.eval_shape(Improved(4, v_features=10).init, KEY, TOKENS)
     with pytest.raises(NotImplementedError, match="decode"):
         Improved(4, decode=True)
     with pytest.raises(kd.ktyping.KTypeCheckError, match="mask"):
-        Improved(4).init(KEY, TOKENS, mask=jnp.ones((2, 1, 4, 5), bool))
+        mask = np.ones((2, 1, 4, 5), bool)
+        jax.eval_shape(Improved(4).init, KEY, TOKENS, mask=mask)
 
 
 def test_modules_can_be_hashed_and_compared():
@@ -181,8 +195,9 @@ def test_modules_can_be_hashed_and_compared():
 def test_dropout_follows_the_mode():
     module = kd.nn.MultiHeadDotProductAttention(4, dropout_rate=0.5)
     variables = random_variables(module, TOKENS, is_training_property=False)
-    run = functools.partial(module.apply, variables, TOKENS)
-    plain = nn.MultiHeadDotProductAttention(4).apply(variables, TOKENS)
+    apply = jax.jit(module.apply, static_argnames="is_training_property")
+    run = functools.partial(apply, variables, TOKENS)
+    plain = jax.jit(nn.MultiHeadDotProductAttention(4).apply)(variables, TOKENS)
     np.testing.assert_allclose(run(is_training_property=False), plain, atol=1e-6)
     trained = run(is_training_property=True, rngs={"dropout": KEY})
     assert not np.allclose(trained, plain)
@@ -260,16 +275,16 @@ def kernels(monkeypatch):
     return asked
 
 
-HALF = jax.random.normal(KEY, (2, 3, 5, 16), jnp.bfloat16)
+HALF = RNG.normal(size=(2, 3, 5, 16)).astype(jnp.bfloat16)
 
 
 @pytest.mark.parametrize("cls", [Improved, kd.nn.MultiHeadDotProductAttention])
 def test_module_takes_cudnn_by_itself_and_agrees(cls, kernels):
     dtype = {} if cls is Improved else {"dtype": jnp.bfloat16}
     variables = random_variables(Improved(2, implementation="weights"), HALF)
-    fast = cls(2, **dtype).apply(variables, HALF)
+    fast = jax.jit(cls(2, **dtype).apply)(variables, HALF)
     assert kernels == ["cudnn"]
-    plain = Improved(2, implementation="weights").apply(variables, HALF)
+    plain = jax.jit(Improved(2, implementation="weights").apply)(variables, HALF)
     assert kernels == ["cudnn"]
     assert fast.shape == plain.shape == HALF.shape
     np.testing.assert_allclose(
@@ -279,8 +294,8 @@ def test_module_takes_cudnn_by_itself_and_agrees(cls, kernels):
 
 def test_bias_mask_other_softmax_and_32_bits_use_the_weights(kernels):
     module = Improved(2)
-    param_shapes(module, HALF, mask=jnp.ones((1, 5, 5), bool))
-    param_shapes(module, HALF, bias=jnp.ones((1, 5, 5)))
+    param_shapes(module, HALF, mask=np.ones((1, 5, 5), bool))
+    param_shapes(module, HALF, bias=np.ones((1, 5, 5), np.float32))
     param_shapes(module, HALF.astype(jnp.float32))
     param_shapes(Improved(2, softmax_axis=-2), HALF)
     flax_like = kd.nn.MultiHeadDotProductAttention(
@@ -293,39 +308,41 @@ def test_bias_mask_other_softmax_and_32_bits_use_the_weights(kernels):
 
 
 def test_forced_kernel_takes_bias_and_mask():
-    mask = jax.random.bernoulli(KEY, 0.7, (3, 1, 5, 5)) | jnp.eye(5, dtype=bool)
-    bias = jax.random.normal(KEY, (1, 2, 1, 5))
-    inputs = jax.random.normal(KEY, (2, 3, 5, 16))
+    mask = (RNG.uniform(size=(3, 1, 5, 5)) < 0.7) | np.eye(5, dtype=bool)
+    bias = RNG.normal(size=(1, 2, 1, 5)).astype(np.float32)
+    inputs = RNG.normal(size=(2, 3, 5, 16)).astype(np.float32)
     variables = random_variables(Improved(2), inputs)
-    plain = Improved(2).apply(variables, inputs, mask=mask[None], bias=bias[None])
-    forced = Improved(2, implementation="xla").apply(
-        variables, inputs, mask=mask[None], bias=bias[None]
+    plain, forced = (
+        jax.jit(module.apply)(variables, inputs, mask=mask[None], bias=bias[None])
+        for module in (Improved(2), Improved(2, implementation="xla"))
     )
     np.testing.assert_allclose(forced, plain, atol=1e-5)
 
 
 def test_what_a_forced_kernel_cannot_do_is_told():
     with pytest.raises(ValueError, match="softmax_axis=-1"):
-        Improved(2, implementation="xla", softmax_axis=-2).init(KEY, TOKENS)
+        module = Improved(2, implementation="xla", softmax_axis=-2)
+        jax.eval_shape(module.init, KEY, TOKENS)
     with pytest.raises(ValueError, match="cudnn, xla, weights"):
         Improved(2, implementation="flash")
-    heads = jnp.ones((1, 2, 2, 8))
+    heads = [np.ones((1, 2, 2, 8), np.float32)] * 3
     with pytest.raises(ValueError, match="drop"):
-        kd.nn.dot_product_attention(
-            heads, heads, heads, implementation="xla", dropout_rate=0.5
-        )
+        kd.nn.dot_product_attention(*heads, implementation="xla", dropout_rate=0.5)
 
 
 def test_function_works_in_a_plain_flax_module():
     forced = functools.partial(kd.nn.dot_product_attention, implementation="xla")
     theirs = nn.MultiHeadDotProductAttention(4, attention_fn=forced)
     variables = random_variables(theirs, TOKENS)
-    plain = nn.MultiHeadDotProductAttention(4).apply(variables, TOKENS)
-    np.testing.assert_allclose(theirs.apply(variables, TOKENS), plain, atol=1e-5)
+    ours, plain = (
+        jax.jit(module.apply)(variables, TOKENS)
+        for module in (theirs, nn.MultiHeadDotProductAttention(4))
+    )
+    np.testing.assert_allclose(ours, plain, atol=1e-5)
 
 
 def test_weights_that_nobody_reads_cost_nothing():
-    tokens = jnp.ones((1, 64, 32))
+    tokens = np.ones((1, 64, 32), np.float32)
     module = Improved(2, implementation="xla")
     variables = random_variables(module, tokens)
 
@@ -345,19 +362,21 @@ def test_weights_that_nobody_reads_cost_nothing():
 
 
 def test_filler_of_odd_lengths_is_not_attended_to():
-    q, k, v = np.random.default_rng(0).normal(size=(3, 2, 5, 3, 8)).astype(np.float32)
+    q, k, v = RNG.normal(size=(3, 2, 5, 3, 8)).astype(np.float32)
     padded = [attention._to_even_length(heads) for heads in (q, k, v)]
     assert [heads.shape[1] for heads, _ in padded] == [6, 6, 6]
     (even_q, lengths), (even_k, _), (even_v, _) = padded
-    result = jax.nn.dot_product_attention(
+    attend = jax.jit(
+        functools.partial(jax.nn.dot_product_attention, implementation="xla")
+    )
+    result = attend(
         even_q,
         even_k,
         even_v,
         query_seq_lengths=lengths,
         key_value_seq_lengths=lengths,
-        implementation="xla",
     )
-    expected = jax.nn.dot_product_attention(q, k, v, implementation="xla")
+    expected = attend(q, k, v)
     np.testing.assert_allclose(result[:, :5], expected, rtol=1e-5, atol=1e-6)
     assert attention._to_even_length(even_q)[1] is None
 

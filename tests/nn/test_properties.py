@@ -22,7 +22,7 @@ from kauldron.nn import flax_hook
 
 
 KEY = jax.random.PRNGKey(0)
-X = jnp.ones((2, 3))
+X = np.ones((2, 3), np.float32)
 
 
 class Mode(nn.Module):
@@ -363,7 +363,7 @@ def test_grad_eval_shape_and_vmap(mode):
 
     assert jax.grad(loss)(1.0) == (4.0 if mode else 2.0)
     assert jax.eval_shape(loss, 1.0).shape == ()
-    out = jax.vmap(loss)(jnp.zeros(2))
+    out = jax.vmap(loss)(np.zeros(2, np.float32))
     assert out.tolist() == ([1.0, 1.0] if mode else [0.0, 0.0])
 
 
@@ -394,10 +394,11 @@ def test_lifted_transforms(wrap):
             return wrap(x)
 
     run = jax.jit(Lifted().apply, static_argnames="is_training_property")
+    zero = np.zeros((), np.float32)
     for mode in (True, False, True):
         expected = 1.0 if mode else 0.0
-        assert Lifted().apply({}, jnp.zeros(()), is_training_property=mode) == expected
-        assert run({}, jnp.zeros(()), is_training_property=mode) == expected
+        assert Lifted().apply({}, zero, is_training_property=mode) == expected
+        assert run({}, zero, is_training_property=mode) == expected
 
 
 # --------------------------------------------------------------------------------------
@@ -460,17 +461,17 @@ def test_hook_is_in_place_whatever_is_imported_first():
         import sys
         from kauldron import kd
         assert not {"flax", "jax"} & set(sys.modules)
-        import flax.linen as nn, jax, jax.numpy as jnp
-        key, x = jax.random.PRNGKey(0), jnp.ones((1, 2))
-        nn.Dense(3).init(key, x, is_training_property=True)
+        import flax.linen as nn, jax, numpy as np
+        init = lambda key: nn.Dense(3).init(key, np.ones(2), is_training_property=True)
+        jax.eval_shape(lambda: init(jax.random.key(0)))
         """
     )
     _run_script(
         """
-        import flax.linen as nn, jax, jax.numpy as jnp
+        import flax.linen as nn, jax, numpy as np
         from kauldron import kd
-        key, x = jax.random.PRNGKey(0), jnp.ones((1, 2))
-        nn.Dense(3).init(key, x, is_training_property=True)
+        init = lambda key: nn.Dense(3).init(key, np.ones(2), is_training_property=True)
+        jax.eval_shape(lambda: init(jax.random.key(0)))
         """
     )
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import flax.linen as nn
+import jax
 import numpy as np
 import pytest
 from flax import serialization, traverse_util
@@ -174,5 +175,5 @@ def test_model_computes_what_gpt2_does(name, write, layout, tmp_path):
     params = random_variables(model, TOKENS)["params"]
     params, report = kd.ckpts.load_pretrained(params, path, layout=layout)
     assert not report.fresh and not report.skipped
-    logits = model.apply({"params": params}, TOKENS)
+    logits = jax.jit(model.apply)({"params": params}, TOKENS)
     np.testing.assert_allclose(logits, gpt2(arrays, TOKENS), rtol=1e-3, atol=1e-3)

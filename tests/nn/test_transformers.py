@@ -11,7 +11,7 @@ from kauldron.nn import transformers
 from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
-TOKENS = jax.random.normal(KEY, (2, 5, 16))
+TOKENS = np.random.default_rng(0).normal(size=(2, 5, 16)).astype(np.float32)
 BLOCKS = [kd.nn.PreNormBlock, kd.nn.PostNormBlock, kd.nn.ParallelAttentionBlock]
 
 ATTENTION = {
@@ -64,7 +64,8 @@ def test_params_of_a_block_that_is_made_inside_a_module():
 
 
 def test_mlp_is_four_times_as_wide_by_default_and_within_the_bound_of_xavier():
-    params = kd.nn.TransformerMLP().init(KEY, TOKENS)["params"]
+    variables = jax.jit(kd.nn.TransformerMLP().init)(KEY, TOKENS)
+    params = jax.device_get(variables["params"])
     kernel = params["dense_in"]["kernel"]
     assert kernel.shape == (16, 64)
     bound = np.sqrt(6 / (16 + 64))
@@ -80,12 +81,14 @@ def test_gradients_of_gelu_are_those_of_flax():
     x = np.linspace(-6, 6, 97, dtype=np.float32)
 
     def slopes(activation):
-        return jax.vmap(jax.grad(activation))(x)
+        return jax.jit(jax.vmap(jax.grad(activation)))(x)
 
     np.testing.assert_array_equal(transformers._gelu(x), nn.gelu(x))
-    np.testing.assert_allclose(slopes(transformers._gelu), slopes(nn.gelu), atol=1e-5)
-    _, forward = jax.jvp(transformers._gelu, (x,), (np.ones_like(x),))
-    np.testing.assert_allclose(forward, slopes(nn.gelu), atol=1e-5)
+    expected = slopes(nn.gelu)
+    np.testing.assert_allclose(slopes(transformers._gelu), expected, atol=1e-5)
+    ones = np.ones_like(x)
+    forward = jax.jit(lambda x: jax.jvp(transformers._gelu, (x,), (ones,))[1])
+    np.testing.assert_allclose(forward(x), expected, atol=1e-5)
 
 
 def test_backward_pass_of_gelu_keeps_its_slope_beside_the_hidden_layer():
@@ -134,11 +137,16 @@ def parallel(t, attend, mlp, norm_a, norm_m):
     "block, formula", list(zip(BLOCKS, (pre_norm, post_norm, parallel)))
 )
 def test_block_follows_its_formula(block, formula, masked):
-    mask = jnp.tril(jnp.ones((1, 5, 5), bool)) if masked else None
+    mask = np.tril(np.ones((1, 5, 5), bool)) if masked else None
     module = make(block)
-    variables = random_variables(module, TOKENS)  # norms are not the identity
-    expected = formula(TOKENS, *parts(module, variables, mask))
-    out = module.apply(variables, TOKENS, attention_mask=mask)
+
+    @jax.jit
+    def both(variables):
+        expected = formula(TOKENS, *parts(module, variables, mask))
+        return module.apply(variables, TOKENS, attention_mask=mask), expected
+
+    # With these parameters, norms are not the identity.
+    out, expected = both(random_variables(module, TOKENS))
     np.testing.assert_allclose(out, expected, atol=1e-6)
 
 

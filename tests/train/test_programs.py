@@ -158,6 +158,29 @@ def test_few_values_are_one_program(caplog, monkeypatch):
     assert len(compiled) == 1
 
 
+def test_equal_models_with_few_values_share_one_program(caplog, monkeypatch):
+    monkeypatch.setattr(programs, "_FEW_RESULTS", 8)
+
+    def init(seed):
+        return _init(nn.Dense(11), lambda: jax.random.PRNGKey(seed))
+
+    first, compiled = _compiled(caplog, lambda: _compute(init(0)))
+    assert compiled
+    again, compiled = _compiled(caplog, lambda: _compute(init(0)))
+    assert compiled == []
+    jax.tree.map(np.testing.assert_array_equal, again, first)
+    other = _compute(init(1))
+    jax.tree.map(np.testing.assert_array_equal, other, jax.jit(init(1))())
+
+
+@pytest.mark.parametrize("few_results", [0, 8])
+def test_models_whose_initialisers_differ_in_an_array_alone(few_results, monkeypatch):
+    monkeypatch.setattr(programs, "_FEW_RESULTS", few_results)
+    for table in (np.arange(3.0), np.arange(3.0) + 1):
+        result = _compute(lambda table=table: jnp.sin(1.0) + table)
+        np.testing.assert_allclose(result, np.sin(1.0) + table, rtol=1e-6)
+
+
 def test_models_without_parameters():
     assert _compute(dict) == {}
 

@@ -72,17 +72,17 @@ def test_readout_learns_at_each_evaluation_and_compiles_once(tmp_path):
         if event == "/jax/core/compile/backend_compile_duration":
             compiled.append(str(kwargs.get("fun_name")))
 
-    trainer = make(tmp_path, trainer={"num_train_steps": 8})
-    plain, _ = make_trainer(tmp_path / "plain", num_train_steps=8).train()
+    trainer = make(tmp_path)
+    plain, _ = make_trainer(tmp_path / "plain", num_train_steps=4).train()
     jax.monitoring.register_event_duration_secs_listener(on_event)
     try:
         state, _ = trainer.train()
     finally:
         jax.monitoring.clear_event_listeners()
     jax.tree.map(np.testing.assert_array_equal, state, plain)  # left alone
-    assert steps(tmp_path, "probe.test", "metrics/error") == [0, 2, 4, 6, 8]
+    assert steps(tmp_path, "probe.test", "metrics/error") == [0, 2, 4]
     assert steps(tmp_path, "probe.test") == []  # no losses
-    for step in (0, 2, 4, 6, 8):
+    for step in (0, 2, 4):
         curve = points(tmp_path, f"probe.train.{step}")
         assert [at for at, _ in curve] == [0, 10, 19]
         assert curve[-1][1] < curve[0][1]
@@ -123,7 +123,9 @@ def test_weights_of_the_outer_model_are_those_of_the_evaluated_state(tmp_path):
     trainer = make(tmp_path, inner=inner)
     state = trainer.init_state()
     trainer.evals["probe"].evaluate(state, 0)
-    other = state.replace(params=jax.tree.map(lambda leaf: leaf + 1, state.params))
+    other = state.replace(
+        params=jax.tree.map(lambda leaf: np.asarray(leaf) + 1, state.params)
+    )
     trainer.evals["probe"].evaluate(other, 1)
     for expected, params in zip((state, other), seen):
         jax.tree.map(np.testing.assert_array_equal, params["model"], expected.params)

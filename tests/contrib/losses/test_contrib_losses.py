@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
 from kauldron.contrib import losses
+from tests.contrib.metrics.values import value_of
 
 RNG = np.random.default_rng(0)
 
@@ -22,13 +24,14 @@ def test_dice_loss_matches_numpy():
         probs.sum((1, 2)) + targets.sum((1, 2)) + 1
     )
     loss = losses.DiceLoss()
-    assert loss(preds=preds, targets=targets) == pytest.approx((1 - overlap).mean())
-    half = loss.get_values(preds=preds, targets=targets > 0, num_objects=2)
+    value = value_of(loss, preds=preds, targets=targets)
+    assert value == pytest.approx((1 - overlap).mean())
+    half = jax.jit(loss.get_values)(preds=preds, targets=targets > 0, num_objects=2)
+    half = np.asarray(half)
     np.testing.assert_allclose(half[:, 0, 0], (1 - overlap) / 2, rtol=1e-5)
     mask = np.array([1.0, 0.0]).reshape(2, 1, 1, 1)
-    masked = loss(
-        preds=preds, targets=targets, mask=np.broadcast_to(mask, (2, 4, 5, 1))
-    )
+    mask = np.broadcast_to(mask, (2, 4, 5, 1))
+    masked = value_of(loss, preds=preds, targets=targets, mask=mask)
     assert masked == pytest.approx((1 - overlap[0]).mean())
 
 
@@ -40,7 +43,8 @@ def test_focal_loss_matches_numpy(alpha):
     right = np.where(targets == 1, probs, 1 - probs)
     weights = np.where(targets == 1, alpha, 1 - alpha) if alpha >= 0 else 1.0
     expected = (-weights * np.log(right) * (1 - right) ** 2).mean()
-    value = losses.SigmoidFocalLoss(alpha=alpha)(preds=preds, targets=targets)
+    loss = losses.SigmoidFocalLoss(alpha=alpha)
+    value = value_of(loss, preds=preds, targets=targets)
     assert value == pytest.approx(expected, rel=1e-5)
     half = losses.SigmoidFocalLoss(alpha=alpha, num_objects="n")
     context = {"x": preds, "y": targets, "n": np.float32(2)}
@@ -53,7 +57,8 @@ def test_focal_loss_without_focus_is_the_cross_entropy():
     loss = losses.SigmoidFocalLoss(alpha=-1, gamma=0)
     probs = sigmoid(preds)
     expected = -(np.log(probs[0]) + np.log(1 - probs[1])) / 2
-    assert loss(preds=preds, targets=targets) == pytest.approx(expected, rel=1e-5)
+    value = value_of(loss, preds=preds, targets=targets)
+    assert value == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,8 @@ def test_focal_loss_without_focus_is_the_cross_entropy():
     ],
 )
 def test_weighted_l1_scales_the_background_and_drops_what_is_hidden(options, expected):
-    values = losses.WeightedL1(ratio_value=0.1, **options).get_values(
+    loss = losses.WeightedL1(ratio_value=0.1, **options)
+    values = jax.jit(loss.get_values)(
         preds=np.array([1.0, 2, 3, 4]),
         targets=np.zeros(4),
         visible=np.array([1, 1, 0, 1]),
@@ -91,7 +97,8 @@ def test_weighted_l1_without_masks_is_the_absolute_error():
 def test_error_of_predicted_overlaps(options, num_objects, expected):
     true = np.zeros((1, 1, 2, 2))
     true[..., 0, 0] = 1
-    value = losses.IoULoss(**options)(
+    value = value_of(
+        losses.IoULoss(**options),
         preds=np.ones((1, 1, 2, 2)),
         targets=true,
         pred_ious=np.array([[0.5]]),

@@ -6,7 +6,6 @@ import importlib
 import pickle
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -15,6 +14,7 @@ from kauldron.contrib import metrics
 from kauldron.contrib.rotations import quaternion_of_matrix
 from kauldron.metrics import Metric
 from kauldron.summaries.colors import apply_colormap
+from tests.contrib.metrics.values import value_of
 
 RNG = np.random.default_rng(0)
 
@@ -69,9 +69,9 @@ def test_records_are_masked_out(metric, inputs):
     inputs = {name: normal(*shape) for name, shape in inputs.items()}
     inputs = {n: x > 0 if "visible" in n else x for n, x in inputs.items()}
     real = {name: array[:2] for name, array in inputs.items()}
-    masked = metric(**inputs, mask=np.array([True, True, False]))
-    assert masked == pytest.approx(metric(**real), rel=1e-5)
-    assert masked != pytest.approx(metric(**inputs), rel=1e-5)
+    masked = value_of(metric, **inputs, mask=np.array([True, True, False]))
+    assert masked == pytest.approx(value_of(metric, **real), rel=1e-5)
+    assert masked != pytest.approx(value_of(metric, **inputs), rel=1e-5)
 
 
 def test_joint_accuracy_needs_both_to_be_right():
@@ -116,7 +116,7 @@ def test_cosine_similarity_matches_numpy():
     cosines = (pred * target).sum(-1) / (
         np.linalg.norm(pred, axis=-1) * np.linalg.norm(target, axis=-1)
     )
-    value = metrics.CosineSimilarity()(pred=pred, target=target, mask=mask)
+    value = value_of(metrics.CosineSimilarity(), pred=pred, target=target, mask=mask)
     assert value == pytest.approx(np.average(cosines, weights=mask[..., 0]), rel=1e-4)
 
 
@@ -192,13 +192,18 @@ def test_mean_and_covariance_match_numpy_over_merged_batches(ddof, weighted):
     samples = normal(12, 3) + 100
     weights = RNG.integers(1, 4, 12) if weighted else None
     parts = [slice(0, 1), slice(1, 5), slice(5, 12)]
-    state = metrics.MeanCov.empty()
-    for part in parts:
-        part_weights = None if weights is None else weights[part]
-        state = state.merge(
-            metrics.MeanCov.from_samples(samples[part], part_weights, ddof=ddof)
-        )
-    mean, cov = state.compute()
+
+    @jax.jit
+    def merged():
+        state = metrics.MeanCov.empty()
+        for part in parts:
+            part_weights = None if weights is None else weights[part]
+            state = state.merge(
+                metrics.MeanCov.from_samples(samples[part], part_weights, ddof=ddof)
+            )
+        return state
+
+    mean, cov = merged().compute()
     exact = samples.astype(np.float64)
     np.testing.assert_allclose(
         mean, np.average(exact, axis=0, weights=weights), rtol=1e-6
@@ -208,7 +213,7 @@ def test_mean_and_covariance_match_numpy_over_merged_batches(ddof, weighted):
 
 
 def test_mean_and_covariance_merge_inside_jit():
-    state = metrics.MeanCov.from_samples(jnp.array([[0.0], [2.0]]))
+    state = metrics.MeanCov.from_samples(np.array([[0.0], [2.0]]))
     merged = jax.jit(lambda a, b: a.merge(b))(state, state)
     mean, cov = merged.compute()
     assert mean == 1.0 and cov == 1.0
@@ -240,8 +245,10 @@ def pose(degrees=0.0, translation=(0.0, 0.0, 0.0)):
 
 
 def test_end_point_error_of_a_translation_is_its_length():
-    value = metrics.PoseEndPointError()(
-        preds=pose(translation=(3, 4, 0))[None], targets=pose()[None]
+    value = value_of(
+        metrics.PoseEndPointError(),
+        preds=pose(translation=(3, 4, 0))[None],
+        targets=pose()[None],
     )
     assert value == pytest.approx(5.0, rel=1e-5)
 
@@ -299,9 +306,11 @@ def as_quaternions(poses):
 def test_poses_may_be_quaternions(cls):
     preds = np.stack([pose(30, (1, 2, 3)), pose(170, (0, 1, 0)), pose(-5, (1, 0, 0))])
     targets = np.stack([pose(10, (1, 2, 2)), pose(-170, (0, 1, 1)), pose(0, (1, 0, 0))])
-    expected = cls()(preds=preds, targets=targets)
-    value = cls(rotation_as_quaternion=True)(
-        preds=as_quaternions(preds), targets=as_quaternions(targets)
+    expected = value_of(cls(), preds=preds, targets=targets)
+    value = value_of(
+        cls(rotation_as_quaternion=True),
+        preds=as_quaternions(preds),
+        targets=as_quaternions(targets),
     )
     assert value == pytest.approx(expected, abs=1e-4)
     with pytest.raises(ValueError, match=r"\(7, 1\)"):
@@ -321,199 +330,15 @@ def test_mean_average_accuracy_of_poses(errors, expected):
     preds = np.stack([pose(angle, (1, 0, 0)) for angle in errors])[None]
     targets = np.stack([pose(0, (1, 0, 0))] * len(errors))[None]
     metric = metrics.PoseMeanAverageAccuracy()
-    assert metric(preds=preds, targets=targets) == pytest.approx(expected, abs=1e-5)
+    value = value_of(metric, preds=preds, targets=targets)
+    assert value == pytest.approx(expected, abs=1e-5)
     both = np.concatenate([preds, targets], axis=1)
     mask = np.repeat([1, 0], len(errors))[None]
     targets = np.concatenate([targets, targets], axis=1)
-    masked = metric(preds=both, targets=targets, mask=mask)
+    masked = value_of(metric, preds=both, targets=targets, mask=mask)
     assert masked == pytest.approx(expected, abs=1e-5)
 
 
 def test_unknown_mode_of_angles_is_refused():
     with pytest.raises(ValueError, match="'median'"):
         metrics.RelativeRotationError(mode="median")
-
-
-#
-# Point tracking
-#
-
-
-def tracking_reference(points_pred, points_true, visible_pred, visible_true, evaluated):
-    """One video, one point at a time: position, occlusion, Jaccard."""
-    thresholds = np.array([1, 2, 4, 8, 16]) / 256
-    positions, jaccards = [], []
-    for threshold in thresholds:
-        near = visible = found = wrong = 0
-        for index in zip(*np.nonzero(evaluated)):
-            is_near = (
-                np.linalg.norm(points_pred[index] - points_true[index]) < threshold
-            )
-            visible += visible_true[index]
-            near += visible_true[index] and is_near
-            found += visible_true[index] and visible_pred[index] and is_near
-            wrong += visible_pred[index] and not (visible_true[index] and is_near)
-        positions.append(near / visible)
-        jaccards.append(found / (visible + wrong))
-    occlusion = (visible_pred == visible_true)[evaluated].mean()
-    return np.mean(positions), occlusion, np.mean(jaccards)
-
-
-@pytest.mark.parametrize("query_mode", ["strided", "first"])
-@pytest.mark.parametrize("axis_order", ["BQTC", "BTQC"])
-def test_point_tracking_matches_one_point_at_a_time(query_mode, axis_order):
-    batch, queries, frames = 2, 3, 5
-    points_true = RNG.uniform(size=(batch, queries, frames, 2))
-    points_pred = points_true + RNG.normal(0, 0.02, points_true.shape)
-    visible_true = RNG.uniform(size=(batch, queries, frames)) < 0.7
-    visible_pred = RNG.uniform(size=(batch, queries, frames)) < 0.7
-    query_frame = RNG.integers(0, 2, (batch, queries))
-    frame = np.arange(frames)
-    later = frame > query_frame[..., None]
-    if query_mode == "strided":
-        later = frame != query_frame[..., None]
-    expected = np.mean(
-        [
-            tracking_reference(*arrays)
-            for arrays in zip(
-                points_pred, points_true, visible_pred, visible_true, later
-            )
-        ],
-        axis=0,
-    )
-
-    def arrange(array):
-        return array if axis_order == "BQTC" else np.swapaxes(array, 1, 2)
-
-    inputs = {
-        "pred_tracks": arrange(points_pred),
-        "gt_tracks": arrange(points_true),
-        "pred_visible": arrange(visible_pred[..., None]),
-        "gt_visible": arrange(visible_true[..., None]),
-    }
-    options = {"query_mode": query_mode, "axis_order": axis_order}
-    for metric, names, value in (
-        (metrics.TapPositionAccuracy, ("pred_tracks", "gt_tracks", "gt_visible"), 0),
-        (metrics.TapOcclusionAccuracy, ("pred_visible", "gt_visible"), 1),
-        (metrics.TapAverageJaccard, tuple(inputs), 2),
-    ):
-        chosen = {name: inputs[name] for name in names}
-        computed = metric(**options)(**chosen, query_frame=query_frame)
-        assert computed == pytest.approx(expected[value], abs=1e-5)
-        mask = arrange(later[..., None])[..., 0]
-        assert metric(**options)(**chosen, evaluation_mask=mask) == computed
-
-
-def visibility(*queries):
-    return np.array(queries, np.float32)[None, ..., None]
-
-
-def test_the_query_is_the_first_frame_unless_given():
-    true = np.zeros((1, 1, 3, 2), np.float32)
-    pred = true.copy()
-    pred[0, 0, :, 0] = np.array([0, 3, 20]) / 256
-    visible = visibility([1, 1, 1])
-    inputs = {"pred_tracks": pred, "gt_tracks": true, "gt_visible": visible}
-    assert metrics.TapPositionAccuracy()(**inputs) == pytest.approx(0.3)
-    jaccard = metrics.TapAverageJaccard()(**inputs, pred_visible=visible)
-    assert jaccard == pytest.approx(0.2)
-    wide = metrics.TapPositionAccuracy(thresholds=[1.0])
-    assert wide(**inputs) == 1.0
-
-
-def test_frames_before_the_query_do_not_count_in_mode_first():
-    value = metrics.TapOcclusionAccuracy(query_mode="first")(
-        pred_visible=visibility([1, 0, 1, 1]),
-        gt_visible=visibility([1, 1, 1, 1]),
-        query_frame=np.array([[1.0]]),
-    )
-    assert value == 1.0
-
-
-@pytest.mark.parametrize(
-    ("weights", "expected"), [(None, 0.5), ((1, 0), 0), ((0, 1), 1)]
-)
-def test_queries_have_weights(weights, expected):
-    value = metrics.TapOcclusionAccuracy()(
-        pred_visible=visibility([1, 0, 0], [1, 1, 1]),
-        gt_visible=visibility([1, 1, 1], [1, 1, 1]),
-        query_mask=None if weights is None else np.array([weights], np.float32),
-    )
-    assert value == expected
-
-
-def test_videos_without_points_do_not_count():
-    true = np.ones((2, 2, 1, 1), np.float32)  # b t q 1
-    pred = true.copy()
-    pred[:, 0] = 0
-    mask = np.ones((2, 2, 1))
-    mask[1] = 0
-    metric = metrics.TapOcclusionAccuracy(axis_order="BTQC")
-    assert metric(pred_visible=pred, gt_visible=true, evaluation_mask=mask) == 0.5
-
-
-def space_inputs(**changes):
-    true = np.tile(np.array([0, 0, 4], np.float32), (1, 1, 3, 1))
-    pred = true / 2
-    pred[0, 0, 1, 0] = 0.03
-    return {
-        "pred_tracks": pred,
-        "gt_tracks": true,
-        "pred_visible": np.ones((1, 1, 3, 1)),
-        "gt_visible": np.ones((1, 1, 3, 1)),
-        "intrinsics": np.array([[256.0, 256, 128, 128]]),
-    } | changes
-
-
-def test_points_in_space_are_scaled_to_the_truth():
-    position, jaccard = metrics.Tap3DPositionAccuracy, metrics.Tap3DAverageJaccard
-    assert position()(**space_inputs()) == pytest.approx(0.8)
-    assert jaccard()(**space_inputs()) == pytest.approx(0.733333, abs=1e-5)
-    relative = space_inputs(intrinsics=np.array([[1.0, 1, 0.5, 0.5]]))
-    assert position(use_normalized_coordinates=True)(**relative) == pytest.approx(0.8)
-    fixed = position(use_fixed_metric_threshold=True)
-    assert fixed(**space_inputs()) == pytest.approx(0.8)
-    assert position(depth_scaling="reproduce_2d")(**space_inputs()) == pytest.approx(
-        0.8
-    )
-    hidden = space_inputs(pred_visible=np.zeros((1, 1, 3, 1)))
-    assert position()(**hidden) == 0.0  # not scaled
-
-
-@pytest.mark.parametrize("is_map", [True, False])
-def test_points_in_space_from_depths_and_tracks_in_the_image(is_map):
-    inputs = space_inputs(
-        gt_tracks=np.tile(np.array([0, 0, 4.0]), (1, 3, 1, 1)),
-        pred_tracks=np.zeros((1, 3, 1, 3)),
-        pred_visible=np.ones((1, 3, 1, 1)),
-        gt_visible=np.ones((1, 3, 1, 1)),
-        pred_tracks_2d=np.full((1, 3, 1, 2), 128.0),
-        offline_depth_predictions=np.full(
-            (1, 3, 256, 256, 1) if is_map else (1, 3, 1, 1), 4.0
-        ),
-    )
-    metric = metrics.Tap3DPositionAccuracy(
-        axis_order="BTQC", use_offline_depth_predictions=True
-    )
-    assert metric(**inputs) == 1.0
-    with pytest.raises(ValueError, match="needs offline_depth_predictions"):
-        metric(**{**inputs, "pred_tracks_2d": None})
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"depth_scaling": "mean"},
-        {"thresholds": (3,), "use_fixed_metric_threshold": True},
-        {"use_offline_depth_predictions": True},
-    ],
-)
-def test_unknown_options_of_points_in_space_are_refused(option):
-    with pytest.raises(ValueError, match=next(iter(option))):
-        metrics.Tap3DAverageJaccard(**option)
-
-
-@pytest.mark.parametrize("option", [{"query_mode": "last"}, {"axis_order": "TBQC"}])
-def test_unknown_options_of_point_tracking_are_refused(option):
-    with pytest.raises(ValueError, match=next(iter(option))):
-        metrics.TapAverageJaccard(**option)

@@ -292,15 +292,28 @@ def _train(cfg):
     return state, aux
 
 
+@pytest.fixture(scope="module")
+def run_of_net(tmp_path_factory):
+    """The folder and the last state of a run of `Net`."""
+    workdir = tmp_path_factory.mktemp("net")
+    state, _ = _train(_make_cfg(workdir))
+    return workdir, state
+
+
 @pytest.mark.parametrize("model", ["Net", "StaticNet"])
-def test_nnx_model_trains_with_keys_intermediates_and_evaluations(tmp_path, model):
-    _train(_make_cfg(tmp_path, model=model))
-    lines = writers.read_scalars(tmp_path / "train")
+def test_nnx_model_trains_with_keys_intermediates_and_evaluations(
+    model, run_of_net, tmp_path
+):
+    workdir, _ = run_of_net
+    if model == "StaticNet":
+        workdir = tmp_path
+        _train(_make_cfg(workdir, model=model))
+    lines = writers.read_scalars(workdir / "train")
     lines = [line for line in lines if "losses/l2" in line["values"]]
     losses = [line["values"]["losses/l2"] for line in lines]
     assert losses[-1] < 0.8 * losses[0]
     assert {"metrics/hidden", "metrics/weight"} <= set(lines[-1]["values"])
-    [*_, last] = writers.read_scalars(tmp_path / "test")
+    [*_, last] = writers.read_scalars(workdir / "test")
     assert np.isfinite(last["values"]["losses/l2"])
 
 
@@ -324,9 +337,9 @@ def test_step_of_an_nnx_model_is_compiled_once(tmp_path):
     assert compiled == []
 
 
-def test_interrupted_training_continues_bit_for_bit(tmp_path):
-    whole, _ = _train(_make_cfg(tmp_path / "whole", steps=20))
-    part = _make_cfg(tmp_path / "part", steps=20)
+def test_interrupted_training_continues_bit_for_bit(run_of_net, tmp_path):
+    _, whole = run_of_net
+    part = _make_cfg(tmp_path / "part")
     part.stop_after_steps = 10
     _train(part)
     gc.collect()
@@ -336,9 +349,9 @@ def test_interrupted_training_continues_bit_for_bit(tmp_path):
     _assert_same(whole.collections["nnx"], continued.collections["nnx"])
 
 
-def test_state_of_an_nnx_run_is_read_back_from_its_folder(tmp_path):
-    state, _ = _train(_make_cfg(tmp_path, steps=10))
-    read = kd.from_workdir.get_state(tmp_path)
+def test_state_of_an_nnx_run_is_read_back_from_its_folder(run_of_net):
+    workdir, state = run_of_net
+    read = kd.from_workdir.get_state(workdir)
     _assert_same(read.params, state.params)
 
 

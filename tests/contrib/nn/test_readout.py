@@ -1,5 +1,7 @@
 """Readout heads on a model."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -33,18 +35,13 @@ def _wrap(inputs="interms.model.encoder.__call__[0]", **kwargs):
 
 
 def _init(model, **inputs):
-    return model.init(
-        jax.random.key(0), **(inputs or {"model_image": X}), capture_intermediates=True
-    )
+    init = jax.jit(functools.partial(model.init, capture_intermediates=True))
+    return init(jax.random.key(0), **(inputs or {"model_image": X}))
 
 
 def _apply(model, variables, x=X):
-    return model.apply(
-        {"params": variables["params"]},
-        model_image=x,
-        capture_intermediates=True,
-        mutable=True,
-    )
+    run = functools.partial(model.apply, capture_intermediates=True, mutable=True)
+    return jax.jit(run)({"params": variables["params"]}, model_image=x)
 
 
 def test_names_of_parameters_keys_results_and_intermediates():
@@ -55,8 +52,8 @@ def test_names_of_parameters_keys_results_and_intermediates():
         "model": {"encoder": {"kernel": (5, 4), "bias": (4,)}},
         "readout_heads_cls": {"kernel": (4, 3), "bias": (3,)},
     }
-    result, changed = _apply(model, variables)
-    head = variables["params"]["readout_heads_cls"]
+    result, changed = jax.device_get(_apply(model, variables))
+    head = jax.device_get(variables["params"]["readout_heads_cls"])
     np.testing.assert_allclose(
         result["readouts"]["cls"],
         result["h"] @ head["kernel"] + head["bias"],
@@ -71,13 +68,15 @@ def test_names_of_parameters_keys_results_and_intermediates():
 
 def test_inputs_of_preds_need_no_intermediates():
     model = _wrap("preds.h")
-    variables = model.init(jax.random.key(0), model_image=X)
-    assert model.apply(variables, model_image=X)["readouts"]["cls"].shape == (3, 3)
+    result, _ = jax.eval_shape(
+        lambda: model.init_with_output(jax.random.key(0), model_image=X)
+    )
+    assert result["readouts"]["cls"].shape == (3, 3)
 
 
 def test_missing_intermediates_are_explained():
     with pytest.raises(KeyError, match="capture_intermediates=True"):
-        _wrap().init(jax.random.key(0), model_image=X)
+        jax.eval_shape(lambda: _wrap().init(jax.random.key(0), model_image=X))
 
 
 def test_values_of_an_earlier_call_are_not_read():
@@ -100,7 +99,7 @@ def test_heads_train_the_model_only_when_it_is_finetuned(finetune):
     def loss(params):
         return model.apply({"params": params}, model_image=X)["readouts"]["cls"].sum()
 
-    grads = jax.grad(loss)(params)
+    grads = jax.jit(jax.grad(loss))(params)
     assert np.any(grads["model"]["encoder"]["kernel"]) == finetune
     assert np.any(grads["readout_heads_cls"]["kernel"])
 
