@@ -11,8 +11,6 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from kauldron.errors import did_you_mean
-
 
 def lazy_namespace(
     namespace: str, members: Mapping[str, str]
@@ -90,6 +88,8 @@ def missing_name(namespace: str, name: str, known: Iterable[str]) -> AttributeEr
     message = f"module {namespace!r} has no attribute {name!r}."
     if not name.startswith("__"):
         public = [n for n in known if not n.startswith("_")]
+        from kauldron.errors import did_you_mean
+
         # Of two letters, a half is right: there may be several like that.
         is_short = len(name) < 3
         options: Any = {"count": 2, "cutoff": 0.5} if is_short else {}

@@ -25,10 +25,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from etils import epath
-
-from kauldron import files
-
 SCHEMA = 1
 PRIVATE = ".kxm"
 
@@ -328,6 +324,10 @@ def launcher_lock(
     Raises:
       RuntimeError: Another process does so; says which.
     """
+    from etils import epath
+
+    from kauldron import files  # runners, which start quickly, seldom need them
+
     return files.file_lock(
         epath.Path(private(xp_dir) / "lock"),
         problem=f"The experiment in {xp_dir} is being run",
@@ -337,4 +337,6 @@ def launcher_lock(
 
 def is_locked(xp_dir: os.PathLike[str] | str) -> bool:
     """Return whether a process runs the work units of an experiment."""
+    from kauldron import files
+
     return files.holder(private(xp_dir) / "lock") is not None

@@ -9,34 +9,43 @@ namespaces of its own, where there is only loopback, and whose processes end wit
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
+os.environ["RAY_AUTH_MODE"] = "disabled"  # Ray would write a token to the home folder
+
+import ray
+
 from kauldron import kxm
+from kauldron.kxm.engines import ray as ray_engine
 from tests.kxm.waiting import poll
 
 ADDRESS = "http://127.0.0.1:8265"
 LONG = 240.0
 
-HEAD = [
-    *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
-    *("--node-ip-address=127.0.0.1", "--port=6379", "--dashboard-host=127.0.0.1"),
-    *("--disable-usage-stats", "--num-cpus=2", "--object-store-memory=100000000"),
-    """--resources={"slot": 2}""",
-]
-
 
 def main(folder, trainer):
     folder = pathlib.Path(folder)
+    ray_engine._ASK_SECONDS = 0.5  # instead of each second
     engine = kxm.Ray(
         address=ADDRESS, num_cpus=0.5, resources={"slot": 0.5}, backoff_s=0.1
     )
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as temp:
-        with (folder / "head.log").open("wb") as log:
-            subprocess.Popen([*HEAD, f"--temp-dir={temp}"], stdout=log, stderr=log)
+        ray.init(
+            num_cpus=2,
+            resources={"slot": 2},
+            object_store_memory=10**8,
+            include_dashboard=True,
+            dashboard_host="127.0.0.1",
+            dashboard_port=8265,
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=temp,
+            _system_config={"prestart_worker_first_driver": False},
+        )
         poll(lambda: _answers(engine), seconds=LONG)
-        print(json.dumps(run(folder, trainer, engine)))
+        print(json.dumps(run(folder, trainer, engine)), flush=True)
+    os._exit(0)  # what Ray has started ends with this process, and at once
 
 
 def _answers(engine):

@@ -43,7 +43,8 @@ class StartsNothing(kxm.Stacked):
 
 def train(how, units):
     folders = [str(unit.folder) for unit in units]
-    return processes.python("-c", PROGRAM, how, *folders).wait()
+    quickly = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+    return processes.python("-c", PROGRAM, how, *folders, environment=quickly).wait()
 
 
 @pytest.mark.slow
