@@ -8,6 +8,8 @@ program in one piece: several pieces are compiled at the same time, but take mor
 
 import contextlib
 import functools
+import json
+import os
 
 import pytest
 
@@ -38,6 +40,7 @@ _QUICK_OPTIONS = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
+_KNOWN_OPTIONS = "KAULDRON_TEST_QUICK_OPTIONS"  # for forked processes
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,21 +85,27 @@ def compile_quickly(is_quick):
     _is_quick = is_quick
 
 
+def variables_of_quick_processes():
+    """Variables for the environment of forked processes that compile quickly."""
+    return {
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
+        _KNOWN_OPTIONS: json.dumps(_known_options()),
+    }
+
+
+def compile_as_the_environment_says():
+    """Compile quickly where the variables say so: they share programs with tests."""
+    if _KNOWN_OPTIONS in os.environ:
+        compile_quickly(True)
+
+
 @functools.cache
 def _options():
     """The class of options that JAX makes for each program, and one with another default."""
-    import jax
     from jaxlib import xla_client
 
-    def is_known(name, value):
-        try:
-            jax.jit(lambda: 0, compiler_options={name: value})()
-        except jax.errors.JaxRuntimeError:  # versions differ in what they know
-            return False
-        return True
-
     usual = xla_client.CompileOptions
-    known = {k: v for k, v in _QUICK_OPTIONS.items() if is_known(k, v)}
+    known = _known_options()
     overrides = usual.env_option_overrides
 
     class Options(usual):
@@ -113,3 +122,20 @@ def _options():
             overrides.__set__(self, list({**known, **dict(value)}.items()))
 
     return usual, Options
+
+
+@functools.cache
+def _known_options():
+    """Options that this version of XLA knows; asking it starts a backend."""
+    if _KNOWN_OPTIONS in os.environ:
+        return json.loads(os.environ[_KNOWN_OPTIONS])
+    import jax
+
+    def is_known(name, value):
+        try:
+            jax.jit(lambda: 0, compiler_options={name: value})()
+        except jax.errors.JaxRuntimeError:
+            return False
+        return True
+
+    return {k: v for k, v in _QUICK_OPTIONS.items() if is_known(k, v)}

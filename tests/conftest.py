@@ -84,4 +84,5 @@ def fast_python(monkeypatch):
     import, or of numbers that optimizations may change.
     """
     monkeypatch.setattr(sys, "executable", processes.fast_python())
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+    for name, value in compilation.variables_of_quick_processes().items():
+        monkeypatch.setenv(name, value)

@@ -32,6 +32,8 @@ import sys
 import threading
 import types
 
+from tests import compilation
+
 _PRELOADED = [
     "jax",
     "flax.linen",
@@ -193,6 +195,7 @@ def _prepare(request):
     for number in request.get("ignored", ()):
         signal.signal(number, signal.SIG_IGN)
     _configure_jax(os.environ)
+    compilation.compile_as_the_environment_says()
     if request.get("cache"):
         _configure_jax(
             {
