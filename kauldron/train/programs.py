@@ -99,8 +99,7 @@ def compute_in_parts(
     if (
         is_small and jax.device_count() == 1
     ):  # several may each hold a whole array in it
-        compute = jax.jit(jaxpr_as_fun(closed), out_shardings=list(shardings))
-        return jax.tree.unflatten(structure, compute())
+        return jax.tree.unflatten(structure, _compute_at_once(closed, shardings))
     jaxpr, _ = partial_eval.dce_jaxpr(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
     )
@@ -120,6 +119,13 @@ def compute_in_parts(
         for variable, sharding in zip(jaxpr.outvars, shardings)
     ]
     return jax.tree.unflatten(structure, leaves)
+
+
+def _compute_at_once(closed: ClosedJaxpr, shardings: Sequence[Sharding]) -> list[Any]:
+    if closed.consts:
+        return jax.jit(jaxpr_as_fun(closed), out_shardings=list(shardings))()
+    jaxpr = _make_jaxpr([], closed.jaxpr.outvars, closed.jaxpr.eqns)
+    return _program(jaxpr, shardings, [])()
 
 
 def is_tracing() -> bool:
@@ -211,15 +217,24 @@ def _compute_group(
     used = (v for equation in group.equations for v in _variables(equation.invars))
     inputs = list(dict.fromkeys(variable for variable in used if variable in values))
     jaxpr = _make_jaxpr(inputs, group.results, group.equations)
+    shardings = [sharding_of[variable] for variable in group.results]
+    given = [values[variable] for variable in inputs]
+    results = _program(jaxpr, shardings, given)(*(_raw(value) for value in given))
+    values |= zip(group.results, results)
+
+
+def _program(
+    jaxpr: Jaxpr, shardings: Sequence[Sharding], inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """Return the compiled function; one with the same text is found again."""
     program = _Program(
         text=str(jaxpr),
-        shardings=tuple(sharding_of[variable] for variable in group.results),
-        key_types=tuple(_key_type(values[variable]) for variable in inputs),
+        shardings=tuple(shardings),
+        key_types=tuple(_key_type(value) for value in inputs),
         jaxpr=jaxpr,
     )
     compile_ = _compile if program.is_told_by_text else _compile.__wrapped__
-    results = compile_(program)(*(_raw(values[variable]) for variable in inputs))
-    values |= zip(group.results, results)
+    return compile_(program)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
