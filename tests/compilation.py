@@ -31,6 +31,7 @@ QUICKLY_COMPILED = frozenset(
         "random",
         "saved",
         "summaries",
+        "train",
     }
 )
 _is_quick = False

@@ -23,8 +23,6 @@ from kauldron.train.run.dispatch import HostSteps, make_dispatcher
 from kauldron.train.run.feed import read_feeds
 from tests.train.toy import Linear, make_ds, make_trainer
 
-WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
-
 
 def _steps(folder, key="losses/l2"):
     """Steps of the points in both files."""

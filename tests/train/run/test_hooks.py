@@ -128,6 +128,7 @@ def test_a_step_gives_the_values_that_are_logged(tmp_path):
     assert seen == {s: [logged[s, "losses/total"]] for s in (3, 5)}
 
 
+@pytest.mark.usefixtures("as_for_users")
 def test_hooks_do_not_change_what_is_trained(tmp_path):
     plain, _ = toy.make_trainer(tmp_path / "a", steps_per_dispatch=4).train()
     hooks = {"notes": Notes(steps=(0, 5))}

@@ -23,8 +23,6 @@ from kauldron import kd, konfig
 from kauldron.files import holder
 from kauldron.train.run.workdir_files import LOCK_FILENAME, workdir_lock
 
-WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
 class Words(kd.metrics.Metric):
