@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -312,6 +313,10 @@ def test_compiled_steps_move_no_data_behind_the_back(tmp_path):
 def test_runs_under_the_debugging_modes_of_jax(tmp_path):
     with jax.disable_jit():
         state, _ = make_trainer(
-            tmp_path, num_train_steps=1, checkpointer=None, writer=None
+            tmp_path,
+            num_train_steps=1,
+            optimizer=optax.sgd(0.1),
+            checkpointer=None,
+            writer=None,
         ).train()
     assert int(state.step) == 1

@@ -343,6 +343,7 @@ def test_all_processes_stop_when_one_asks(tmp_path):
     common = {
         "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
         "KXM_NUM_PROCESSES": "2",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
     }
     together = Group(
         Process(
