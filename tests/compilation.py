@@ -33,6 +33,7 @@ QUICKLY_COMPILED = frozenset(
         "random",
         "saved",
         "summaries",
+        "train",
     }
 )
 _is_quick = False

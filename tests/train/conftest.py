@@ -4,6 +4,15 @@ import threading
 
 import pytest
 
+from tests import compilation
+
+
+@pytest.fixture
+def as_for_users():
+    """Programs of the test have all optimizations: what it compares depends on them."""
+    with compilation.as_for_users():
+        yield
+
 
 @pytest.fixture
 def new_threads():

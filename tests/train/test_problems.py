@@ -11,8 +11,6 @@ import pytest
 from kauldron import kd, kontext
 from tests.train.toy import Linear, make_ds, make_trainer
 
-WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
-
 X = np.zeros((64, 4), np.float32)
 Y = np.zeros((64, 2), np.float32)
 

@@ -15,8 +15,6 @@ import pytest
 from kauldron import kd, konfig, main, writers
 from tests.train.toy import make_arrays, make_trainer
 
-WITH_OPTIMIZATIONS = False  # what is compared to the last bit is compiled alike
-
 # A config file: a dense layer that learns y = x W.
 CONFIG = """
 from kauldron import konfig

@@ -12,8 +12,6 @@ import pytest
 from kauldron import kd, konfig
 from tests.train.toy import Linear, make_ds, make_trainer
 
-WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
-
 #
 # Construction
 #

@@ -48,8 +48,11 @@ def make_byte_ds(size=2, **changes):
     return kd.data.py.Arrays(arrays, **(kwargs | changes))
 
 
-def make_trainer(workdir, **changes):
-    """A trainer that runs in a moment; `changes` are its fields."""
+def make_trainer(workdir, *, shares_step=True, **changes):
+    """A trainer that runs in a moment; `changes` are its fields.
+
+    Where it can, it shares its step, and so its programs, with others.
+    """
     kwargs = {
         "workdir": str(workdir),
         "train_ds": make_ds(),
@@ -60,7 +63,8 @@ def make_trainer(workdir, **changes):
         "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=4),
     }
     model = changes.pop("model", Linear(x="batch.x"))
-    if type(model) is Linear and changes.keys() <= _AROUND_THE_STEP:
+    is_usual = type(model) is Linear and changes.keys() <= _AROUND_THE_STEP
+    if shares_step and is_usual:
         step = _shared_step(model)
     else:
         step = _step(model)
@@ -70,7 +74,8 @@ def make_trainer(workdir, **changes):
 # With other values of these fields, a step computes the same.
 _AROUND_THE_STEP = {
     *("train_ds", "eval_ds", "num_train_steps", "stop_after_steps", "checkpointer"),
-    *("log_metrics_every", "evals", "hooks", "writer", "setup"),
+    *("log_metrics_every", "log_summaries_every", "evals", "hooks", "writer"),
+    *("setup", "profiler", "on_nonfinite", "steps_per_dispatch"),
 }
 
 
@@ -89,8 +94,8 @@ def _shared_step(model):
     """Trainers that share their step trace and compile it once."""
     trainer = kd.train.Trainer(**_step(model))
     names = {field.name for field in dataclasses.fields(trainer)}
-    others = {"workdir", "profiler", "log_summaries_every", *_AROUND_THE_STEP}
-    return {name: getattr(trainer, name) for name in names - others}
+    kept = names - {"workdir", *_AROUND_THE_STEP}
+    return {name: getattr(trainer, name) for name in kept}
 
 
 # A config file of such an experiment, for the command.

@@ -1,6 +1,7 @@
 """Trainers on eight devices; run by `test_several_devices.py` in a process of its own."""
 
 import dataclasses
+import functools
 import logging
 import re
 import shutil
@@ -16,8 +17,6 @@ from jax.sharding import PartitionSpec as P
 from kauldron import kd
 from kauldron.train import programs
 from tests.train.toy import Linear, make_byte_ds, make_ds, make_trainer
-
-WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
 
 NUM_STEPS = 9
 
@@ -74,12 +73,22 @@ STRATEGIES = {
 }
 
 
+@functools.cache
+def _first(strategy):
+    """All trainers of a strategy have the same step."""
+    return make_trainer(
+        "unused",
+        sharding=STRATEGIES[strategy](),
+        model=Linear(x="batch.x", rate=0.3, size=16),
+        train_ds=make_ds(size=16),
+    )
+
+
 def _make(workdir, strategy, **changes):
     kwargs = {
-        "sharding": STRATEGIES[strategy](),
-        "model": Linear(x="batch.x", rate=0.3, size=16),
-        "optimizer": optax.adam(1e-2),
+        "workdir": str(workdir),
         "num_train_steps": NUM_STEPS,
+        "log_metrics_every": 1,  # all steps are one program
         "writer": None,
         "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=5),
         "evals": {
@@ -87,9 +96,8 @@ def _make(workdir, strategy, **changes):
                 run=kd.evals.Final(), ds=make_ds(num_epochs=1, size=16)
             )
         },
-        "train_ds": make_ds(size=16),
     }
-    return make_trainer(workdir, **(kwargs | changes))
+    return _first(strategy).replace(**(kwargs | changes))
 
 
 def _assert_close(a, b):
@@ -167,7 +175,7 @@ def test_batches_are_divided_among_the_devices(tmp_path):
 def test_checkpoint_continues_on_another_sharding(runs, tmp_path, first, second):
     saved = runs[first][0] / "checkpoints" / "ckpt_5"
     shutil.copytree(saved, tmp_path / "checkpoints" / "ckpt_5")
-    state, _ = _make(tmp_path, second).train()
+    state, _ = _make(tmp_path, second, evals={}).train()
     _assert_close(jax.device_get(state), jax.device_get(runs["one device"][1]))
     kernel = state.params["dense"]["kernel"]
     expected = runs[second][1].params["dense"]["kernel"]
@@ -219,6 +227,7 @@ def test_transforms_on_several_devices_agree_with_those_on_the_host(
             tmp_path / str(device_transforms),
             strategy,
             steps_per_dispatch=steps,
+            log_metrics_every=None,
             checkpointer=None,
             evals={"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(5))},
             train_ds=ds,
@@ -271,7 +280,6 @@ def test_what_no_sharding_is_given_for_is_replicated_from_the_start(
         "fsdp",
         model=Normalized(x="batch.x", size=16),
         optimizer=optimizer,
-        log_metrics_every=1,
     )
     specs = trainer.state_specs
     assert compiled == []

@@ -11,7 +11,7 @@ from kauldron.cli import job
 
 
 def make(workdir, **changes):
-    """The experiment: dropout, shuffled data, two kinds of evaluations."""
+    """The experiment: dropout, shuffled data, two kinds of evaluations if wanted."""
     from kauldron import kd
     from tests.train.toy import Linear, make_byte_ds, make_ds, make_trainer
 
@@ -19,14 +19,17 @@ def make(workdir, **changes):
         wanted = bool(changes.pop("device_transforms"))
         make_ds = functools.partial(make_byte_ds, device_transforms=wanted)
         changes["train_ds"] = make_ds()
+    evals = {}
+    if changes.pop("evaluates", True):
+        along, final = kd.evals.EveryNSteps(6), kd.evals.Final()
+        evals["along"] = kd.evals.Evaluator(run=along)
+        evals["final"] = kd.evals.Evaluator(run=final)
     return make_trainer(
         workdir,
         model=Linear(x="batch.x", rate=0.3),
         eval_ds=make_ds(num_epochs=1, shuffle=False),
-        evals={
-            "along": kd.evals.Evaluator(run=kd.evals.EveryNSteps(6)),
-            "final": kd.evals.Evaluator(run=kd.evals.Final()),
-        },
+        evals=evals,
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=10),
         **changes,
     )
 
@@ -35,9 +38,9 @@ def main(port, index, count, workdir, *options):
     os.environ["JAX_COORDINATOR_ADDRESS"] = f"localhost:{port}"
     os.environ["KXM_NUM_PROCESSES"] = count
     os.environ["KXM_PROCESS_ID"] = index
-    job._HEARTBEAT_SECONDS = 10  # tests shall not wait for long
-    job.start_distributed()
     changes = {key: int(value) for key, value in (o.split("=") for o in options)}
+    job._HEARTBEAT_SECONDS = changes.pop("heartbeat", 10)  # tests shall not wait long
+    job.start_distributed()
     with job.ending_with_the_others():
         state, _ = make(workdir, **changes).train()
     kernel = state.params["dense"]["kernel"].addressable_data(0)

@@ -1,6 +1,7 @@
 """Runs whose last transforms are part of the compiled steps: the same numbers."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -11,8 +12,6 @@ from kauldron import kd, writers
 from kauldron.train.run import feed as feed_lib
 from kauldron.train.train_step import TrainStep
 from tests.train.toy import Linear, make_byte_ds, make_trainer
-
-WITH_OPTIMIZATIONS = False  # what is compared to the last bit is compiled alike
 
 STEPS = 20
 
@@ -31,23 +30,36 @@ def sent(monkeypatch):
     return dtypes
 
 
+# Saves the first step and the last.
+RARELY = kd.ckpts.Checkpointer(save_interval_steps=100)
+
+
+@functools.cache
+def _first():
+    """All trainers have the same step."""
+    return make_trainer(
+        "unused",
+        model=Linear(x="batch.x", rate=0.3),
+        train_metrics={"x": kd.metrics.Norm(tensor="batch.x")},
+        train_summaries={"x": kd.summaries.HistogramSummary(tensor="batch.x")},
+        checkpointer=None,
+    )
+
+
 def make(workdir, device_transforms=True, **changes):
     """Summaries and metrics read the batch; the last batch of an evaluation is short."""
     train_ds = make_byte_ds(device_transforms=device_transforms)
     eval_ds = dataclasses.replace(train_ds, num_epochs=1, batch_size=24)
     kwargs = {
-        "model": Linear(x="batch.x", rate=0.3),
+        "workdir": str(workdir),
         "train_ds": train_ds,
         "eval_ds": eval_ds,
         "num_train_steps": STEPS,
         "log_metrics_every": 3,
         "log_summaries_every": 6,
-        "train_metrics": {"x": kd.metrics.Norm(tensor="batch.x")},
-        "train_summaries": {"x": kd.summaries.HistogramSummary(tensor="batch.x")},
-        "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=7),
         "evals": {"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(8))},
     }
-    return make_trainer(workdir, **(kwargs | changes))
+    return _first().replace(**(kwargs | changes))
 
 
 def points(workdir, collection):
@@ -113,6 +125,7 @@ def test_a_step_of_the_users_own_gets_whole_batches(tmp_path, on_host):
 
 def test_a_run_that_was_stopped_goes_on(tmp_path, on_host):
     changes = {"evals": {}, "log_metrics_every": None, "log_summaries_every": None}
+    changes["checkpointer"] = RARELY
     half = make(tmp_path, stop_after_steps=9, **changes)
     half.train()
     state, _ = half.replace(stop_after_steps=None).train()
@@ -122,8 +135,10 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, on_host):
 
 
 def test_a_run_goes_on_where_the_transforms_ran_elsewhere(tmp_path, on_host):
-    make(tmp_path, device_transforms=False, stop_after_steps=9).train()
-    state, _ = make(tmp_path).train()
+    make(
+        tmp_path, device_transforms=False, stop_after_steps=9, checkpointer=RARELY
+    ).train()
+    state, _ = make(tmp_path, checkpointer=RARELY).train()
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
         state,
@@ -132,7 +147,7 @@ def test_a_run_goes_on_where_the_transforms_ran_elsewhere(tmp_path, on_host):
 
 
 def test_a_loop_of_the_users_own_sees_no_difference(tmp_path):
-    trainer = make(tmp_path, checkpointer=None, evals={})
+    trainer = make(tmp_path, evals={})
     expected, _ = trainer.train()
     state = trainer.init_state()
     batches = iter(trainer.train_ds.device_put(trainer.sharding.batch))

@@ -13,6 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -22,8 +23,6 @@ from kauldron.train.run import lifecycle
 from kauldron.train.run.dispatch import HostSteps, make_dispatcher
 from kauldron.train.run.feed import read_feeds
 from tests.train.toy import Linear, make_ds, make_trainer
-
-WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
 
 
 def _steps(folder, key="losses/l2"):
@@ -161,7 +160,7 @@ def test_no_checkpoint_is_taken_when_a_run_fails(tmp_path):
 def test_full_disk_while_logging_stops_the_run_with_the_folder(tmp_path, new_threads):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "scalars.jsonl").symlink_to("/dev/full")
-    trainer = make_trainer(tmp_path)
+    trainer = make_trainer(tmp_path, checkpointer=None)
     with pytest.raises(OSError, match="No space left on device") as error:
         trainer.train()
     assert error.value.errno == errno.ENOSPC
@@ -296,7 +295,7 @@ class JnpCheckpointer(kd.ckpts.Checkpointer):
     ids=lambda changes: next(iter(changes)),
 )
 def test_users_code_may_move_data_between_host_and_device(tmp_path, changes):
-    state, _ = make_trainer(tmp_path, **changes).train()
+    state, _ = make_trainer(tmp_path, **({"checkpointer": None} | changes)).train()
     assert int(state.step) == 10
 
 
@@ -314,6 +313,10 @@ def test_compiled_steps_move_no_data_behind_the_back(tmp_path):
 def test_runs_under_the_debugging_modes_of_jax(tmp_path):
     with jax.disable_jit():
         state, _ = make_trainer(
-            tmp_path, num_train_steps=1, checkpointer=None, writer=None
+            tmp_path,
+            num_train_steps=1,
+            optimizer=optax.sgd(0.1),
+            checkpointer=None,
+            writer=None,
         ).train()
     assert int(state.step) == 1

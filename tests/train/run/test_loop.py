@@ -1,10 +1,7 @@
 """What `trainer.train()` does, step by step."""
 
-import contextlib
 import json
 import re
-import time
-from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -13,9 +10,6 @@ import optax
 import pytest
 
 from kauldron import kd, kontext, writers
-from kauldron.train.run import loop
-from kauldron.train.run.chrono import Chrono
-from kauldron.train.run.progress import Progress
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 
@@ -27,12 +21,16 @@ def _points(workdir, collection="train", key="losses/l2"):
     }
 
 
+# Saves the first step and the last.
+RARELY = kd.ckpts.Checkpointer(save_interval_steps=1000)
+
+
 def _assert_equal(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 def test_exactly_num_train_steps_updates_and_the_last_state_is_saved(tmp_path):
-    trainer = make_trainer(tmp_path, num_train_steps=10)
+    trainer = make_trainer(tmp_path, num_train_steps=10, checkpointer=RARELY)
     state, _ = trainer.train()
     assert int(state.step) == 10
     assert trainer.checkpointer.latest_step == 10
@@ -53,18 +51,24 @@ def test_training_lowers_the_loss(tmp_path):
 
 
 def test_values_are_logged_at_multiples_and_at_the_last_update(tmp_path):
-    make_trainer(tmp_path, num_train_steps=13, log_metrics_every=5).train()
+    make_trainer(
+        tmp_path, num_train_steps=13, log_metrics_every=5, checkpointer=None
+    ).train()
     assert list(_points(tmp_path)) == [0, 5, 10, 12]
     assert list(_points(tmp_path, key="metrics/norm")) == [0, 5, 10, 12]
 
 
 def test_logging_never_means_never(tmp_path):
-    make_trainer(tmp_path, log_metrics_every=0, log_summaries_every=None).train()
+    make_trainer(
+        tmp_path, log_metrics_every=0, log_summaries_every=None, checkpointer=None
+    ).train()
     assert _points(tmp_path) == {}
 
 
 def test_logged_value_belongs_to_the_state_before_the_update(tmp_path):
-    trainer = make_trainer(tmp_path, num_train_steps=3, log_metrics_every=1)
+    trainer = make_trainer(
+        tmp_path, num_train_steps=3, log_metrics_every=1, checkpointer=None
+    )
     trainer.train()
     kernel = trainer.init_state().params["dense"]["kernel"]
     norm = kd.metrics.Norm(tensor="x").get_state(tensor=kernel).compute()
@@ -77,7 +81,9 @@ def test_evaluators_run_at_their_steps_including_first_and_last(tmp_path):
         "once": kd.evals.Evaluator(run=kd.evals.Once(3), num_batches=1),
         "final": kd.evals.Evaluator(run=kd.evals.Final(), num_batches=1),
     }
-    make_trainer(tmp_path, num_train_steps=10, eval_ds=make_ds(), evals=evals).train()
+    make_trainer(
+        tmp_path, num_train_steps=10, eval_ds=make_ds(), evals=evals, checkpointer=None
+    ).train()
     assert list(_points(tmp_path, "every")) == [0, 5, 10]
     assert list(_points(tmp_path, "once")) == [3]
     assert list(_points(tmp_path, "final")) == [10]
@@ -93,7 +99,12 @@ def test_last_step_is_evaluated_once_whatever_the_interval(tmp_path):
         "mine": kd.evals.Evaluator(run=PowersOfTwo(), num_batches=1),
         "once": kd.evals.Evaluator(run=kd.evals.Once(3), num_batches=1),
     }
-    changes = {"eval_ds": make_ds(), "evals": evals, "log_metrics_every": None}
+    changes = {
+        "eval_ds": make_ds(),
+        "evals": evals,
+        "log_metrics_every": None,
+        "checkpointer": RARELY,
+    }
     make_trainer(tmp_path, num_train_steps=6, **changes).train()
     assert list(_points(tmp_path, "every")) == [0, 4, 6]
     assert list(_points(tmp_path, "mine")) == [1, 2, 4, 6]
@@ -123,9 +134,14 @@ def test_last_step_can_be_the_best(tmp_path):
     assert trainer.checkpointer.best_step == 30
 
 
+@pytest.mark.usefixtures("as_for_users")
 def test_stop_after_steps_then_continuing_equals_an_uninterrupted_run(tmp_path):
-    whole, _ = make_trainer(tmp_path / "whole", num_train_steps=11).train()
-    half = make_trainer(tmp_path / "half", num_train_steps=11, stop_after_steps=6)
+    whole, _ = make_trainer(
+        tmp_path / "whole", num_train_steps=11, checkpointer=RARELY
+    ).train()
+    half = make_trainer(
+        tmp_path / "half", num_train_steps=11, checkpointer=RARELY, stop_after_steps=6
+    )
     state, _ = half.train()
     assert int(state.step) == 6 and half.checkpointer.latest_step == 6
     rest, _ = half.replace(stop_after_steps=None).train()
@@ -133,31 +149,39 @@ def test_stop_after_steps_then_continuing_equals_an_uninterrupted_run(tmp_path):
     assert _points(tmp_path / "half") == _points(tmp_path / "whole")
 
 
+@pytest.mark.usefixtures("as_for_users")
 def test_dropout_continues_with_the_keys_of_the_step(tmp_path):
-    from tests.train.toy import Linear
-
     model = Linear(x="batch.x", rate=0.5)
-    whole, _ = make_trainer(tmp_path / "whole", model=model).train()
-    half = make_trainer(tmp_path / "half", model=model, stop_after_steps=3)
+    whole, _ = make_trainer(
+        tmp_path / "whole", model=model, checkpointer=RARELY
+    ).train()
+    half = make_trainer(
+        tmp_path / "half", model=model, checkpointer=RARELY, stop_after_steps=3
+    )
     half.train()
     rest, _ = half.replace(stop_after_steps=None).train()
     _assert_equal(rest.params, whole.params)
 
 
+@pytest.mark.usefixtures("as_for_users")
 def test_in_memory_pipeline_resumes_at_its_position(tmp_path):
     ds = kd.data.InMemoryPipeline(loader=make_arrays, shuffle=True, batch_size=16)
-    whole, _ = make_trainer(tmp_path / "whole", train_ds=ds).train()
-    half = make_trainer(tmp_path / "half", train_ds=ds, stop_after_steps=7)
+    whole, _ = make_trainer(
+        tmp_path / "whole", train_ds=ds, checkpointer=RARELY
+    ).train()
+    half = make_trainer(
+        tmp_path / "half", train_ds=ds, checkpointer=RARELY, stop_after_steps=7
+    )
     half.train()
     rest, _ = half.replace(stop_after_steps=None).train()
     _assert_equal(rest.params, whole.params)
 
 
 def test_relaunching_a_finished_run_changes_nothing(tmp_path):
-    trainer = make_trainer(tmp_path)
+    trainer = make_trainer(tmp_path, checkpointer=RARELY)
     state, _ = trainer.train()
     before = (tmp_path / "train" / "scalars.jsonl").read_bytes()
-    again, aux = make_trainer(tmp_path).train()
+    again, aux = make_trainer(tmp_path, checkpointer=RARELY).train()
     assert aux is None
     _assert_equal(again, state)
     assert (tmp_path / "train" / "scalars.jsonl").read_bytes() == before
@@ -195,13 +219,13 @@ def test_zero_steps_initialise_evaluate_and_save(tmp_path):
 
 
 def test_two_runs_of_one_config_log_identical_values(tmp_path):
-    make_trainer(tmp_path / "a").train()
-    make_trainer(tmp_path / "b").train()
+    make_trainer(tmp_path / "a", checkpointer=None).train()
+    make_trainer(tmp_path / "b", checkpointer=None).train()
     assert _points(tmp_path / "a") == _points(tmp_path / "b")
 
 
 def test_marker_of_completion_tells_the_step_and_goes_when_training_goes_on(tmp_path):
-    make_trainer(tmp_path, num_train_steps=5).train()
+    make_trainer(tmp_path, num_train_steps=5, checkpointer=RARELY).train()
     marker = json.loads((tmp_path / "train_complete.txt").read_text())
     assert marker == {"step": 5, "num_train_steps": 5, "final_evals": []}
     seen = []
@@ -211,13 +235,15 @@ def test_marker_of_completion_tells_the_step_and_goes_when_training_goes_on(tmp_
             seen.append((tmp_path / "train_complete.txt").exists())
 
     evals = {"probe": Probe(run=kd.evals.Once(6))}
-    make_trainer(tmp_path, num_train_steps=7, evals=evals).train()
+    make_trainer(tmp_path, num_train_steps=7, evals=evals, checkpointer=RARELY).train()
     assert seen == [False]
     assert (tmp_path / "train_complete.txt").exists()
 
 
 def test_nonfinite_loss_warns_once_and_goes_on(tmp_path, caplog):
-    trainer = make_trainer(tmp_path, optimizer=optax.sgd(1e30), log_metrics_every=1)
+    trainer = make_trainer(
+        tmp_path, optimizer=optax.sgd(1e30), log_metrics_every=1, checkpointer=RARELY
+    )
     with caplog.at_level("WARNING", logger="kauldron"):
         state, _ = trainer.train()
     assert int(state.step) == 10
@@ -230,7 +256,9 @@ def test_nonfinite_loss_warns_once_and_goes_on(tmp_path, caplog):
 
 def test_recovery_of_the_loss_is_told(tmp_path, caplog):
     ds = make_ds(shuffle=False).map(_spoil_third_batch)
-    trainer = make_trainer(tmp_path, train_ds=ds, optimizer=optax.set_to_zero())
+    trainer = make_trainer(
+        tmp_path, train_ds=ds, optimizer=optax.set_to_zero(), checkpointer=None
+    )
     with caplog.at_level("WARNING", logger="kauldron"):
         trainer.replace(log_metrics_every=1, num_train_steps=6).train()
     told = [record.getMessage() for record in caplog.records]
@@ -245,7 +273,9 @@ def _spoil_third_batch(batch):
 
 
 def test_nonfinite_loss_can_be_ignored(tmp_path, caplog):
-    trainer = make_trainer(tmp_path, optimizer=optax.sgd(1e30), log_metrics_every=1)
+    trainer = make_trainer(
+        tmp_path, optimizer=optax.sgd(1e30), log_metrics_every=1, checkpointer=RARELY
+    )
     with caplog.at_level("WARNING", logger="kauldron"):
         trainer.replace(on_nonfinite="ignore").train()
     assert not caplog.records
@@ -312,16 +342,23 @@ def test_at_most_two_compilations_of_the_step(tmp_path):
     jax.monitoring.register_event_duration_secs_listener(on_event)
     try:
         make_trainer(
-            tmp_path, num_train_steps=40, log_metrics_every=3, log_summaries_every=7
+            tmp_path,
+            num_train_steps=40,
+            log_metrics_every=3,
+            log_summaries_every=7,
+            checkpointer=kd.ckpts.Checkpointer(save_interval_steps=20),
+            shares_step=False,
         ).train()
     finally:
-        jax.monitoring.clear_event_listeners()
+        jax.monitoring.unregister_event_duration_listener(on_event)
     steps = [name for name in compiled if name and "step" in str(name)]
     assert 1 <= len(steps) <= 2, compiled
 
 
 def test_restored_state_does_not_compile_anew(tmp_path):
-    trainer = make_trainer(tmp_path, stop_after_steps=5)
+    trainer = make_trainer(
+        tmp_path, stop_after_steps=5, checkpointer=RARELY, shares_step=False
+    )
     trainer.train()
     restored = trainer.replace(stop_after_steps=None)
     state = restored.checkpointer.restore(restored.state_specs)
@@ -331,138 +368,6 @@ def test_restored_state_does_not_compile_anew(tmp_path):
     assert restored.trainstep.step._cache_size() == 1
     restored.trainstep.step(state, batch)
     assert restored.trainstep.step._cache_size() == 1
-
-
-#
-# The speed that is reported
-#
-
-
-NUM_STEPS = 40
-SECONDS = 0.02
-
-
-class Slow(Linear):
-    """Keeps the device, not the host, busy for a while."""
-
-    @nn.compact
-    def __call__(self, x):
-        y = nn.Dense(self.size, name="dense")(x)
-
-        def wait(y):
-            time.sleep(SECONDS)
-            return y
-
-        shape = jax.ShapeDtypeStruct(y.shape, y.dtype)
-        slow = jax.custom_jvp(lambda y: jax.pure_callback(wait, shape, y))
-        slow.defjvp(lambda primals, tangents: (slow(*primals), *tangents))
-        return {"y": slow(y)}
-
-
-class SlowWriter(kd.train.NoopWriter):
-    def write_scalars(self, step, scalars):
-        time.sleep(SECONDS)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"log_metrics_every": 1},
-        {"log_metrics_every": 7},
-        {
-            "log_metrics_every": 2,
-            "writer": kd.train.MultiWriter(
-                writers=[SlowWriter(), kd.train.KDMetricWriter()]
-            ),
-        },
-        {"log_metrics_every": 8, "steps_per_dispatch": 4},
-        {
-            "log_metrics_every": 8,
-            "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=5),
-            "evals": {"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(6))},
-        },
-    ],
-)
-def test_steps_by_reported_speed_take_the_time_of_the_clock(
-    tmp_path, monkeypatch, changes
-):
-    """Evaluations and checkpoints apart, which are reported for themselves."""
-    clock = Clock(monkeypatch)
-    trainer = make_trainer(
-        tmp_path,
-        model=Slow(x="batch.x"),
-        num_train_steps=NUM_STEPS,
-        eval_ds=make_ds(num_epochs=1, shuffle=False),
-        **({"checkpointer": None} | changes),
-    )
-    trainer.train()
-    reported = _reported_seconds(tmp_path)
-    assert reported >= NUM_STEPS * SECONDS  # no step is done in less
-    np.testing.assert_allclose(reported, clock.seconds, rtol=0.03)
-
-
-class Clock:
-    """Measures the loop from its start to its last log, less evaluations and saves."""
-
-    def __init__(self, monkeypatch):
-        start_loop, flush = Chrono.start_loop, Chrono.flush_metrics
-        pause = Chrono.pause
-
-        def start(chrono):
-            self.seconds = self.paused = 0.0
-            self.began = time.perf_counter()
-            start_loop(chrono)
-
-        def stop(chrono):
-            self.seconds = time.perf_counter() - self.began - self.paused
-            return flush(chrono)
-
-        @contextlib.contextmanager
-        def measured_pause(chrono, report_as=None):
-            start = time.perf_counter()
-            with pause(chrono, report_as) as running:
-                yield running
-            self.paused += time.perf_counter() - start
-
-        monkeypatch.setattr(Chrono, "start_loop", start)
-        monkeypatch.setattr(Chrono, "flush_metrics", stop)
-        monkeypatch.setattr(Chrono, "pause", measured_pause)
-
-
-def _reported_seconds(workdir):
-    seconds, last = 0.0, -1
-    for line in writers.read_scalars(workdir / "train"):
-        if "perf_stats/steps_per_sec" in line["values"]:
-            seconds += (line["step"] - last) / line["values"][
-                "perf_stats/steps_per_sec"
-            ]
-            last = line["step"]
-    assert last == NUM_STEPS - 1
-    return seconds
-
-
-class Shown(Progress):
-    """Remembers the speed that was shown."""
-
-    speeds: ClassVar[list[float]] = []
-
-    def update(self, step, values=None, *, speed=None, **more):
-        self.speeds.append(speed)
-        super().update(step, values, speed=speed, **more)
-
-
-def test_bar_shows_the_speed_of_the_log(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "Progress", Shown)
-    trainer = make_trainer(tmp_path, log_metrics_every=2, checkpointer=None)
-    trainer.train()
-    logged = [
-        line["values"]["perf_stats/steps_per_sec"]
-        for line in writers.read_scalars(tmp_path / "train")
-        if "perf_stats/steps_per_sec" in line["values"]
-    ]
-    assert len(logged) == 6
-    # The last value is logged after the last step was shown.
-    assert set(logged[:-1]) <= {speed for speed in Shown.speeds if speed}
 
 
 def test_model_is_traced_once_to_initialise_and_once_for_all_steps(tmp_path):
@@ -480,6 +385,7 @@ def test_model_is_traced_once_to_initialise_and_once_for_all_steps(tmp_path):
             tmp_path,
             model=Counting(),
             num_train_steps=num_train_steps,
+            checkpointer=RARELY,
             log_metrics_every=5,  # programs with and without metrics
         ).train()
         assert len(calls) == 2

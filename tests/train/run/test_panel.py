@@ -12,6 +12,8 @@ import pytest
 
 from tests.terminal_output import run_in_terminal, screen
 
+pytestmark = pytest.mark.usefixtures("fast_python")
+
 PROGRAM = """
     import sys, time, warnings
     from kauldron import kd

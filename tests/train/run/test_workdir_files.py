@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 
@@ -22,8 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from kauldron import kd, konfig
 from kauldron.files import holder
 from kauldron.train.run.workdir_files import LOCK_FILENAME, workdir_lock
-
-WITH_OPTIMIZATIONS = False  # no run is compared to the last bit
+from tests import processes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -230,13 +228,10 @@ with workdir_lock(epath.Path(sys.argv[1])):
 @pytest.fixture
 def other_process(tmp_path):
     """A process that holds the lock."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    with process:
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
+    process = processes.python("-c", HOLDER, tmp_path)
+    process.wait_for("held")
+    yield process
+    process.stop()
 
 
 def test_second_job_is_refused_with_host_process_and_time(tmp_path, other_process):

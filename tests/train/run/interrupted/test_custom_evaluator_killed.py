@@ -20,6 +20,8 @@ from kauldron.train.run import workdir_files
 from tests import processes
 from tests.train.toy import make_trainer
 
+pytestmark = pytest.mark.usefixtures("fast_python")
+
 DEADLINE_SECONDS = 60
 
 

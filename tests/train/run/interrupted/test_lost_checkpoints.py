@@ -1,6 +1,7 @@
 """A run whose checkpoints are gone does not start over by itself."""
 
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -107,8 +108,10 @@ def test_run_stopped_before_its_first_checkpoint_starts_over_by_itself(tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fast_python")
 def test_killed_run_without_its_checkpoints_is_refused(tmp_path):
-    lab, workdir = rounds.Lab(tmp_path), tmp_path / "run"
+    programs = os.environ["JAX_COMPILATION_CACHE_DIR"]
+    lab, workdir = rounds.Lab(tmp_path, cache=programs), tmp_path / "run"
     instant = ("step", 13, int(signal.SIGKILL))
     status, output = lab.train(workdir, "plain", instant=instant)
     assert status == -signal.SIGKILL, output
@@ -120,6 +123,7 @@ def test_killed_run_without_its_checkpoints_is_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fast_python")
 def test_command_refuses_in_one_line_and_takes_the_flag(tmp_path):
     (tmp_path / "config.py").write_text(CONFIG)
     workdir = tmp_path / "run"

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -47,6 +48,41 @@ def _config(workdir, **changes):
     return cfg
 
 
+def _with_final_evals(workdir):
+    ds = make_ds(num_epochs=1)
+    evals = {"final": kd.evals.Evaluator(run=kd.evals.Final(), ds=ds)}
+    return make_trainer(workdir, num_train_steps=2, evals=evals)
+
+
+@pytest.fixture(scope="module")
+def earlier_runs(tmp_path_factory):
+    """Workdirs of two short runs, and copies of them."""
+    root = tmp_path_factory.mktemp("earlier")
+    konfig.resolve(_config(root / "config", num_train_steps=2)).train()
+    _with_final_evals(root / "final").train()
+    for name in ("config", "final"):
+        shutil.copytree(root / name, root / f"{name}_copy")
+    return root
+
+
+def _as_it_was(root, name):
+    """The workdir of an earlier run, whatever another test has done to it."""
+    shutil.rmtree(root / name, ignore_errors=True)
+    return shutil.copytree(root / f"{name}_copy", root / name)
+
+
+@pytest.fixture
+def after_two_steps(earlier_runs):
+    """The workdir of a run of the config that has made two steps."""
+    return _as_it_was(earlier_runs, "config")
+
+
+@pytest.fixture
+def after_final_evals(earlier_runs):
+    """The workdir of a run that is complete, with its final evaluation."""
+    return _as_it_was(earlier_runs, "final")
+
+
 def test_config_trains_evaluates_saves_and_logs(tmp_path):
     trainer = konfig.resolve(_config(tmp_path))
     state, aux = trainer.train()
@@ -70,42 +106,46 @@ def test_config_trains_evaluates_saves_and_logs(tmp_path):
     }
 
 
-def test_changed_config_is_shown_and_each_earlier_one_is_kept(tmp_path, caplog):
-    konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
-    first = (tmp_path / "config.json").read_text()
-    changed = _config(tmp_path, num_train_steps=2, log_metrics_every=7)
+def test_changed_config_is_shown_and_each_earlier_one_is_kept(after_two_steps, caplog):
+    workdir = after_two_steps
+    first = (workdir / "config.json").read_text()
+    changed = _config(workdir, num_train_steps=2, log_metrics_every=7)
     with caplog.at_level(logging.INFO, logger="kauldron"):
         konfig.resolve(changed).train()
     assert "The config differs from that of the earlier start" in caplog.text
     assert "log_metrics_every" in caplog.text
-    konfig.resolve(_config(tmp_path, num_train_steps=2, log_metrics_every=8)).train()
-    assert (tmp_path / "config.2.json").read_text() == first
-    assert json.loads((tmp_path / "config.json").read_text())["log_metrics_every"] == 8
+    konfig.resolve(_config(workdir, num_train_steps=2, log_metrics_every=8)).train()
+    assert (workdir / "config.2.json").read_text() == first
+    assert json.loads((workdir / "config.json").read_text())["log_metrics_every"] == 8
 
 
-def test_config_that_is_only_formatted_otherwise_has_not_changed(tmp_path, caplog):
-    konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
-    file = tmp_path / "config.json"
+def test_config_that_is_only_formatted_otherwise_has_not_changed(
+    after_two_steps, caplog
+):
+    workdir = after_two_steps
+    file = workdir / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text())))
     with caplog.at_level(logging.INFO, logger="kauldron"):
-        konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
+        konfig.resolve(_config(workdir, num_train_steps=2)).train()
     assert "The config differs" not in caplog.text
 
 
-def test_config_that_does_not_fit_the_checkpoint_changes_no_file(tmp_path, caplog):
-    konfig.resolve(_config(tmp_path, num_train_steps=1)).train()
-    before = (tmp_path / "config.json").read_text()
+def test_config_that_does_not_fit_the_checkpoint_changes_no_file(
+    after_two_steps, caplog
+):
+    workdir = after_two_steps
+    before = (workdir / "config.json").read_text()
     with konfig.imports():
         import optax
-    other = _config(tmp_path, optimizer=optax.sgd(1e-2))
+    other = _config(workdir, optimizer=optax.sgd(1e-2))
     with (
         caplog.at_level(logging.INFO, logger="kauldron"),
-        pytest.raises(ValueError, match=r"ckpt_1") as error,
+        pytest.raises(ValueError, match=r"ckpt_2") as error,
     ):
         konfig.resolve(other).train()
     assert "opt_state" in str(error.value)
     assert "optax:sgd" in caplog.text or "optax.sgd" in caplog.text
-    assert (tmp_path / "config.json").read_text() == before
+    assert (workdir / "config.json").read_text() == before
 
 
 def test_data_that_became_shorter_is_told_and_no_checkpoint_is_given_up(
@@ -137,18 +177,15 @@ def test_start_without_a_checkpoint_replaces_what_an_earlier_one_logged(tmp_path
 
 
 @pytest.mark.parametrize("content", ["", '{"step', "[1]"])
-def test_damaged_files_do_not_keep_a_run_from_going_on(tmp_path, content):
-    evals = {
-        "final": kd.evals.Evaluator(run=kd.evals.Final(), ds=make_ds(num_epochs=1))
-    }
-    make_trainer(tmp_path, num_train_steps=2, evals=evals).train()
+def test_damaged_files_do_not_keep_a_run_from_going_on(after_final_evals, content):
+    workdir = after_final_evals
     for name in ("train_complete.txt", "run_info.json"):
-        (tmp_path / name).write_text(content)
-    make_trainer(tmp_path, num_train_steps=2, evals=evals).train()
-    assert json.loads((tmp_path / "train_complete.txt").read_text())["step"] == 2
-    info = json.loads((tmp_path / "run_info.json").read_text())
+        (workdir / name).write_text(content)
+    _with_final_evals(workdir).train()
+    assert json.loads((workdir / "train_complete.txt").read_text())["step"] == 2
+    info = json.loads((workdir / "run_info.json").read_text())
     assert [start["step"] for start in info["starts"]] == [2]
-    assert _steps(tmp_path, "final") == [2]
+    assert _steps(workdir, "final") == [2]
 
 
 def test_renamed_checkpoint_is_refused_with_both_steps(tmp_path):
@@ -276,36 +313,36 @@ ODD_CONTENTS = {
 
 @pytest.mark.parametrize("content", ODD_CONTENTS.values(), ids=ODD_CONTENTS)
 def test_side_files_that_cannot_be_read_are_set_aside_by_name(
-    tmp_path, caplog, content
+    after_two_steps, caplog, content
 ):
-    konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
+    workdir = after_two_steps
     names = ["config.json", "run_info.json", "train_complete.txt", "element_spec.json"]
     for name in names:
-        (tmp_path / name).write_bytes(content)
-    state, _ = konfig.resolve(_config(tmp_path)).train()
+        (workdir / name).write_bytes(content)
+    state, _ = konfig.resolve(_config(workdir)).train()
     assert int(state.step) == 4
     for name in names:
-        assert json.loads((tmp_path / name).read_text())
-    aside = {path.name for path in tmp_path.glob("*.unreadable")}
+        assert json.loads((workdir / name).read_text())
+    aside = {path.name for path in workdir.glob("*.unreadable")}
     is_mapping = content.startswith(b"{")
     expected = {"run_info.json.unreadable", "config.json.unreadable"}
     assert aside == (expected - {"config.json.unreadable"} if is_mapping else expected)
     for name in aside:
-        assert (tmp_path / name).read_bytes() == content
-        assert f"{tmp_path / name.removesuffix('.unreadable')} cannot" in caplog.text
+        assert (workdir / name).read_bytes() == content
+        assert f"{workdir / name.removesuffix('.unreadable')} cannot" in caplog.text
 
 
-def test_lines_of_the_log_that_cannot_be_read_are_set_aside(tmp_path, caplog):
-    konfig.resolve(_config(tmp_path, num_train_steps=2)).train()
+def test_lines_of_the_log_that_cannot_be_read_are_set_aside(after_two_steps, caplog):
+    workdir = after_two_steps
     odd = [b"\xff\xfe\x9c", b'{"step": null, "values": {}}', b"null", b'{"step": 1}']
     for name in ("train", "val"):
-        path = tmp_path / name / "scalars.jsonl"
+        path = workdir / name / "scalars.jsonl"
         path.write_bytes(b"\n".join([*odd, path.read_bytes()]))
-    konfig.resolve(_config(tmp_path)).train()
+    konfig.resolve(_config(workdir)).train()
     for name, steps in {"train": [0, 1, 2, 3], "val": [0, 2, 4]}.items():
-        assert _steps(tmp_path, name, key="losses/loss") == steps
-        path = tmp_path / name / "scalars.jsonl"
-        aside = tmp_path / name / "scalars.jsonl.unreadable"
+        assert _steps(workdir, name, key="losses/loss") == steps
+        path = workdir / name / "scalars.jsonl"
+        aside = workdir / name / "scalars.jsonl.unreadable"
         assert aside.read_bytes().splitlines() == odd
         assert f"4 lines of {path} cannot be read and are now in {aside}" in caplog.text
 
