@@ -81,7 +81,9 @@ _FEW_RESULTS = 8  # a program of so few is compiled sooner than its parts are to
 
 
 def compute_in_parts(
-    traced: jax.stages.Traced, shardings_of: Callable[[Any], Sequence[Sharding]]
+    traced: jax.stages.Traced,
+    shardings_of: Callable[[Any], Sequence[Sharding]],
+    programs: dict[Any, Callable[[], Any]] | None = None,
 ) -> Any:
     """Return what a function gives, computed by as few and small programs as possible.
 
@@ -89,6 +91,7 @@ def compute_in_parts(
       traced: The function without arguments, as `jax.jit(fn).trace()`.
       shardings_of: From the result, as `jax.ShapeDtypeStruct`s, to a sharding for each
         of its leaves.
+      programs: Keeps the program of a small function, for the next call.
 
     Returns:
       The result, the same as that of `jax.jit(fn)()`.
@@ -99,8 +102,12 @@ def compute_in_parts(
     if (
         is_small and jax.device_count() == 1
     ):  # several may each hold a whole array in it
-        compute = jax.jit(jaxpr_as_fun(closed), out_shardings=list(shardings))
-        return jax.tree.unflatten(structure, compute())
+        programs = {} if programs is None else programs
+        if closed not in programs:
+            programs[closed] = jax.jit(
+                jaxpr_as_fun(closed), out_shardings=list(shardings)
+            )
+        return jax.tree.unflatten(structure, programs[closed]())
     jaxpr, _ = partial_eval.dce_jaxpr(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -113,7 +114,12 @@ class TrainStep(config_base.UpdateFromRootCfg):
         if is_tracing():
             return self._init_variables(*arguments)
         traced = self._init_variables.trace(*arguments)
-        return compute_in_parts(traced, self._state_shardings)
+        return compute_in_parts(traced, self._state_shardings, self._init_programs)
+
+    @functools.cached_property
+    def _init_programs(self) -> dict[Any, Any]:
+        """What initialises small models; freed together with this object."""
+        return {}
 
     @jit_method(inline=True, static_argnums=(0, 1, 2))
     def _init_variables(
