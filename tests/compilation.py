@@ -8,6 +8,7 @@ program in one piece: several pieces are compiled at the same time, but take mor
 
 import contextlib
 import functools
+import os
 
 import pytest
 
@@ -82,21 +83,38 @@ def compile_quickly(is_quick):
     _is_quick = is_quick
 
 
+def quick_environment():
+    """The variables of a process that compiles quickly."""
+    flags = [os.environ.get("XLA_FLAGS", "")]
+    flags += [f"--{name}={str(value).lower()}" for name, value in _known().items()]
+    return {
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
+        "XLA_FLAGS": " ".join(filter(None, flags)),
+    }
+
+
 @functools.cache
-def _options():
-    """The class of options that JAX makes for each program, and one with another default."""
+def _known():
+    """The options that this version has."""
     import jax
-    from jaxlib import xla_client
 
     def is_known(name, value):
         try:
             jax.jit(lambda: 0, compiler_options={name: value})()
-        except jax.errors.JaxRuntimeError:  # versions differ in what they know
+        except jax.errors.JaxRuntimeError:
             return False
         return True
 
+    return {k: v for k, v in _QUICK_OPTIONS.items() if is_known(k, v)}
+
+
+@functools.cache
+def _options():
+    """The class of options that JAX makes for each program, and one with another default."""
+    from jaxlib import xla_client
+
     usual = xla_client.CompileOptions
-    known = {k: v for k, v in _QUICK_OPTIONS.items() if is_known(k, v)}
+    known = _known()
     overrides = usual.env_option_overrides
 
     class Options(usual):
