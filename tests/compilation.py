@@ -18,6 +18,7 @@ QUICKLY_COMPILED = frozenset(
     {
         "ckpts",
         "cli",
+        "data",
         "contrib",
         "kxm",
         "older_configs",
