@@ -19,6 +19,7 @@ QUICKLY_COMPILED = frozenset(
     {
         "ckpts",
         "cli",
+        "data",
         "contrib",
         "kxm",
         "older_configs",
@@ -86,8 +87,8 @@ def compile_quickly(is_quick):
     _is_quick = is_quick
 
 
-def variables_of_quick_processes():
-    """Variables for the environment of forked processes that compile quickly."""
+def quick_environment():
+    """Return the variables of a forked process that compiles quickly."""
     return {
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
         _KNOWN_OPTIONS: json.dumps(_known_options()),

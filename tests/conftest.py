@@ -84,5 +84,5 @@ def fast_python(monkeypatch):
     import, or of numbers that optimizations may change.
     """
     monkeypatch.setattr(sys, "executable", processes.fast_python())
-    for name, value in compilation.variables_of_quick_processes().items():
+    for name, value in compilation.quick_environment().items():
         monkeypatch.setenv(name, value)

@@ -16,21 +16,23 @@ import orbax.checkpoint as ocp
 
 from kauldron import kd
 from tests import processes
+from tests.compilation import quick_environment
 
 
 def make_state(step=0, *, features=3, optimizer=True, dtype=jnp.float32):
     """A state like that of a small model; other steps have other values."""
-    key = jax.random.key(step)
+    kernel = np.random.default_rng(step).normal(size=(4, features))
     params = {
         "dense": {
-            "kernel": jax.random.normal(key, (4, features)).astype(dtype),
-            "bias": jnp.full((features,), step, dtype),
+            "kernel": jnp.asarray(kernel.astype(dtype)),
+            "bias": jnp.asarray(np.full((features,), step, dtype)),
         }
     }
+    mean = np.full((features,), 0.5 + step, np.float32)
     return kd.train.TrainState(
         step=jnp.asarray(step, jnp.int32),
         params=params,
-        collections={"stats": {"mean": jnp.full((features,), 0.5 + step)}},
+        collections={"stats": {"mean": jnp.asarray(mean)}},
         opt_state=optax.adam(1e-3).init(params) if optimizer else None,
     )
 
@@ -69,12 +71,17 @@ def files_below(folder):
 
 def run_python(script, *args, device_count=1, exit_code=0):
     """Run a script in a process of its own; returns what it printed."""
-    flags = f"--xla_force_host_platform_device_count={device_count}"
-    words = ("-c", textwrap.dedent(script), *args)
-    process = processes.python(*words, environment={"XLA_FLAGS": flags})
-    code, output = process.wait()
+    code, output = start_python(script, *args, device_count=device_count).wait()
     assert code == exit_code, output
     return output
+
+
+def start_python(script, *args, device_count=1):
+    """Start a script in a process of its own, which compiles quickly."""
+    flags = f"--xla_force_host_platform_device_count={device_count}"
+    environment = {**quick_environment(), "XLA_FLAGS": flags}
+    words = ("-c", textwrap.dedent(script), *args)
+    return processes.python(*words, environment=environment)
 
 
 def run_new_python(script, *args, exit_code=0):

@@ -1,12 +1,7 @@
 """Real processes: killed, left in a hurry, with other devices, reading along."""
 
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
-import textwrap
 
 import jax
 import numpy as np
@@ -14,6 +9,7 @@ import pytest
 from orbax.checkpoint import v1
 
 from kauldron import kd
+from tests import processes
 from tests.ckpts.states import (
     assert_equal,
     files_below,
@@ -22,20 +18,19 @@ from tests.ckpts.states import (
     run_new_python,
     run_python,
     save_steps,
+    start_python,
 )
-
-WITH_OPTIMIZATIONS = True  # as in the processes
 
 KILLED_WHILE_SAVING = """
     import os, signal, sys
-    import jax, jax.numpy as jnp
+    import jax.numpy as jnp, numpy as np
     from kauldron import kd
     from tests.ckpts.states import make_checkpointer, make_state
 
     checkpointer = make_checkpointer(sys.argv[1])
     checkpointer.save(make_state(1), step=1)
     checkpointer.wait_until_finished()
-    params = {"w": jax.random.normal(jax.random.key(0), (20_000_000,))}
+    params = {"w": jnp.asarray(np.random.default_rng(0).random(20_000_000, np.float32))}
     checkpointer.save(kd.train.TrainState(step=jnp.asarray(2), params=params), step=2)
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -84,11 +79,11 @@ def test_leaving_the_interpreter_right_after_a_save_commits_it(tmp_path, how, st
 
 FAILING_AT_THE_END = """
     import resource, sys
-    import jax, jax.numpy as jnp
+    import jax.numpy as jnp, numpy as np
     from kauldron import kd
     from tests.ckpts.states import make_checkpointer
 
-    params = {"w": jax.random.normal(jax.random.key(0), (100_000,))}
+    params = {"w": jnp.asarray(np.random.default_rng(0).random(100_000, np.float32))}
     checkpointer = make_checkpointer(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
     checkpointer.save(kd.train.TrainState(step=jnp.asarray(1), params=params), step=1)
@@ -276,35 +271,20 @@ WORKER = """
 def of_two_processes(tmp_path_factory):
     """The workdir of the two processes, and what became of them."""
     workdir = tmp_path_factory.mktemp("two")
-    with socket.socket() as sock:
-        sock.bind(("localhost", 0))
-        port = sock.getsockname()[1]
-    flags = "--xla_force_host_platform_device_count=1"
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    script = textwrap.dedent(WORKER)
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(rank), str(port), str(workdir)],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    port = processes.free_port()
+    workers = [start_python(WORKER, rank, port, workdir) for rank in range(2)]
     try:
-        outputs = [worker.communicate(timeout=120) for worker in workers]
+        return workdir, [worker.wait() for worker in workers]
     finally:
         for worker in workers:
-            worker.kill()
-    return workdir, [(worker.returncode, *out) for worker, out in zip(workers, outputs)]
+            worker.stop()
 
 
 @pytest.mark.slow
 def test_two_processes_save_restore_and_agree_on_what_is_damaged(of_two_processes):
-    for status, out, err in of_two_processes[1]:
-        assert status == 0, err
-        assert "done" in out
+    for status, output in of_two_processes[1]:
+        assert status == 0, output
+        assert "done" in output
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ import pytest
 
 from kauldron import kd
 
+WITH_OPTIMIZATIONS = True  # devices compute as for users
+
 
 def make_data():
     rng = np.random.default_rng(0)

@@ -9,6 +9,8 @@ import pytest
 from kauldron import kd
 from kauldron.data.device_records import DeviceTransforms
 
+WITH_OPTIMIZATIONS = True  # devices compute as for users
+
 TO_UNIT = kd.data.ValueRange(key="image", vrange=(-1, 1))
 FLIP = kd.data.py.RandomFlipLeftRight(key="image")
 ONE_HOT = kd.data.py.OneHot(key="label", num_classes=10)

@@ -7,21 +7,24 @@ import pytest
 
 from kauldron import cli, kd
 from tests import processes
+from tests.compilation import quick_environment
 from tests.eight_devices import passed_on_eight_devices
 from tests.evals import worker
 from tests.evals.experiments import make_cfg, points, standalone, steps
-
-WITH_OPTIMIZATIONS = True  # other processes compute the same
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 def kauldron(*arguments):
-    return processes.python("-m", "kauldron.main", *arguments)
+    return processes.python(
+        "-m", "kauldron.main", *arguments, environment=quick_environment()
+    )
 
 
 def worker_process(*arguments):
-    return processes.python("-m", "tests.evals.worker", *arguments)
+    return processes.python(
+        "-m", "tests.evals.worker", *arguments, environment=quick_environment()
+    )
 
 
 #

@@ -9,7 +9,6 @@ import time
 import types
 
 import flax.linen as nn
-import numpy as np
 import optax
 
 from kauldron import kd, konfig
@@ -17,13 +16,13 @@ from kauldron.ckpts import save_session, step_folders
 from kauldron.cli import job
 from kauldron.evals import evaluator_base, state_merging
 from kauldron.train.run import dispatch, lifecycle, loop, workdir_files
-from tests.train.toy import Linear, make_arrays
+from tests.train.toy import Linear
 
 with konfig.imports():
     import optax as optax_cfg
 
     from kauldron import kd as kd_cfg
-    from tests.faults import experiments
+    from tests.faults import experiments, records
     from tests.train import toy
 
 NUM_STEPS = 24
@@ -32,16 +31,6 @@ SAVE_EVERY = 5
 #
 # Configurations: each has a reference of its own
 #
-
-
-class Records:
-    """The toy's records, read one by one as from files: workers can help."""
-
-    def __len__(self):
-        return len(make_arrays()["x"])
-
-    def __getitem__(self, index):
-        return {name: np.array(array[index]) for name, array in make_arrays().items()}
 
 
 class WeightNorm(kd.evals.EvaluatorBase):
@@ -132,7 +121,7 @@ def _train_ds(kind):
     if kind == "arrays":
         return kd_cfg.data.py.Arrays(toy.make_arrays, **options)
     workers = 2 if kind == "records_of_workers" else 0
-    source = experiments.Records()
+    source = records.Records(toy.make_arrays())
     return kd_cfg.data.py.DataSource(source, num_workers=workers, **options)
 
 

@@ -30,10 +30,12 @@ class Lab:
     Args:
       root: The folder.
       cache: Folder of compiled programs; one in `root` if there is none.
+      environment: Variables of all processes.
     """
 
-    def __init__(self, root, cache=None):
+    def __init__(self, root, cache=None, environment=None):
         self.root = pathlib.Path(root)
+        self.environment = environment or {}
         self.cache = cache or str(self.root / "compiled")
         self._locks = {}
         self._lock = threading.RLock()
@@ -63,13 +65,16 @@ class Lab:
         )
 
     def _start(self, workdir, setup, environment, options):
+        environment = {**self.environment, **environment}
+        for name, value in experiments.SETUPS[setup].environment.items():
+            environment[name] = f"{environment.get(name, '')} {value}"  # both flags
         return Process(
             experiments.train,
             str(workdir),
             setup,
             options.get("instant"),
             options.get("changes", ()),
-            environment={**experiments.SETUPS[setup].environment, **environment},
+            environment=environment,
             cache=self.cache,
         )
 

@@ -110,9 +110,11 @@ def train(workdir, steps, num_workers=2):
     konfig.resolve(make_config(workdir, steps, num_workers=num_workers)).train()
 
 
-def run(workdir, steps, *, num_workers=2, timeout=24 * 3600):
+def run(workdir, steps, *, num_workers=2, environment=None, timeout=24 * 3600):
     """Train in a process of its own; return what the meter noted."""
-    process = processes.Process(train, str(workdir), steps, num_workers)
+    process = processes.Process(
+        train, str(workdir), steps, num_workers, environment=environment
+    )
     code, output = process.wait(timeout)
     assert code == 0, output
     lines = (pathlib.Path(workdir) / "usage.jsonl").read_text().splitlines()

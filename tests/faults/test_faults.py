@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests import compilation
 from tests.faults import experiments, faults, rounds
 
 pytestmark = pytest.mark.slow
@@ -14,7 +15,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     programs = os.environ["JAX_COMPILATION_CACHE_DIR"]  # of all tests
-    return rounds.Lab(tmp_path_factory.mktemp("faults"), programs)
+    quickly = compilation.quick_environment()  # all runs that are compared
+    return rounds.Lab(tmp_path_factory.mktemp("faults"), programs, quickly)
 
 
 def _parameters():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests import compilation
 from tests.faults import soak
 
 FLAT = [
@@ -12,7 +13,8 @@ FLAT = [
 
 @pytest.mark.slow
 def test_long_run_grows_neither_in_memory_nor_in_open_files(tmp_path):
-    noted = soak.run(tmp_path, 600, num_workers=0)
+    quickly = compilation.quick_environment()
+    noted = soak.run(tmp_path, 600, num_workers=0, environment=quickly)
     assert [use["step"] for use in noted] == list(range(0, 601, 30))
     assert soak.growth(noted) == []
 

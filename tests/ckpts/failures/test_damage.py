@@ -27,10 +27,11 @@ pytestmark = pytest.mark.filterwarnings(
 def _item(step):
     """Large and small arrays, as they end up in files of different kinds."""
     params = {
-        "large": jax.random.normal(jax.random.key(step), (200, 150)),
-        "zeros": jnp.zeros((64, 64)),
-        "small": jnp.full((3,), step, jnp.float32),
+        "large": np.random.default_rng(step).random((200, 150), np.float32),
+        "zeros": np.zeros((64, 64), np.float32),
+        "small": np.full((3,), step, np.float32),
     }
+    params = jax.tree.map(jnp.asarray, params)
     state = kd.train.TrainState(step=jnp.asarray(step), params=params)
     timer = chrono.Chrono(name="train", _global_total_time=float(step))
     ds = kd.data.InMemoryPipeline(loader=_records, batch_size=2, num_epochs=None)
