@@ -131,7 +131,8 @@ def test_a_step_gives_the_values_that_are_logged(tmp_path):
 
 @pytest.mark.usefixtures("as_for_users")
 def test_hooks_do_not_change_what_is_trained(tmp_path):
-    changes = {"steps_per_dispatch": 4, "checkpointer": None}
+    model = toy.Linear(x="batch.x", rate=0.3)
+    changes = {"model": model, "steps_per_dispatch": 3, "checkpointer": None}
     plain, _ = toy.make_trainer(tmp_path / "a", **changes).train()
     hooks = {"notes": Notes(steps=(0, 5))}
     state, _ = _trainer(tmp_path / "b", hooks, **changes).train()
