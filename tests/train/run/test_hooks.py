@@ -135,7 +135,8 @@ def test_hooks_do_not_change_what_is_trained(tmp_path):
     changes = {"model": model, "steps_per_dispatch": 3, "checkpointer": None}
     plain, _ = toy.make_trainer(tmp_path / "a", **changes).train()
     hooks = {"notes": Notes(steps=(0, 5))}
-    state, _ = _trainer(tmp_path / "b", hooks, **changes).train()
+    evals = {"test": _evaluator(4)}
+    state, _ = _trainer(tmp_path / "b", hooks, evals=evals, **changes).train()
     np.testing.assert_array_equal(
         plain.params["dense"]["kernel"], state.params["dense"]["kernel"]
     )
