@@ -131,10 +131,12 @@ def test_a_step_gives_the_values_that_are_logged(tmp_path):
 
 @pytest.mark.usefixtures("as_for_users")
 def test_hooks_do_not_change_what_is_trained(tmp_path):
-    changes = {"steps_per_dispatch": 4, "checkpointer": None}
+    model = toy.Linear(x="batch.x", rate=0.3)
+    changes = {"model": model, "steps_per_dispatch": 3, "checkpointer": None}
     plain, _ = toy.make_trainer(tmp_path / "a", **changes).train()
     hooks = {"notes": Notes(steps=(0, 5))}
-    state, _ = _trainer(tmp_path / "b", hooks, **changes).train()
+    evals = {"test": _evaluator(4)}
+    state, _ = _trainer(tmp_path / "b", hooks, evals=evals, **changes).train()
     np.testing.assert_array_equal(
         plain.params["dense"]["kernel"], state.params["dense"]["kernel"]
     )
@@ -322,6 +324,15 @@ def train_with_hooks(workdir, instant=None):
     trainer.train()
 
 
+# Runs are compared to the last bit, but each of their steps is compiled alike.
+QUICKLY_COMPILED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+
+
+def _train(*arguments):
+    """Train in a process of its own; return exit code and output."""
+    return Process(train_with_hooks, *arguments, environment=QUICKLY_COMPILED).wait()
+
+
 class OneStops(kd.train.Hook):
     """Asks to stop in the second process only."""
 
@@ -343,7 +354,7 @@ def test_all_processes_stop_when_one_asks(tmp_path):
     common = {
         "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
         "KXM_NUM_PROCESSES": "2",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
+        **QUICKLY_COMPILED,
     }
     together = Group(
         Process(
@@ -374,7 +385,7 @@ def _outcome(workdir):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("undisturbed")
-    code, output = Process(train_with_hooks, workdir).wait()
+    code, output = _train(workdir)
     assert code == 0, output
     return _outcome(workdir)
 
@@ -401,8 +412,8 @@ def test_the_undisturbed_run_stops_early(undisturbed):
     ),
 )
 def test_a_killed_run_stops_as_if_never_disturbed(tmp_path, undisturbed, instant):
-    code, output = Process(train_with_hooks, tmp_path, instant).wait()
+    code, output = _train(tmp_path, instant)
     assert code in (-signal.SIGKILL, 143), output
-    code, output = Process(train_with_hooks, tmp_path).wait()
+    code, output = _train(tmp_path)
     assert code == 0, output
     assert _outcome(tmp_path) == undisturbed

@@ -126,10 +126,10 @@ def test_every_program_is_shown_as_compiled(terminal, tmp_path):
 
     jax.monitoring.register_event_duration_secs_listener(note)
     try:
-        # With a seed, the step is its own: nothing is compiled yet.
-        make_trainer(tmp_path, seed=0, num_train_steps=8, log_metrics_every=4).train()
+        changes = {"num_train_steps": 8, "log_metrics_every": 4}
+        make_trainer(tmp_path, shares_step=False, **changes).train()
     finally:
-        jax.monitoring.clear_event_listeners()
+        jax.monitoring.unregister_event_duration_listener(note)
     assert (tmp_path / "checkpoints/ckpt_0").exists()
     assert seen.count("compiling") >= 2  # steps that log, and the others
     assert "training" not in seen
