@@ -12,6 +12,7 @@ import pytest
 from kauldron import konfig
 from kauldron.main import main
 from kauldron.train.run.workdir_files import workdir_lock
+from tests.compilation import quick_environment
 
 TOY = ("--cfg=toy.py", "--cfg.workdir=run")
 SHORT = ("--cfg.num_train_steps=1", "--cfg.checkpointer=None")
@@ -508,7 +509,9 @@ def run_process(*arguments, cwd, stdin=None):
 
 
 @pytest.mark.slow
-def test_process_trains_and_another_evaluates(kauldron, folder):
+def test_process_trains_and_another_evaluates(kauldron, folder, monkeypatch):
+    for name, value in quick_environment().items():
+        monkeypatch.setenv(name, value)
     result = run_process(*TOY, "--cfg.num_train_steps=3", "--cfg.seed=1", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "Everything is in run"
