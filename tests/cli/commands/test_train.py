@@ -505,13 +505,12 @@ def run_process(*arguments, cwd, stdin=None):
         timeout=300,
         cwd=cwd,
         stdin=stdin,
+        env={**os.environ, **quick_environment()},
     )
 
 
 @pytest.mark.slow
-def test_process_trains_and_another_evaluates(kauldron, folder, monkeypatch):
-    for name, value in quick_environment().items():
-        monkeypatch.setenv(name, value)
+def test_process_trains_and_another_evaluates(kauldron, folder):
     result = run_process(*TOY, "--cfg.num_train_steps=3", "--cfg.seed=1", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "Everything is in run"
@@ -600,7 +599,11 @@ def test_each_command_works_in_a_process(folder, monkeypatch, fast_python):
         "    assert code == 0, (command, code)\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=folder
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **quick_environment()},
     )
     assert result.returncode == 0, result.stderr[-3000:]
 
