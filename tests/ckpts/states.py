@@ -37,6 +37,11 @@ def make_state(step=0, *, features=3, optimizer=True, dtype=jnp.float32):
     )
 
 
+def random_array(size, seed=0):
+    """Numbers that cannot be compressed, made without compiling anything."""
+    return jnp.asarray(np.random.default_rng(seed).random(size, np.float32))
+
+
 def make_checkpointer(workdir, **kwargs):
     return kd.ckpts.Checkpointer(
         **{"workdir": workdir, "save_interval_steps": 1, **kwargs}

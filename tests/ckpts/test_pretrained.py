@@ -36,7 +36,9 @@ def vit(**kwargs):
 
 def initial(model, image=IMAGE):
     specs = jax.eval_shape(lambda: model.init(jax.random.key(0), image))
-    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), specs["params"])
+    return jax.tree.map(
+        lambda s: jnp.asarray(np.zeros(s.shape, s.dtype)), specs["params"]
+    )
 
 
 #

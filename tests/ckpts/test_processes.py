@@ -23,14 +23,14 @@ from tests.ckpts.states import (
 
 KILLED_WHILE_SAVING = """
     import os, signal, sys
-    import jax.numpy as jnp, numpy as np
+    import jax.numpy as jnp
     from kauldron import kd
-    from tests.ckpts.states import make_checkpointer, make_state
+    from tests.ckpts.states import make_checkpointer, make_state, random_array
 
     checkpointer = make_checkpointer(sys.argv[1])
     checkpointer.save(make_state(1), step=1)
     checkpointer.wait_until_finished()
-    params = {"w": jnp.asarray(np.random.default_rng(0).random(20_000_000, np.float32))}
+    params = {"w": random_array(20_000_000)}
     checkpointer.save(kd.train.TrainState(step=jnp.asarray(2), params=params), step=2)
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -79,11 +79,11 @@ def test_leaving_the_interpreter_right_after_a_save_commits_it(tmp_path, how, st
 
 FAILING_AT_THE_END = """
     import resource, sys
-    import jax.numpy as jnp, numpy as np
+    import jax.numpy as jnp
     from kauldron import kd
-    from tests.ckpts.states import make_checkpointer
+    from tests.ckpts.states import make_checkpointer, random_array
 
-    params = {"w": jnp.asarray(np.random.default_rng(0).random(100_000, np.float32))}
+    params = {"w": random_array(100_000)}
     checkpointer = make_checkpointer(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
     checkpointer.save(kd.train.TrainState(step=jnp.asarray(1), params=params), step=1)

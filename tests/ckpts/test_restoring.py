@@ -20,6 +20,7 @@ from tests.ckpts.states import (
     assert_equal,
     make_checkpointer,
     make_state,
+    random_array,
     save_steps,
     specs_of,
 )
@@ -251,7 +252,7 @@ def test_donated_state_is_freed_and_another_is_not(checkpointer):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_failing_while_reading_says_that_the_state_is_consumed(checkpointer, tmp_path):
-    params = {"w": jax.random.normal(jax.random.key(0), (100, 100))}
+    params = {"w": random_array((100, 100))}
     checkpointer.save(kd.train.TrainState(step=1, params=params), step=1)
     checkpointer.wait_until_finished()
     files = [p for p in (tmp_path / "checkpoints").rglob("*") if p.is_file()]

@@ -17,6 +17,7 @@ from tests.ckpts.states import (
     assert_equal,
     make_checkpointer,
     make_state,
+    random_array,
     save_steps,
     without_permission,
 )
@@ -82,7 +83,7 @@ def test_maybe_save_saves_if_due_or_forced(tmp_path):
 
 def test_save_under_way_counts_for_should_save_but_is_not_there_yet(tmp_path):
     checkpointer = make_checkpointer(tmp_path)
-    large = {"w": jnp.asarray(np.random.default_rng(0).random(4_000_000, np.float32))}
+    large = {"w": random_array(4_000_000)}
     state = kd.train.TrainState(step=jnp.asarray(1), params=large)
     checkpointer.save(state, step=1)
     assert not checkpointer.should_save(1)

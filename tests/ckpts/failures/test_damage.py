@@ -16,7 +16,7 @@ from kauldron import kd
 from kauldron.ckpts import step_folders
 from kauldron.train.run import chrono
 from kauldron.train.state import CheckpointState
-from tests.ckpts.states import assert_equal, make_checkpointer
+from tests.ckpts.states import assert_equal, make_checkpointer, random_array
 
 # Readers that failed leave tasks behind, which say so when they are collected.
 pytestmark = pytest.mark.filterwarnings(
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings(
 def _item(step):
     """Large and small arrays, as they end up in files of different kinds."""
     params = {
-        "large": np.random.default_rng(step).random((200, 150), np.float32),
+        "large": random_array((200, 150), seed=step),
         "zeros": np.zeros((64, 64), np.float32),
         "small": np.full((3,), step, np.float32),
     }
@@ -203,7 +203,7 @@ def test_item_that_was_deleted_with_the_checksums_is_gone_on_without(written, tm
 
 
 def _large_state(step):
-    params = {"w": jax.random.normal(jax.random.key(step), (1_000_000,))}
+    params = {"w": random_array(1_000_000, seed=step)}
     return kd.train.TrainState(step=jnp.asarray(step), params=params)
 
 

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -17,6 +16,7 @@ from kauldron.ckpts import orbax_io, save_session
 from tests.ckpts.states import (
     make_checkpointer,
     make_state,
+    random_array,
     save_steps,
     without_permission,
 )
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 def _large(step):
     """A state that does not fit while the disk is full."""
-    params = {"w": jax.random.normal(jax.random.key(step), (100_000,))}
+    params = {"w": random_array(100_000, seed=step)}
     return kd.train.TrainState(step=jnp.asarray(step), params=params)
 
 

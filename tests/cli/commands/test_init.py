@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from kauldron import cli
+from tests.compilation import quick_environment
 
 pytestmark = pytest.mark.usefixtures("fast_python")
 
@@ -28,6 +29,7 @@ def kauldron(capsys, tmp_path, monkeypatch):
 
 def _python(*arguments, cwd):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment |= quick_environment()
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,

@@ -12,6 +12,7 @@ import pytest
 from kauldron import konfig
 from kauldron.main import main
 from kauldron.train.run.workdir_files import workdir_lock
+from tests.compilation import quick_environment
 
 TOY = ("--cfg=toy.py", "--cfg.workdir=run")
 SHORT = ("--cfg.num_train_steps=1", "--cfg.checkpointer=None")
@@ -504,6 +505,7 @@ def run_process(*arguments, cwd, stdin=None):
         timeout=300,
         cwd=cwd,
         stdin=stdin,
+        env={**os.environ, **quick_environment()},
     )
 
 
@@ -597,7 +599,11 @@ def test_each_command_works_in_a_process(folder, monkeypatch, fast_python):
         "    assert code == 0, (command, code)\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=folder
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **quick_environment()},
     )
     assert result.returncode == 0, result.stderr[-3000:]
 
