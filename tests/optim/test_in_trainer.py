@@ -178,7 +178,6 @@ def test_lbfgs_solves_a_linear_problem(name, tmp_path):
         optimizer=LINE_SEARCHES[name](),
         train_ds=dataclasses.replace(_pipeline(), batch_size=16),
         num_train_steps=15,
-        log_metrics_every=1,  # all steps are one program
         writer=None,
     )
     state, aux = trainer.train()

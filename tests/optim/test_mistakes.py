@@ -286,7 +286,7 @@ HONEST = {
     "regularisation alone": {
         "train_losses": {"l2": kd.losses.Value(values="params.head.kernel")}
     },
-    "line search": {"optimizer": optax.lbfgs(), "num_train_steps": 1},
+    "line search": {"optimizer": optax.lbfgs()},
     "checkify": {"checkify_error_categories": checkify.float_checks},
 }
 

@@ -24,7 +24,7 @@ def test_dice_loss_matches_numpy():
         probs.sum((1, 2)) + targets.sum((1, 2)) + 1
     )
     loss = losses.DiceLoss()
-    value = value_of(loss, preds=preds, targets=targets)
+    value = loss(preds=preds, targets=targets)
     assert value == pytest.approx((1 - overlap).mean())
     half = jax.jit(loss.get_values)(preds=preds, targets=targets > 0, num_objects=2)
     half = np.asarray(half)
@@ -74,8 +74,7 @@ def test_focal_loss_without_focus_is_the_cross_entropy():
     ],
 )
 def test_weighted_l1_scales_the_background_and_drops_what_is_hidden(options, expected):
-    loss = losses.WeightedL1(ratio_value=0.1, **options)
-    values = jax.jit(loss.get_values)(
+    values = losses.WeightedL1(ratio_value=0.1, **options).get_values(
         preds=np.array([1.0, 2, 3, 4]),
         targets=np.zeros(4),
         visible=np.array([1, 1, 0, 1]),
@@ -97,8 +96,7 @@ def test_weighted_l1_without_masks_is_the_absolute_error():
 def test_error_of_predicted_overlaps(options, num_objects, expected):
     true = np.zeros((1, 1, 2, 2))
     true[..., 0, 0] = 1
-    value = value_of(
-        losses.IoULoss(**options),
+    value = losses.IoULoss(**options)(
         preds=np.ones((1, 1, 2, 2)),
         targets=true,
         pred_ious=np.array([[0.5]]),

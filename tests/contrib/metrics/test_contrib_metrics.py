@@ -116,7 +116,7 @@ def test_cosine_similarity_matches_numpy():
     cosines = (pred * target).sum(-1) / (
         np.linalg.norm(pred, axis=-1) * np.linalg.norm(target, axis=-1)
     )
-    value = value_of(metrics.CosineSimilarity(), pred=pred, target=target, mask=mask)
+    value = metrics.CosineSimilarity()(pred=pred, target=target, mask=mask)
     assert value == pytest.approx(np.average(cosines, weights=mask[..., 0]), rel=1e-4)
 
 
@@ -306,7 +306,7 @@ def as_quaternions(poses):
 def test_poses_may_be_quaternions(cls):
     preds = np.stack([pose(30, (1, 2, 3)), pose(170, (0, 1, 0)), pose(-5, (1, 0, 0))])
     targets = np.stack([pose(10, (1, 2, 2)), pose(-170, (0, 1, 1)), pose(0, (1, 0, 0))])
-    expected = value_of(cls(), preds=preds, targets=targets)
+    expected = cls()(preds=preds, targets=targets)
     value = value_of(
         cls(rotation_as_quaternion=True),
         preds=as_quaternions(preds),

@@ -85,9 +85,9 @@ def test_the_query_is_the_first_frame_unless_given():
     pred[0, 0, :, 0] = np.array([0, 3, 20]) / 256
     visible = visibility([1, 1, 1])
     inputs = {"pred_tracks": pred, "gt_tracks": true, "gt_visible": visible}
-    position = value_of(metrics.TapPositionAccuracy(), **inputs)
+    position = metrics.TapPositionAccuracy()(**inputs)
     assert position == pytest.approx(0.3)
-    jaccard = value_of(metrics.TapAverageJaccard(), **inputs, pred_visible=visible)
+    jaccard = metrics.TapAverageJaccard()(**inputs, pred_visible=visible)
     assert jaccard == pytest.approx(0.2)
     wide = metrics.TapPositionAccuracy(thresholds=[1.0])
     assert value_of(wide, **inputs) == 1.0
@@ -123,7 +123,7 @@ def test_videos_without_points_do_not_count():
     mask = np.ones((2, 2, 1))
     mask[1] = 0
     metric = metrics.TapOcclusionAccuracy(axis_order="BTQC")
-    value = value_of(metric, pred_visible=pred, gt_visible=true, evaluation_mask=mask)
+    value = metric(pred_visible=pred, gt_visible=true, evaluation_mask=mask)
     assert value == 0.5
 
 
@@ -143,8 +143,8 @@ def space_inputs(**changes):
 def test_points_in_space_are_scaled_to_the_truth():
     position, jaccard = metrics.Tap3DPositionAccuracy, metrics.Tap3DAverageJaccard
     inputs = space_inputs()
-    assert value_of(position(), **inputs) == pytest.approx(0.8)
-    assert value_of(jaccard(), **inputs) == pytest.approx(0.733333, abs=1e-5)
+    assert position()(**inputs) == pytest.approx(0.8)
+    assert jaccard()(**inputs) == pytest.approx(0.733333, abs=1e-5)
     relative = inputs | {"intrinsics": np.array([[1.0, 1, 0.5, 0.5]])}
     normalized = position(use_normalized_coordinates=True)
     assert value_of(normalized, **relative) == pytest.approx(0.8)
@@ -171,7 +171,7 @@ def test_points_in_space_from_depths_and_tracks_in_the_image(is_map):
     metric = metrics.Tap3DPositionAccuracy(
         axis_order="BTQC", use_offline_depth_predictions=True
     )
-    assert value_of(metric, **inputs) == 1.0
+    assert metric(**inputs) == 1.0
     with pytest.raises(ValueError, match="needs offline_depth_predictions"):
         metric(**{**inputs, "pred_tracks_2d": None})
 

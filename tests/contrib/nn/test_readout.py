@@ -68,9 +68,9 @@ def test_names_of_parameters_keys_results_and_intermediates():
 
 def test_inputs_of_preds_need_no_intermediates():
     model = _wrap("preds.h")
-    result, _ = jax.eval_shape(
-        lambda: model.init_with_output(jax.random.key(0), model_image=X)
-    )
+    init = jax.jit(model.init)
+    variables = init(jax.random.key(0), model_image=X)
+    result = jax.eval_shape(lambda: model.apply(variables, model_image=X))
     assert result["readouts"]["cls"].shape == (3, 3)
 
 
