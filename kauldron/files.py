@@ -6,13 +6,15 @@ import contextlib
 import fcntl
 import json
 import os
+import pathlib
 import socket
 import time
 import uuid
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from etils import epath
+if TYPE_CHECKING:
+    from etils import epath
 
 
 def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
@@ -22,6 +24,8 @@ def write_atomically(path: epath.PathLike, content: str | bytes) -> None:
       path: The file; folders that are missing are created.
       content: A text (written as UTF-8), or bytes.
     """
+    from etils import epath  # locks do not need it, and launchers start quickly
+
     path = epath.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.tmp"
@@ -63,7 +67,7 @@ class InUseError(RuntimeError):
 
 @contextlib.contextmanager
 def file_lock(
-    path: epath.Path, *, problem: str, advice: str, **details: Any
+    path: epath.Path | pathlib.Path, *, problem: str, advice: str, **details: Any
 ) -> Iterator[None]:
     """Let only one process at a time into the block.
 
@@ -130,6 +134,7 @@ def describe_holder(path: os.PathLike[str]) -> str:
 
 def _read(path: os.PathLike[str]) -> dict[str, Any]:
     try:
-        return json.loads(epath.Path(path).read_text())
+        with open(path) as file:
+            return json.loads(file.read())
     except (OSError, ValueError):
         return {}

@@ -324,12 +324,10 @@ def launcher_lock(
     Raises:
       RuntimeError: Another process does so; says which.
     """
-    from etils import epath
-
-    from kauldron import files  # runners, which start quickly, seldom need them
+    from kauldron import files  # runners, which start quickly, seldom need it
 
     return files.file_lock(
-        epath.Path(private(xp_dir) / "lock"),
+        private(xp_dir) / "lock",
         problem=f"The experiment in {xp_dir} is being run",
         advice="wait for its end",
     )

@@ -22,6 +22,7 @@ import contextlib
 import os
 import pathlib
 import re
+import select
 import shlex
 import signal
 import socket
@@ -201,6 +202,7 @@ class Runner:
 
     def _watch(self, process: subprocess.Popen[bytes]) -> int:
         deadline: float | None = None
+        end = _end_descriptors(process.pid)
         while (code := process.poll()) is None:
             self._look()
             if deadline is None and (self.was_signalled or self.cause):
@@ -208,7 +210,7 @@ class Runner:
                 _signal_group(process.pid, signal.SIGTERM)
             elif deadline is not None and time.monotonic() > deadline:
                 _signal_group(process.pid, signal.SIGKILL)
-            time.sleep(_TICK_SECONDS)
+            select.select(end, [], [], _TICK_SECONDS)
         _signal_group(process.pid, signal.SIGKILL)  # children that it left behind
         return code
 
@@ -363,6 +365,13 @@ def free_port() -> int:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return server.getsockname()[1]
+
+
+def _end_descriptors(pid: int) -> list[int]:
+    """Return what becomes readable when a process ends; nothing where there is no such."""
+    with contextlib.suppress(OSError, AttributeError):
+        return [os.pidfd_open(pid)]
+    return []
 
 
 def _signal_group(pid: int, signum: int) -> None:

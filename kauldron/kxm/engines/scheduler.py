@@ -215,7 +215,7 @@ class Scheduler:
         path = records.log_path(task.unit.folder, task.job.name, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as log:
-            return subprocess.Popen(
+            runner = subprocess.Popen(
                 runner_command(task.unit, task.job.name),
                 env={**os.environ, **env},
                 stdin=subprocess.DEVNULL,
@@ -223,6 +223,12 @@ class Scheduler:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C in the terminal is for the launcher
             )
+        threading.Thread(target=self._wake_after, args=(runner,), daemon=True).start()
+        return runner
+
+    def _wake_after(self, runner: subprocess.Popen[bytes]) -> None:
+        runner.wait()
+        self._wake.set()
 
     #
     # Ending

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import types
 
 import jax
@@ -51,13 +50,13 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
-    """Let jobs find kauldron, whichever way the tests found it."""
+    """Let jobs find this repository, as the test does."""
     monkeypatch.setenv("PYTHONPATH", import_path())
 
 
 def import_path():
     here = str(pathlib.Path(__file__).parents[3])
-    return ":".join([here, *(path for path in sys.path if path)])
+    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(autouse=True)

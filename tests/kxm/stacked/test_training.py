@@ -391,7 +391,7 @@ LONG = [
         "aux.lr": 0.01 * (n + 1),
         "num_train_steps": 90 - 30 * (n == 1),
         "log_metrics_every": 1,
-        "checkpointer.save_interval_steps": 10,
+        "checkpointer.save_interval_steps": 20,
         "evals.test.run.0": 30,
     }
     for n in range(2)
