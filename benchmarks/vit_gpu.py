@@ -129,7 +129,7 @@ def make_bare_loop(model, images, labels, batch):
     step = jax.jit(step, donate_argnums=0)
 
     def seconds(start_params, steps):
-        state = (start_params, optimizer.init(start_params))
+        state = (start_params, jax.jit(optimizer.init)(start_params))
         for _ in range(3):
             state = step(state, image)
         jax.block_until_ready(state)
