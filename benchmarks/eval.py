@@ -121,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tiny", action="store_true", help="quick run")
     tiny = parser.parse_args().tiny
-    num_batches, rounds = (8, 5) if tiny else (400, 9)
+    num_batches, rounds = (4, 1) if tiny else (400, 9)
     arrays = make_arrays(num_batches)
     trainer = make_trainer(arrays)
     state = trainer.init_state()

@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a quick look")
     parser.add_argument("--workers", type=int, help="how many (default: cores - 2)")
     args = parser.parse_args()
-    sizes = Sizes(24, 4, 32, 1, 32) if args.tiny else Sizes()
+    sizes = Sizes(8, 4, 32, 1, 16) if args.tiny else Sizes()
     cores = len(os.sched_getaffinity(0))
     num_workers = args.workers or (2 if args.tiny else max(2, cores - 2))
     with tempfile.TemporaryDirectory() as folder:

@@ -68,7 +68,7 @@ def main() -> None:
     x = jnp.ones((32, width))
     key = jax.random.PRNGKey(0)
     plain = PlainAutoEncoder(encoder=PlainMLP(width), decoder=PlainMLP(width))
-    params = plain.init(key, x, False)["params"]
+    params = jax.jit(plain.init, static_argnums=2)(key, x, False)["params"]
     model = AutoEncoder(encoder=MLP(width), decoder=MLP(width))
     model = model.init_bind(key, x).with_rng({"dropout": key})
 

@@ -35,16 +35,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tiny", action="store_true", help="a quick look")
     args = parser.parse_args()
-    num_batches = 10 if args.tiny else 1000
+    num_batches, repeats = (4, 1) if args.tiny else (1000, 7)
     for num_classes in (10, 1000):
         stream = make_stream(num_batches, num_classes)
         name = f"{num_classes}_classes"
-        compare(f"metrics/merge_in_step_{name}", stream, merge_in_step, bare_in_step)
-        compare(
-            f"metrics/merge_after_step_{name}", stream, merge_after_step, bare_after
-        )
+        for when, ours, limit in (
+            ("in", merge_in_step, bare_in_step),
+            ("after", merge_after_step, bare_after),
+        ):
+            compare(f"metrics/merge_{when}_step_{name}", stream, ours, limit, repeats)
     for num in (num_batches // 2, num_batches, 2 * num_batches):
-        compare(f"metrics/collect_{num}", make_stream(num, 10), collect, bare_collect)
+        stream = make_stream(num, 10)
+        compare(f"metrics/collect_{num}", stream, collect, bare_collect, repeats)
 
 
 def make_stream(num_batches: int, num_classes: int) -> list[Batch]:
@@ -170,7 +172,7 @@ def compare(
     stream: list[Batch],
     ours: Callable[[list[Batch]], Any],
     limit: Callable[[list[Batch]], Any],
-    repeats: int = 7,
+    repeats: int,
 ) -> None:
     """Time both in turn, check that they agree, and print the medians."""
     jax.tree.map(

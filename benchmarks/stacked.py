@@ -148,7 +148,7 @@ def bare_steps_per_second(images, *, units, steps):
     rng = np.random.default_rng(0)
     shape = (steps, units, BATCH)
     rows = jnp.asarray(rng.integers(0, len(images), shape, dtype=np.int32))
-    state = jax.vmap(init)(keys)
+    state = jax.jit(jax.vmap(init))(keys)
     if units == 1:  # as one would write it: an axis of one costs a third more
         state, rows = jax.tree.map(lambda x: x[0], state), rows[:, 0]
     update = step if units == 1 else jax.vmap(step)

@@ -29,7 +29,7 @@ def _train(name, workdir, *flags):
 
 @pytest.fixture
 def compiled_soon():
-    """Few steps: compiling takes longer than running."""
+    """Compiling as for users would take longer than it saves."""
     compilation.compile_quickly(True)
     yield
     compilation.compile_quickly(False)
@@ -171,6 +171,7 @@ def test_tiny_vit_reaches_95_percent(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_soon")
 def test_classifier_reaches_97_percent(tmp_path):
     values = _last_test_values("digits_classifier.py", tmp_path)
     assert values["metrics/accuracy"] >= 0.97
