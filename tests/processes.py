@@ -24,6 +24,7 @@ from tests import forked_python
 DEADLINE_SECS = 180.0
 _ROOT = pathlib.Path(__file__).parents[1]
 _FOLDER = os.getcwd()
+_PYTHON_PATH = os.environ.get("PYTHONPATH", "")  # a test may have set another since
 _SESSION = "KAULDRON_TEST_SESSION"  # owner and folder, for the processes of a session
 
 
@@ -90,6 +91,7 @@ def _start_server(address):
         subprocess.Popen(
             [*command, owner, str(listener.fileno())],
             cwd=_ROOT,
+            env={**os.environ, "PYTHONPATH": _PYTHON_PATH},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
