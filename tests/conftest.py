@@ -64,8 +64,11 @@ def pytest_collection():
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     config.pluginmanager.register(compilation)  # for doctests too
+    if config.option.basetemp is None:  # workers are given theirs
+        config.option.basetemp = str(processes.session_folder() / "tmp")
 
 
 @pytest.fixture(autouse=True)

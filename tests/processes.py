@@ -31,10 +31,20 @@ _SESSION = "KAULDRON_TEST_SESSION"  # owner and folder, for the processes of a s
 def session_folder():
     """A folder for all processes of this session; it goes when the first of them ends."""
     if _SESSION not in os.environ:
-        made = tempfile.mkdtemp(prefix="kauldron-tests-")
+        made = tempfile.mkdtemp(prefix="kauldron-tests-", dir=_place_in_memory())
         atexit.register(_remove, made, os.getpid())
         os.environ[_SESSION] = f"{os.getpid()}:{made}"
     return pathlib.Path(os.environ[_SESSION].partition(":")[2])
+
+
+def _place_in_memory():
+    """Return a file system in memory, if there is one with room for all that tests write.
+
+    Tests write many small files, and wait for the disk where users want to be sure.
+    """
+    place = "/dev/shm"
+    is_there = "TMPDIR" not in os.environ and os.access(place, os.W_OK)
+    return place if is_there and shutil.disk_usage(place).free > 4 << 30 else None
 
 
 def _remove(folder, owner):

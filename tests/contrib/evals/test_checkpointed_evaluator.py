@@ -13,7 +13,6 @@ from tests.ckpts.states import run_python
 from tests.evals.experiments import steps
 from tests.train.toy import make_arrays, make_ds, make_trainer
 
-WITH_OPTIMIZATIONS = True  # another process computes a part
 NUM_BATCHES = 8
 MEASURED = {
     "metrics": {
