@@ -67,8 +67,11 @@ def pytest_collection():
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     config.pluginmanager.register(compilation)  # for doctests too
-    if config.option.basetemp is None:  # workers are given theirs
-        config.option.basetemp = str(processes.session_folder() / "tmp")
+    if (
+        config.option.basetemp is None
+    ):  # workers are given theirs; tests may start others
+        folder = processes.session_folder() / f"tmp-{os.getpid()}"
+        config.option.basetemp = str(folder)
 
 
 @pytest.fixture(autouse=True)
