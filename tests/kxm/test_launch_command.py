@@ -50,6 +50,17 @@ def test_any_program_is_launched_with_flags(kauldron, fit):
     assert kxm.get_experiment(1).name == "mine"
 
 
+def test_a_launch_that_returns_at_once_tells_where_to_look(kauldron, fit):
+    flags = ["--xp.executor=k8s", "--xp.executor.image=team/train:3"]
+    _, dry, _ = kauldron("launch", *single(fit, *flags, "--dry"))
+    code, out, _ = kauldron("launch", *single(fit, *flags))
+    assert code == 0
+    assert "kauldron xp status" not in dry
+    *_, where, how = out.splitlines()
+    assert where == f"Experiment 1 in {kxm.get_experiment(1).xp_dir}"
+    assert how == "How it goes: kauldron xp status 1"
+
+
 def test_a_failure_is_the_exit_code(kauldron, fit):
     code, out, _ = kauldron("launch", *single(fit, "--xp.args.fail=1"))
     assert code == 1
