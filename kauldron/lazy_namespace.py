@@ -88,7 +88,7 @@ def missing_name(namespace: str, name: str, known: Iterable[str]) -> AttributeEr
     message = f"module {namespace!r} has no attribute {name!r}."
     if not name.startswith("__"):
         public = [n for n in known if not n.startswith("_")]
-        from kauldron.errors import did_you_mean
+        from kauldron.errors import did_you_mean  # what starts quickly goes without it
 
         # Of two letters, a half is right: there may be several like that.
         is_short = len(name) < 3

@@ -211,6 +211,8 @@ class Runner:
             elif deadline is not None and time.monotonic() > deadline:
                 _signal_group(process.pid, signal.SIGKILL)
             select.select(end, [], [], _TICK_SECONDS)
+        for descriptor in end:
+            os.close(descriptor)
         _signal_group(process.pid, signal.SIGKILL)  # children that it left behind
         return code
 
@@ -368,7 +370,7 @@ def free_port() -> int:
 
 
 def _end_descriptors(pid: int) -> list[int]:
-    """Return what becomes readable when a process ends; nothing where there is no such."""
+    """Return what becomes readable when a process ends, where the system has that."""
     with contextlib.suppress(OSError, AttributeError):
         return [os.pidfd_open(pid)]
     return []
