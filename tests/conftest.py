@@ -67,9 +67,8 @@ def pytest_collection():
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     config.pluginmanager.register(compilation)  # for doctests too
-    if (
-        config.option.basetemp is None
-    ):  # workers are given theirs; tests may start others
+    if config.option.basetemp is None:  # workers are given theirs
+        # By number: a pytest that a test starts must not clear the folder of this one.
         folder = processes.session_folder() / f"tmp-{os.getpid()}"
         config.option.basetemp = str(folder)
 
