@@ -60,7 +60,7 @@ class EncodedImage:
         self._content = content
         self._mode = mode
         self._name = name
-        self._opened = self._try(self._read_header)
+        self._opened = self._try(lambda: self._read_header(content))
         self._is_jpeg = self._opened.format == "JPEG"
         width, height = self._opened.size
         self.shape = (height, width, pillow("").getmodebands(mode))
@@ -109,20 +109,24 @@ class EncodedImage:
 
     def _cropped(self, rows: slice, columns: slice) -> Any:
         box = _box(rows, columns, self.shape)
-        image = self._open()
+        image = self._open(num_rows=box[3])
         is_whole = box == (0, 0, *image.size)
         return _in_mode(image if is_whole else image.crop(box), self._mode)
 
-    def _open(self) -> Any:
-        """Return an image that is not decoded yet.
+    def _open(self, num_rows: int | None = None) -> Any:
+        """Return an image that is not decoded yet, with at least the first rows.
 
         It is not kept: the pixels of all images of a batch would need much memory.
         """
         image, self._opened = self._opened, None
-        return image or self._read_header()
+        if num_rows is not None and self._is_jpeg:
+            content = _upper_part(self._content, num_rows)
+            if content is not self._content:
+                return self._read_header(content)
+        return image or self._read_header(self._content)
 
-    def _read_header(self) -> Any:
-        return pillow("kd.data.py.ImageFolder").open(io.BytesIO(self._content))
+    def _read_header(self, content: bytes) -> Any:
+        return pillow("kd.data.py.ImageFolder").open(io.BytesIO(content))
 
     def _try(self, read: Callable[[], Any]) -> Any:
         try:
@@ -183,6 +187,51 @@ def _resized_pixels(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     if channels not in _MODES:
         result = np.moveaxis(result.reshape(-1, channels, *size), 1, -1)
     return result.reshape(*lead, *size, channels)
+
+
+# ----------------------------------------------------------------------------
+# The file of a JPEG
+# ----------------------------------------------------------------------------
+
+_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive
+_SCAN = 0xDA
+
+
+def _upper_part(content: bytes, num_rows: int) -> bytes:
+    """Return a JPEG whose header promises fewer rows, so that decoding ends early.
+
+    Rows are coded from top to bottom, and those that are left are the same to the bit:
+    what a decoder needs to know about the rows below them is left too.
+    """
+    frame = _frame_position(content)
+    if frame is None:
+        return content
+    height = int.from_bytes(content[frame + 5 : frame + 7], "big")
+    num_channels = content[frame + 9]
+    samplings = content[frame + 11 : frame + 11 + 3 * num_channels : 3]
+    block = 8 * max(sampling & 15 for sampling in samplings)
+    # Colours of fewer rows than the picture's are blended over the edge of a block.
+    num_rows = (-(-num_rows // block) + 1) * block
+    if num_rows >= height:
+        return content
+    return content[: frame + 5] + num_rows.to_bytes(2, "big") + content[frame + 7 :]
+
+
+def _frame_position(content: bytes) -> int | None:
+    """Return where the header of the picture starts, `None` if its kind is unknown."""
+    position = 2
+    while content[position : position + 1] == b"\xff":
+        marker = content[position + 1]
+        if marker in _FRAMES:
+            return position
+        if marker == _SCAN:
+            return None
+        if marker == 0xFF:  # filled up
+            position += 1
+        else:
+            length = int.from_bytes(content[position + 2 : position + 4], "big")
+            position += 2 + length
+    return None
 
 
 # ----------------------------------------------------------------------------

@@ -299,6 +299,33 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size():
         np.testing.assert_array_equal(image.resized(rows, columns, size), expected)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subsampling": "4:2:0"},
+        {"subsampling": "4:2:2"},
+        {"subsampling": "4:4:4"},
+        {"progressive": True},
+        {"restart_marker_rows": 1},
+        {"restart_marker_blocks": 7},
+        {"comment": "a comment before the picture", "exif": b"Exif\0\0" + bytes(3000)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_rows_below_a_crop_of_a_jpeg_are_not_decoded(options, mode):
+    file = io.BytesIO()
+    Image.fromarray(smooth(200, 96)).convert(mode).save(file, "JPEG", **options)
+    whole = np.asarray(Image.open(file).convert("RGB"))
+    image = pictures.EncodedImage(file.getvalue(), mode="RGB", name="image")
+    for bottom in (1, 8, 15, 16, 17, 31, 33, 100, 160, 183, 184, 185, 199, 200):
+        rows, columns = slice(bottom // 2, bottom), slice(3, 90)
+        np.testing.assert_array_equal(image[rows, columns, :], whole[rows, columns])
+    assert image._open(num_rows=100).height < 150
+    assert image.shape == (200, 96, 3)
+    np.testing.assert_array_equal(image.decode(), whole)
+
+
 def test_a_damaged_file_is_named_with_its_record_and_can_be_left_out(folder, tmp_path):
     (tmp_path / "a").mkdir()
     content = encoded(smooth(80, 80), "JPEG")
