@@ -8,6 +8,7 @@ not depend on what happens to be installed.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import types
@@ -60,9 +61,8 @@ class EncodedImage:
         self._content = content
         self._mode = mode
         self._name = name
-        self._opened = self._try(lambda: self._read_header(content))
-        self._is_jpeg = self._opened.format == "JPEG"
-        width, height = self._opened.size
+        self._frame = _JpegFrame.find(content)
+        height, width = self._try(self._read_size)
         self.shape = (height, width, pillow("").getmodebands(mode))
 
     def __getitem__(self, index: tuple[Any, ...]) -> np.ndarray:
@@ -103,7 +103,7 @@ class EncodedImage:
         """Return by how much the file may be decoded smaller than it is."""
         left, top, right, bottom = box
         spare = min((bottom - top) // size[0], (right - left) // size[1]) // 2
-        if not self._is_jpeg:
+        if self._frame is None:
             return 1
         return next((scale for scale in _JPEG_SCALES if scale <= spare), 1)
 
@@ -118,15 +118,16 @@ class EncodedImage:
 
         It is not kept: the pixels of all images of a batch would need much memory.
         """
-        image, self._opened = self._opened, None
-        if num_rows is not None and self._is_jpeg:
-            content = _upper_part(self._content, num_rows)
-            if content is not self._content:
-                return self._read_header(content)
-        return image or self._read_header(self._content)
-
-    def _read_header(self, content: bytes) -> Any:
+        content = self._content
+        if self._frame is not None and num_rows is not None:
+            content = self._frame.upper_part(content, num_rows)
         return pillow("kd.data.py.ImageFolder").open(io.BytesIO(content))
+
+    def _read_size(self) -> tuple[int, int]:
+        if self._frame is not None:
+            return self._frame.size
+        width, height = self._open().size
+        return height, width
 
     def _try(self, read: Callable[[], Any]) -> Any:
         try:
@@ -193,45 +194,60 @@ def _resized_pixels(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 # The file of a JPEG
 # ----------------------------------------------------------------------------
 
+_START = b"\xff\xd8"
 _FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive
 _SCAN = 0xDA
 
 
-def _upper_part(content: bytes, num_rows: int) -> bytes:
-    """Return a JPEG whose header promises fewer rows, so that decoding ends early.
+@dataclasses.dataclass(frozen=True)
+class _JpegFrame:
+    """The part of a JPEG that says how large it is.
 
-    Rows are coded from top to bottom, and those that are left are the same to the bit:
-    what a decoder needs to know about the rows below them is left too.
+    Attributes:
+      position: Where it starts in the file.
+      size: Height and width.
+      block: Of how many rows the picture is made of.
     """
-    frame = _frame_position(content)
-    if frame is None:
-        return content
-    height = int.from_bytes(content[frame + 5 : frame + 7], "big")
-    num_channels = content[frame + 9]
-    samplings = content[frame + 11 : frame + 11 + 3 * num_channels : 3]
-    block = 8 * max(sampling & 15 for sampling in samplings)
-    # Colours of fewer rows than the picture's are blended over the edge of a block.
-    num_rows = (-(-num_rows // block) + 1) * block
-    if num_rows >= height:
-        return content
-    return content[: frame + 5] + num_rows.to_bytes(2, "big") + content[frame + 7 :]
 
+    position: int
+    size: tuple[int, int]
+    block: int
 
-def _frame_position(content: bytes) -> int | None:
-    """Return where the header of the picture starts, `None` if its kind is unknown."""
-    position = 2
-    while content[position : position + 1] == b"\xff":
-        marker = content[position + 1]
-        if marker in _FRAMES:
-            return position
-        if marker == _SCAN:
+    @classmethod
+    def find(cls, content: bytes) -> _JpegFrame | None:
+        """Return the frame, `None` if this is not a JPEG or one of a rare kind."""
+        position = 2 if content.startswith(_START) else len(content)
+        while content[position : position + 1] == b"\xff":
+            segment = content[position : position + 32]
+            if len(segment) < 20 or segment[1] == _SCAN:
+                return None
+            if segment[1] in _FRAMES:
+                return cls._read(position, segment)
+            is_filler = segment[1] == 0xFF
+            position += 1 if is_filler else 2 + int.from_bytes(segment[2:4], "big")
+        return None
+
+    @classmethod
+    def _read(cls, position: int, segment: bytes) -> _JpegFrame | None:
+        height = int.from_bytes(segment[5:7], "big")
+        width = int.from_bytes(segment[7:9], "big")
+        samplings = segment[11 : 11 + 3 * segment[9] : 3]
+        block = 8 * max((sampling & 15 for sampling in samplings), default=0)
+        if not height or not width or not block:  # Pillow has the words for it
             return None
-        if marker == 0xFF:  # filled up
-            position += 1
-        else:
-            length = int.from_bytes(content[position + 2 : position + 4], "big")
-            position += 2 + length
-    return None
+        return cls(position, (height, width), block)
+
+    def upper_part(self, content: bytes, num_rows: int) -> bytes:
+        """Return a file that promises fewer rows, so that decoding ends early.
+
+        Rows are coded from top to bottom, and those that are left are the same to the
+        bit: one block more is left, because colours are blended over its edge.
+        """
+        num_rows = (-(-num_rows // self.block) + 1) * self.block
+        if num_rows >= self.size[0]:
+            return content
+        at = self.position + 5
+        return content[:at] + num_rows.to_bytes(2, "big") + content[at + 2 :]
 
 
 # ----------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size():
     # Not for a result that is not much smaller, and not for other formats.
     for content in (content, encoded(pixels)):
         image = pictures.EncodedImage(content, mode="RGB", name="large")
-        size = (300, 300) if image._is_jpeg else (100, 100)
+        size = (300, 300) if image._frame else (100, 100)
         expected = pictures.resized(image.decode(), rows, columns, size, user="test")
         np.testing.assert_array_equal(image.resized(rows, columns, size), expected)
 
