@@ -1,5 +1,6 @@
 """Hooks: what they see, how they end a run, and what survives a kill."""
 
+import functools
 import json
 import math
 import signal
@@ -11,6 +12,7 @@ import pytest
 from kauldron import kd, konfig, writers
 from kauldron.cli import job
 from kauldron.train import problems
+from tests import compilation
 from tests.faults import experiments
 from tests.processes import Group, Process, free_port
 from tests.train import toy
@@ -129,7 +131,6 @@ def test_a_step_gives_the_values_that_are_logged(tmp_path):
     assert seen == {s: [logged[s, "losses/total"]] for s in (3, 5)}
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_hooks_do_not_change_what_is_trained(tmp_path):
     model = toy.Linear(x="batch.x", rate=0.3)
     changes = {"model": model, "steps_per_dispatch": 3, "checkpointer": None}
@@ -309,8 +310,8 @@ def test_something_that_is_not_a_hook(tmp_path):
 #
 
 
-def train_with_hooks(workdir, instant=None):
-    """Train the experiment of the fault tests until a hook stops it."""
+def _disturbed_trainer(workdir):
+    """The experiment of the fault tests, until a hook stops it."""
     cfg = experiments.make_config(workdir)
     cfg.hooks = {
         "notes": this_module.Notes(steps=(3, 10)),
@@ -318,19 +319,24 @@ def train_with_hooks(workdir, instant=None):
             metric="eval.losses.l2", patience=1, min_delta=100.0
         ),
     }
-    trainer = konfig.resolve(cfg)
-    if instant is not None:
-        experiments.arm(*instant)
+    return konfig.resolve(cfg)
+
+
+@functools.cache
+def _shared_step():
+    """Trainers in this process share the programs of a step."""
+    return toy.step_fields(_disturbed_trainer("unused"))
+
+
+def _train_here(workdir):
+    _disturbed_trainer(workdir).replace(**_shared_step()).train()
+
+
+def train_and_be_killed(workdir, instant, count):
+    """Train until the instant."""
+    trainer = _disturbed_trainer(workdir)
+    experiments.arm(instant, count, signal.SIGKILL)
     trainer.train()
-
-
-# Runs are compared to the last bit, but each of their steps is compiled alike.
-QUICKLY_COMPILED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
-
-
-def _train(*arguments):
-    """Train in a process of its own; return exit code and output."""
-    return Process(train_with_hooks, *arguments, environment=QUICKLY_COMPILED).wait()
 
 
 class OneStops(kd.train.Hook):
@@ -354,7 +360,7 @@ def test_all_processes_stop_when_one_asks(tmp_path):
     common = {
         "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
         "KXM_NUM_PROCESSES": "2",
-        **QUICKLY_COMPILED,
+        **compilation.quick_environment(),
     }
     together = Group(
         Process(
@@ -385,8 +391,7 @@ def _outcome(workdir):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("undisturbed")
-    code, output = _train(workdir)
-    assert code == 0, output
+    _train_here(workdir)
     return _outcome(workdir)
 
 
@@ -395,25 +400,43 @@ def test_the_undisturbed_run_stops_early(undisturbed):
     assert "ckpt_16" in undisturbed["steps"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "instant",
+    ("instant", "count"),
     [
-        ("evaluated", 3, signal.SIGKILL),  # evaluated at 16, not yet saved
-        ("evaluated", 2, signal.SIGKILL),
-        ("before saving", 5, signal.SIGKILL),  # stopped, not yet saved
-        ("end", 1, signal.SIGKILL),  # saved, not yet complete
-        ("evaluation", 9, signal.SIGTERM),  # while it evaluates at 16
-        ("evaluated", 2, signal.SIGTERM),
-        ("step", 4, signal.SIGTERM),
+        ("evaluated", 3),  # evaluated at 16, not yet saved
+        ("evaluated", 2),
+        ("before saving", 5),  # stopped, not yet saved
+        ("end", 1),  # saved, not yet complete
     ],
-    ids=lambda instant: f"{instant[2].name}-{instant[0]}-{instant[1]}".replace(
-        " ", "_"
-    ),
 )
-def test_a_killed_run_stops_as_if_never_disturbed(tmp_path, undisturbed, instant):
-    code, output = _train(tmp_path, instant)
-    assert code in (-signal.SIGKILL, 143), output
-    code, output = _train(tmp_path)
-    assert code == 0, output
+def test_a_killed_run_stops_as_if_never_disturbed(
+    tmp_path, undisturbed, instant, count
+):
+    environment = compilation.quick_environment()
+    killed = (train_and_be_killed, tmp_path, instant, count)
+    code, output = Process(*killed, environment=environment).wait()
+    assert code == -signal.SIGKILL, output
+    _train_here(tmp_path)
+    assert _outcome(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("instant", "count"),
+    [
+        ("evaluation", 9),  # while it evaluates at 16
+        ("evaluated", 2),
+        ("step", 4),
+    ],
+)
+def test_a_run_that_is_asked_to_end_stops_as_if_never_disturbed(
+    tmp_path, undisturbed, monkeypatch, instant, count
+):
+    owner, name, _ = experiments.INSTANTS[instant]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, getattr(owner, name))  # it is armed now, not later
+        experiments.arm(instant, count, signal.SIGTERM)
+        with pytest.raises(kd.train.Preempted) as stopped:
+            _train_here(tmp_path)
+    assert stopped.value.code == 143
+    _train_here(tmp_path)
     assert _outcome(tmp_path) == undisturbed
