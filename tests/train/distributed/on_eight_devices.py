@@ -93,7 +93,7 @@ def _make(workdir, strategy, **changes):
         "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=5),
         "evals": {
             "eval": kd.evals.Evaluator(
-                run=kd.evals.Final(), ds=make_ds(num_epochs=1, size=16)
+                run=kd.evals.Final(free_memory=False), ds=make_ds(num_epochs=1, size=16)
             )
         },
     }

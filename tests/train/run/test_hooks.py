@@ -16,6 +16,7 @@ from tests import compilation
 from tests.faults import experiments
 from tests.processes import Group, Process, free_port
 from tests.train import toy
+from tests.train.distributed import process_worker
 
 with konfig.imports():
     from kauldron import kd as kd_cfg
@@ -177,7 +178,8 @@ def test_early_stopping_ends_as_the_last_step_does(tmp_path, caplog):
         "test": _evaluator(2),
         "rare": _evaluator(100),
         "final": kd.evals.Evaluator(
-            run=kd.evals.Final(), ds=toy.make_ds(num_epochs=1, shuffle=False)
+            run=kd.evals.Final(free_memory=False),
+            ds=toy.make_ds(num_epochs=1, shuffle=False),
         ),
     }
     trainer = _trainer(tmp_path, {"early": _early()}, evals=evals, num_train_steps=50)
@@ -295,7 +297,7 @@ def test_an_unknown_metric_is_found_before_training(tmp_path):
 
 def test_a_metric_that_is_known_only_after_training(tmp_path):
     ds = toy.make_ds(num_epochs=1, shuffle=False)
-    evals = {"test": kd.evals.Evaluator(run=kd.evals.Final(), ds=ds)}
+    evals = {"test": kd.evals.Evaluator(run=kd.evals.Final(free_memory=False), ds=ds)}
     (problem,) = problems.find(_trainer(tmp_path, {"early": _early()}, evals=evals))
     assert "the evaluator 'test' runs as Final" in problem.message
 
@@ -319,6 +321,7 @@ def _disturbed_trainer(workdir):
             metric="eval.losses.l2", patience=1, min_delta=100.0
         ),
     }
+    cfg.evals.final.run.free_memory = False  # nor what trainers in this process share
     return konfig.resolve(cfg)
 
 
@@ -329,7 +332,9 @@ def _shared_step():
 
 
 def _train_here(workdir):
-    _disturbed_trainer(workdir).replace(**_shared_step()).train()
+    trainer = _disturbed_trainer(workdir)
+    shared = _shared_step() | {"raw_cfg": trainer.raw_cfg}
+    trainer.replace(**shared).train()
 
 
 def train_and_be_killed(workdir, instant, count):
@@ -343,16 +348,14 @@ class OneStops(kd.train.Hook):
     """Asks to stop in the second process only."""
 
     def on_evaluation(self, event):
-        if event.step == 8 and jax.process_index() == 1:
+        if event.step == 6 and jax.process_index() == 1:
             event.stop("the second process has seen enough")
 
 
 def train_together(workdir):
     """Train in one of two processes."""
     job.start_distributed()
-    cfg = experiments.make_config(workdir, "two processes")
-    cfg.hooks = {"stops": this_module.OneStops()}
-    konfig.resolve(cfg).train()
+    process_worker.make(workdir, hooks={"stops": OneStops()}).train()
 
 
 @pytest.mark.slow
@@ -360,6 +363,7 @@ def test_all_processes_stop_when_one_asks(tmp_path):
     common = {
         "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
         "KXM_NUM_PROCESSES": "2",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
         **compilation.quick_environment(),
     }
     together = Group(
@@ -370,10 +374,10 @@ def test_all_processes_stop_when_one_asks(tmp_path):
     )
     code, output = together.wait()
     assert code == 0, output
-    assert _marker(tmp_path)["step"] == 8
+    assert _marker(tmp_path)["step"] == 6
     assert _marker(tmp_path)["stopped_because"] == "another process asks for it"
-    assert (tmp_path / "checkpoints" / "ckpt_8").exists()
-    assert "Training stops at step 8: " in output
+    assert (tmp_path / "checkpoints" / "ckpt_6").exists()
+    assert "Training stops at step 6: " in output
 
 
 def _outcome(workdir):

@@ -79,7 +79,9 @@ def test_evaluators_run_at_their_steps_including_first_and_last(tmp_path):
     evals = {
         "every": kd.evals.Evaluator(run=kd.evals.EveryNSteps(5), num_batches=1),
         "once": kd.evals.Evaluator(run=kd.evals.Once(3), num_batches=1),
-        "final": kd.evals.Evaluator(run=kd.evals.Final(), num_batches=1),
+        "final": kd.evals.Evaluator(
+            run=kd.evals.Final(free_memory=False), num_batches=1
+        ),
     }
     make_trainer(
         tmp_path, num_train_steps=10, eval_ds=make_ds(), evals=evals, checkpointer=None

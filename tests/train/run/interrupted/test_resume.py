@@ -50,7 +50,7 @@ def _config(workdir, **changes):
 
 def _with_final_evals(workdir):
     ds = make_ds(num_epochs=1)
-    evals = {"final": kd.evals.Evaluator(run=kd.evals.Final(), ds=ds)}
+    evals = {"final": kd.evals.Evaluator(run=kd.evals.Final(free_memory=False), ds=ds)}
     return make_trainer(workdir, num_train_steps=2, evals=evals)
 
 
@@ -244,7 +244,9 @@ class StreamIterator:
 
 def _stream_trainer(workdir, **changes):
     evals = {
-        "final": kd.evals.Evaluator(run=kd.evals.Final(), ds=make_ds(num_epochs=1))
+        "final": kd.evals.Evaluator(
+            run=kd.evals.Final(free_memory=False), ds=make_ds(num_epochs=1)
+        )
     }
     kwargs = {
         "num_train_steps": None,
