@@ -136,7 +136,6 @@ def test_last_step_can_be_the_best(tmp_path):
     assert trainer.checkpointer.best_step == 30
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_stop_after_steps_then_continuing_equals_an_uninterrupted_run(tmp_path):
     whole, _ = make_trainer(
         tmp_path / "whole", num_train_steps=11, checkpointer=RARELY
@@ -151,7 +150,6 @@ def test_stop_after_steps_then_continuing_equals_an_uninterrupted_run(tmp_path):
     assert _points(tmp_path / "half") == _points(tmp_path / "whole")
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_dropout_continues_with_the_keys_of_the_step(tmp_path):
     model = Linear(x="batch.x", rate=0.5)
     whole, _ = make_trainer(
@@ -165,7 +163,6 @@ def test_dropout_continues_with_the_keys_of_the_step(tmp_path):
     _assert_equal(rest.params, whole.params)
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_in_memory_pipeline_resumes_at_its_position(tmp_path):
     ds = kd.data.InMemoryPipeline(loader=make_arrays, shuffle=True, batch_size=16)
     whole, _ = make_trainer(
