@@ -242,16 +242,20 @@ def undisturbed_kept(tmp_path_factory):
     return keep
 
 
-@pytest.mark.parametrize("step", [2, 4, 8])
-@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("best", [2]), ("best", [4]), ("best", [8]), *((n, [2, 4, 8]) for n in KEEPING)],
+    ids=str,
+)
 def test_interrupted_run_keeps_the_checkpoints_of_an_undisturbed_one(
-    tmp_path, undisturbed_kept, name, step
+    tmp_path, undisturbed_kept, name, steps
 ):
-    """It is asked to stop in the evaluation of the step."""
-    stopped = _make_ranked(tmp_path, asks_at=step, **KEEPING[name])
-    with pytest.raises(kd.train.Preempted):
-        stopped.train()
-    assert stopped.checkpointer.latest_step == step
+    """It is asked to stop in the evaluations of these steps, and started again."""
+    for step in steps:
+        stopped = _make_ranked(tmp_path, asks_at=step, **KEEPING[name])
+        with pytest.raises(kd.train.Preempted):
+            stopped.train()
+        assert stopped.checkpointer.latest_step == step
     again = _make_ranked(tmp_path, **KEEPING[name])
     again.train()
     assert _kept(again) == undisturbed_kept(name)
