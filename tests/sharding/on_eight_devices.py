@@ -13,6 +13,8 @@ from jax.sharding import PartitionSpec as P
 from kauldron import kd
 from kauldron.immutabledict import ImmutableDict
 
+WITH_OPTIMIZATIONS = False  # they are many small programs
+
 
 @pytest.fixture
 def first():

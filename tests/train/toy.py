@@ -92,7 +92,11 @@ def _step(model):
 @functools.cache
 def _shared_step(model):
     """Trainers that share their step trace and compile it once."""
-    trainer = kd.train.Trainer(**_step(model))
+    return step_fields(kd.train.Trainer(**_step(model)))
+
+
+def step_fields(trainer):
+    """Fields of a trainer with which others share its step."""
     names = {field.name for field in dataclasses.fields(trainer)}
     kept = names - {"workdir", *_AROUND_THE_STEP}
     return {name: getattr(trainer, name) for name in kept}

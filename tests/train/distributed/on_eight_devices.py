@@ -1,5 +1,6 @@
 """Trainers on eight devices; run by `test_several_devices.py` in a process of its own."""
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -93,7 +94,8 @@ def _make(workdir, strategy, **changes):
         "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=5),
         "evals": {
             "eval": kd.evals.Evaluator(
-                run=kd.evals.Final(), ds=make_ds(num_epochs=1, size=16)
+                run=kd.evals.Final(free_memory=False),
+                ds=make_ds(num_epochs=1, size=16, batch_size=40),
             )
         },
     }
@@ -110,13 +112,32 @@ def _assert_close(a, b):
     )
 
 
+@contextlib.contextmanager
+def _traced():
+    """Names of the evaluators whose steps are traced."""
+    names = []
+    step = kd.evals.Evaluator._step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            kd.evals.Evaluator,
+            "_step",
+            lambda self, *args: names.append(self.name) or step(self, *args),
+        )
+        yield names
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run on each kind of sharding: its workdir, final state, logged values."""
+    """A run on each kind of sharding: its workdir, final state, logged values.
+
+    The last batch of its evaluation is short.
+    """
     results = {}
     for strategy in STRATEGIES:
         workdir = tmp_path_factory.mktemp(strategy.replace(" ", "_"))
-        state, aux = _make(workdir, strategy).train()
+        with _traced() as traced:
+            state, aux = _make(workdir, strategy).train()
+        assert traced == ["eval"]
         results[strategy] = (workdir, state, aux.compute())
     return results
 
@@ -209,33 +230,40 @@ def test_grouped_steps_agree_on_several_devices(
     _assert_close(jax.device_get(state), jax.device_get(runs["one device"][1]))
 
 
-@pytest.mark.parametrize("strategy", ["data parallel", "fsdp", "two axes"])
-@pytest.mark.parametrize("steps", [1, 4])
-def test_transforms_on_several_devices_agree_with_those_on_the_host(
-    tmp_path, monkeypatch, strategy, steps
-):
-    states, traced = [], []
-    step = kd.evals.Evaluator._step
-    monkeypatch.setattr(
-        kd.evals.Evaluator,
-        "_step",
-        lambda self, *args: traced.append(self.name) or step(self, *args),
+def _train_on_bytes(workdir, strategy, *, device_transforms, **changes):
+    ds = make_byte_ds(size=16, device_transforms=device_transforms)
+    trainer = _make(
+        workdir,
+        strategy,
+        log_metrics_every=None,
+        checkpointer=None,
+        evals={"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(5))},
+        train_ds=ds,
+        eval_ds=dataclasses.replace(ds, num_epochs=1, batch_size=40),
+        **changes,
     )
-    for device_transforms in (False, True):
-        ds = make_byte_ds(size=16, device_transforms=device_transforms)
-        trainer = _make(
-            tmp_path / str(device_transforms),
-            strategy,
-            steps_per_dispatch=steps,
-            log_metrics_every=None,
-            checkpointer=None,
-            evals={"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(5))},
-            train_ds=ds,
-            eval_ds=dataclasses.replace(ds, num_epochs=1, batch_size=40),
-        )
-        states.append(jax.device_get(trainer.train()[0]))
-    _assert_close(*states)
-    assert traced == ["eval", "eval"]  # once in each run
+    with _traced() as traced:
+        state, _ = trainer.train()
+    assert traced == ["eval"]
+    return jax.device_get(state)
+
+
+@pytest.fixture(scope="module")
+def transformed_on_host(tmp_path_factory):
+    """The final state of a run whose batches are made on the host."""
+    workdir = tmp_path_factory.mktemp("on_host")
+    return _train_on_bytes(workdir, "data parallel", device_transforms=False)
+
+
+@pytest.mark.parametrize(  # steps that fill no group of four are calls of their own
+    ("strategy", "steps"), [("data parallel", 1), ("fsdp", 4), ("two axes", 4)]
+)
+def test_transforms_on_several_devices_agree_with_those_on_the_host(
+    tmp_path, transformed_on_host, strategy, steps
+):
+    changes = {"device_transforms": True, "steps_per_dispatch": steps}
+    state = _train_on_bytes(tmp_path, strategy, **changes)
+    _assert_close(state, transformed_on_host)
 
 
 def test_batch_that_cannot_be_divided_names_the_batch_size(tmp_path):
@@ -280,6 +308,9 @@ def test_what_no_sharding_is_given_for_is_replicated_from_the_start(
         "fsdp",
         model=Normalized(x="batch.x", size=16),
         optimizer=optimizer,
+        num_train_steps=2,
+        checkpointer=None,
+        evals={},
     )
     specs = trainer.state_specs
     assert compiled == []

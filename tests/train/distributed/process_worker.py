@@ -6,6 +6,7 @@ python -m tests.train.distributed.process_worker PORT INDEX COUNT WORKDIR [key=v
 import functools
 import os
 import sys
+import time
 
 from kauldron.cli import job
 
@@ -19,6 +20,8 @@ def make(workdir, **changes):
         wanted = bool(changes.pop("device_transforms"))
         make_ds = functools.partial(make_byte_ds, device_transforms=wanted)
         changes["train_ds"] = make_ds()
+    if changes.pop("pauses", False):
+        changes["train_ds"] = make_ds().map(_pause)
     evals = {}
     if changes.pop("evaluates", True):
         along, final = kd.evals.EveryNSteps(6), kd.evals.Final()
@@ -32,6 +35,11 @@ def make(workdir, **changes):
         checkpointer=kd.ckpts.Checkpointer(save_interval_steps=10),
         **changes,
     )
+
+
+def _pause(batch):
+    time.sleep(0.02)
+    return batch
 
 
 def main(port, index, count, workdir, *options):

@@ -1,7 +1,10 @@
 """Runs whose last transforms are part of the compiled steps: the same numbers."""
 
+import contextlib
 import dataclasses
 import functools
+import logging
+import pathlib
 
 import jax
 import numpy as np
@@ -16,18 +19,44 @@ from tests.train.toy import Linear, make_byte_ds, make_trainer
 STEPS = 20
 
 
-@pytest.fixture
-def sent(monkeypatch):
-    """The dtypes of `x` in all that was brought to the device."""
-    dtypes = set()
+class Seen:
+    """What is seen of runs inside the block.
 
-    class Spy(feed_lib.Feed):
-        def __init__(self, size, batch, position, is_rows=False):
-            super().__init__(size, batch, position, is_rows)
-            dtypes.add(str(batch["x"].dtype))
+    Attributes:
+      sent: The dtypes of `x` in all that was brought to the device.
+      traced: Grows with each trace of the step of an evaluator.
+      log: What was logged.
+    """
 
-    monkeypatch.setattr(feed_lib, "Feed", Spy)
-    return dtypes
+    def __init__(self):
+        self.sent, self.traced, self.log = set(), [], []
+
+    @contextlib.contextmanager
+    def watch(self):
+        class Spy(feed_lib.Feed):
+            def __init__(feed, size, batch, position, is_rows=False):
+                super().__init__(size, batch, position, is_rows)
+                self.sent.add(str(batch["x"].dtype))
+
+        original = kd.evals.Evaluator._step
+
+        def step(evaluator, *args):
+            self.traced.append(evaluator.name)
+            return original(evaluator, *args)
+
+        logger, handler = logging.getLogger("kauldron"), logging.Handler(logging.INFO)
+        handler.emit = lambda record: self.log.append(record.getMessage())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(feed_lib, "Feed", Spy)
+            patch.setattr(kd.evals.Evaluator, "_step", step)
+            before = logger.level
+            logger.setLevel(logging.INFO)
+            logger.addHandler(handler)
+            try:
+                yield
+            finally:
+                logger.removeHandler(handler)
+                logger.setLevel(before)
 
 
 # Saves the first step and the last.
@@ -39,7 +68,7 @@ def _first():
     """All trainers have the same step."""
     return make_trainer(
         "unused",
-        model=Linear(x="batch.x", rate=0.3),
+        model=Linear(x="batch.x"),
         train_metrics={"x": kd.metrics.Norm(tensor="batch.x")},
         train_summaries={"x": kd.summaries.HistogramSummary(tensor="batch.x")},
         checkpointer=None,
@@ -71,37 +100,62 @@ def points(workdir, collection):
     }
 
 
+@dataclasses.dataclass(frozen=True)
+class Run:
+    trainer: kd.train.Trainer
+    workdir: pathlib.Path
+    state: kd.train.TrainState
+    seen: Seen
+
+
+def run(workdir, **changes):
+    seen = Seen()
+    trainer = make(workdir, **changes)
+    with seen.watch():
+        state, _ = trainer.train()
+    return Run(trainer, workdir, state, seen)
+
+
 @pytest.fixture(scope="module")
 def on_host(tmp_path_factory):
-    """A run whose batches are made on the host: workdir and state."""
-    workdir = tmp_path_factory.mktemp("on_host")
-    state, _ = make(workdir, device_transforms=False).train()
-    return workdir, state
+    """A run whose batches are made on the host."""
+    return run(tmp_path_factory.mktemp("on_host"), device_transforms=False)
 
 
-def assert_same_run(workdir, state, on_host):
-    expected_workdir, expected = on_host
+@pytest.fixture(scope="module")
+def on_device(tmp_path_factory):
+    """A run whose batches are made on the device, and whose steps are single calls."""
+    return run(tmp_path_factory.mktemp("on_device"), steps_per_dispatch=1)
+
+
+def assert_same_state(state, expected):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
         state,
         expected,
     )
+
+
+def assert_same_run(workdir, state, on_host):
+    assert_same_state(state, on_host.state)
     for collection in ("train", "eval"):
         logged = points(workdir, collection)
-        assert logged == pytest.approx(points(expected_workdir, collection), rel=1e-4)
+        assert logged == pytest.approx(points(on_host.workdir, collection), rel=1e-4)
 
 
-@pytest.mark.parametrize("steps_per_dispatch", [1, 4])
-def test_a_run_gives_the_same_numbers(tmp_path, on_host, sent, steps_per_dispatch):
-    trainer = make(tmp_path, steps_per_dispatch=steps_per_dispatch)
-    state, _ = trainer.train()
-    assert sent == {"uint8"}
-    assert_same_run(tmp_path, state, on_host)
+def test_a_run_gives_the_same_numbers(on_device, on_host):
+    assert on_device.seen.sent == {"uint8"}
+    assert_same_run(on_device.workdir, on_device.state, on_host)
 
 
-def test_a_run_on_the_host_sends_floats(tmp_path, sent):
-    make(tmp_path, device_transforms=False, num_train_steps=1).train()
-    assert sent == {"float32"}
+def test_a_run_in_groups_of_steps_gives_the_same_numbers(tmp_path, on_host):
+    grouped = run(tmp_path, steps_per_dispatch=4)
+    assert grouped.seen.sent == {"uint8"}
+    assert_same_run(tmp_path, grouped.state, on_host)
+
+
+def test_a_run_on_the_host_sends_floats(on_host):
+    assert on_host.seen.sent == {"float32"}
 
 
 def test_checked_steps_give_the_same_numbers(tmp_path, on_host):
@@ -139,47 +193,37 @@ def test_a_run_goes_on_where_the_transforms_ran_elsewhere(tmp_path, on_host):
         tmp_path, device_transforms=False, stop_after_steps=9, checkpointer=RARELY
     ).train()
     state, _ = make(tmp_path, checkpointer=RARELY).train()
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
-        state,
-        on_host[1],
-    )
+    assert_same_state(state, on_host.state)
 
 
-def test_a_loop_of_the_users_own_sees_no_difference(tmp_path):
-    trainer = make(tmp_path, evals={})
-    expected, _ = trainer.train()
+def test_a_loop_of_the_users_own_sees_no_difference(on_device):
+    trainer = on_device.trainer
     state = trainer.init_state()
     batches = iter(trainer.train_ds.device_put(trainer.sharding.batch))
     for _ in range(STEPS):
         batch = next(batches)
         assert batch["x"].dtype == np.float32
         state, _ = trainer.trainstep.step(state, batch)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
-        state,
-        expected,
-    )
+    assert_same_state(state, on_device.state)
     assert trainer.context_specs.batch["x"].dtype == np.float32
 
 
-def test_another_pipeline_is_not_given_the_transforms_of_the_first(tmp_path, on_host):
-    first = make(tmp_path / "first")
-    first.train()
+def test_another_pipeline_is_not_given_the_transforms_of_the_first(
+    tmp_path, on_device, on_host
+):
+    first = on_device.trainer
     other = first.replace(
-        workdir=str(tmp_path / "other"),
+        workdir=str(tmp_path),
         train_ds=dataclasses.replace(first.train_ds, device_transforms=False),
     )
     state, _ = other.train()
-    assert_same_run(tmp_path / "other", state, on_host)
+    assert_same_run(tmp_path, state, on_host)
 
 
-def test_the_log_says_once_what_moved(tmp_path, caplog):
-    with caplog.at_level("INFO", logger="kauldron"):
-        make(tmp_path).train()
+def test_the_log_says_once_what_moved(on_device):
     for where in ("the train step", "the step of eval"):
         message = f"on the device, inside {where}: transforms[0] ValueRange"
-        assert caplog.text.count(message) == 1
+        assert sum(message in line for line in on_device.seen.log) == 1
 
 
 @pytest.mark.parametrize("changes", [{"cache": True}, {"num_batches": 2}], ids=str)
@@ -192,25 +236,5 @@ def test_evaluations_of_all_kinds_give_the_same_numbers(tmp_path, changes):
     assert one == pytest.approx(two, rel=1e-4)
 
 
-#
-# Traces
-#
-
-
-@pytest.fixture
-def traced(monkeypatch):
-    """Grows with each trace of the step of an evaluator."""
-    found = []
-    original = kd.evals.Evaluator._step
-
-    def step(self, *args):
-        found.append(self.name)
-        return original(self, *args)
-
-    monkeypatch.setattr(kd.evals.Evaluator, "_step", step)
-    return found
-
-
-def test_evaluations_are_traced_once(tmp_path, traced):
-    make(tmp_path, device_transforms=False).train()
-    assert traced == ["eval"]
+def test_evaluations_are_traced_once(on_host):
+    assert on_host.seen.traced == ["eval"]

@@ -20,7 +20,6 @@ from kauldron.train.run.dispatch import (
     make_dispatcher,
 )
 from kauldron.train.run.feed import read_feeds
-from tests import compilation
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 
@@ -62,18 +61,17 @@ def _make(workdir, **changes):
 def one_by_one(tmp_path_factory):
     """A run whose every step is a call of its own: workdir and state."""
     workdir = tmp_path_factory.mktemp("one_by_one")
-    with compilation.as_for_users():
-        state, _ = _make(workdir, steps_per_dispatch=1).train()
+    state, _ = _make(workdir, steps_per_dispatch=1).train()
     return workdir, state
 
 
 #
-# Whole runs. The CPU computes the body of a loop as it computes a single step, so that
-# here the grouping of steps changes no bit; other devices round as they like.
+# Whole runs. The CPU computes the body of a loop as it computes a single step, with all
+# optimizations or with few, so that here the grouping of steps changes no bit; other
+# devices round as they like.
 #
 
 
-@pytest.mark.usefixtures("as_for_users")
 @pytest.mark.parametrize(
     ("size", "device_resident"),
     [(8, False), (8, True), (1, True), ("auto", False), ("auto", True)],
@@ -93,7 +91,6 @@ def test_grouping_of_steps_changes_no_bit(
     assert trainer.checkpointer.all_steps == [0, 23, 40]
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_run_resumes_in_the_middle_of_a_chunk(tmp_path, one_by_one):
     workdir, expected = one_by_one
     half = _make(tmp_path, steps_per_dispatch=8, stop_after_steps=21)
@@ -107,6 +104,7 @@ def test_run_resumes_in_the_middle_of_a_chunk(tmp_path, one_by_one):
 @pytest.mark.usefixtures("as_for_users")
 def test_data_that_ends_in_a_chunk_with_a_smaller_batch(tmp_path):
     changes = {
+        "model": Linear(x="batch.x"),
         "num_train_steps": None,
         "stop_after_steps": 99,
         "log_metrics_every": None,

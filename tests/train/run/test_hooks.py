@@ -1,5 +1,6 @@
 """Hooks: what they see, how they end a run, and what survives a kill."""
 
+import functools
 import json
 import math
 import signal
@@ -11,9 +12,11 @@ import pytest
 from kauldron import kd, konfig, writers
 from kauldron.cli import job
 from kauldron.train import problems
+from tests import compilation
 from tests.faults import experiments
 from tests.processes import Group, Process, free_port
 from tests.train import toy
+from tests.train.distributed import process_worker
 
 with konfig.imports():
     from kauldron import kd as kd_cfg
@@ -129,7 +132,6 @@ def test_a_step_gives_the_values_that_are_logged(tmp_path):
     assert seen == {s: [logged[s, "losses/total"]] for s in (3, 5)}
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_hooks_do_not_change_what_is_trained(tmp_path):
     model = toy.Linear(x="batch.x", rate=0.3)
     changes = {"model": model, "steps_per_dispatch": 3, "checkpointer": None}
@@ -176,7 +178,8 @@ def test_early_stopping_ends_as_the_last_step_does(tmp_path, caplog):
         "test": _evaluator(2),
         "rare": _evaluator(100),
         "final": kd.evals.Evaluator(
-            run=kd.evals.Final(), ds=toy.make_ds(num_epochs=1, shuffle=False)
+            run=kd.evals.Final(free_memory=False),
+            ds=toy.make_ds(num_epochs=1, shuffle=False),
         ),
     }
     trainer = _trainer(tmp_path, {"early": _early()}, evals=evals, num_train_steps=50)
@@ -294,7 +297,7 @@ def test_an_unknown_metric_is_found_before_training(tmp_path):
 
 def test_a_metric_that_is_known_only_after_training(tmp_path):
     ds = toy.make_ds(num_epochs=1, shuffle=False)
-    evals = {"test": kd.evals.Evaluator(run=kd.evals.Final(), ds=ds)}
+    evals = {"test": kd.evals.Evaluator(run=kd.evals.Final(free_memory=False), ds=ds)}
     (problem,) = problems.find(_trainer(tmp_path, {"early": _early()}, evals=evals))
     assert "the evaluator 'test' runs as Final" in problem.message
 
@@ -309,8 +312,8 @@ def test_something_that_is_not_a_hook(tmp_path):
 #
 
 
-def train_with_hooks(workdir, instant=None):
-    """Train the experiment of the fault tests until a hook stops it."""
+def _disturbed_trainer(workdir):
+    """The experiment of the fault tests, until a hook stops it."""
     cfg = experiments.make_config(workdir)
     cfg.hooks = {
         "notes": this_module.Notes(steps=(3, 10)),
@@ -318,35 +321,41 @@ def train_with_hooks(workdir, instant=None):
             metric="eval.losses.l2", patience=1, min_delta=100.0
         ),
     }
-    trainer = konfig.resolve(cfg)
-    if instant is not None:
-        experiments.arm(*instant)
+    cfg.evals.final.run.free_memory = False  # nor what trainers in this process share
+    return konfig.resolve(cfg)
+
+
+@functools.cache
+def _shared_step():
+    """Trainers in this process share the programs of a step."""
+    return toy.step_fields(_disturbed_trainer("unused"))
+
+
+def _train_here(workdir):
+    trainer = _disturbed_trainer(workdir)
+    shared = _shared_step() | {"raw_cfg": trainer.raw_cfg}
+    trainer.replace(**shared).train()
+
+
+def train_and_be_killed(workdir, instant, count):
+    """Train until the instant."""
+    trainer = _disturbed_trainer(workdir)
+    experiments.arm(instant, count, signal.SIGKILL)
     trainer.train()
-
-
-# Runs are compared to the last bit, but each of their steps is compiled alike.
-QUICKLY_COMPILED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
-
-
-def _train(*arguments):
-    """Train in a process of its own; return exit code and output."""
-    return Process(train_with_hooks, *arguments, environment=QUICKLY_COMPILED).wait()
 
 
 class OneStops(kd.train.Hook):
     """Asks to stop in the second process only."""
 
     def on_evaluation(self, event):
-        if event.step == 8 and jax.process_index() == 1:
+        if event.step == 6 and jax.process_index() == 1:
             event.stop("the second process has seen enough")
 
 
 def train_together(workdir):
     """Train in one of two processes."""
     job.start_distributed()
-    cfg = experiments.make_config(workdir, "two processes")
-    cfg.hooks = {"stops": this_module.OneStops()}
-    konfig.resolve(cfg).train()
+    process_worker.make(workdir, hooks={"stops": OneStops()}).train()
 
 
 @pytest.mark.slow
@@ -354,7 +363,8 @@ def test_all_processes_stop_when_one_asks(tmp_path):
     common = {
         "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
         "KXM_NUM_PROCESSES": "2",
-        **QUICKLY_COMPILED,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        **compilation.quick_environment(),
     }
     together = Group(
         Process(
@@ -364,10 +374,10 @@ def test_all_processes_stop_when_one_asks(tmp_path):
     )
     code, output = together.wait()
     assert code == 0, output
-    assert _marker(tmp_path)["step"] == 8
+    assert _marker(tmp_path)["step"] == 6
     assert _marker(tmp_path)["stopped_because"] == "another process asks for it"
-    assert (tmp_path / "checkpoints" / "ckpt_8").exists()
-    assert "Training stops at step 8: " in output
+    assert (tmp_path / "checkpoints" / "ckpt_6").exists()
+    assert "Training stops at step 6: " in output
 
 
 def _outcome(workdir):
@@ -385,8 +395,7 @@ def _outcome(workdir):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("undisturbed")
-    code, output = _train(workdir)
-    assert code == 0, output
+    _train_here(workdir)
     return _outcome(workdir)
 
 
@@ -395,25 +404,43 @@ def test_the_undisturbed_run_stops_early(undisturbed):
     assert "ckpt_16" in undisturbed["steps"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "instant",
+    ("instant", "count"),
     [
-        ("evaluated", 3, signal.SIGKILL),  # evaluated at 16, not yet saved
-        ("evaluated", 2, signal.SIGKILL),
-        ("before saving", 5, signal.SIGKILL),  # stopped, not yet saved
-        ("end", 1, signal.SIGKILL),  # saved, not yet complete
-        ("evaluation", 9, signal.SIGTERM),  # while it evaluates at 16
-        ("evaluated", 2, signal.SIGTERM),
-        ("step", 4, signal.SIGTERM),
+        ("evaluated", 3),  # evaluated at 16, not yet saved
+        ("evaluated", 2),
+        ("before saving", 5),  # stopped, not yet saved
+        ("end", 1),  # saved, not yet complete
     ],
-    ids=lambda instant: f"{instant[2].name}-{instant[0]}-{instant[1]}".replace(
-        " ", "_"
-    ),
 )
-def test_a_killed_run_stops_as_if_never_disturbed(tmp_path, undisturbed, instant):
-    code, output = _train(tmp_path, instant)
-    assert code in (-signal.SIGKILL, 143), output
-    code, output = _train(tmp_path)
-    assert code == 0, output
+def test_a_killed_run_stops_as_if_never_disturbed(
+    tmp_path, undisturbed, instant, count
+):
+    environment = compilation.quick_environment()
+    killed = (train_and_be_killed, tmp_path, instant, count)
+    code, output = Process(*killed, environment=environment).wait()
+    assert code == -signal.SIGKILL, output
+    _train_here(tmp_path)
+    assert _outcome(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("instant", "count"),
+    [
+        ("evaluation", 9),  # while it evaluates at 16
+        ("evaluated", 2),
+        ("step", 4),
+    ],
+)
+def test_a_run_that_is_asked_to_end_stops_as_if_never_disturbed(
+    tmp_path, undisturbed, monkeypatch, instant, count
+):
+    owner, name, _ = experiments.INSTANTS[instant]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, getattr(owner, name))  # it is armed now, not later
+        experiments.arm(instant, count, signal.SIGTERM)
+        with pytest.raises(kd.train.Preempted) as stopped:
+            _train_here(tmp_path)
+    assert stopped.value.code == 143
+    _train_here(tmp_path)
     assert _outcome(tmp_path) == undisturbed

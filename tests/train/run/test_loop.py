@@ -79,7 +79,9 @@ def test_evaluators_run_at_their_steps_including_first_and_last(tmp_path):
     evals = {
         "every": kd.evals.Evaluator(run=kd.evals.EveryNSteps(5), num_batches=1),
         "once": kd.evals.Evaluator(run=kd.evals.Once(3), num_batches=1),
-        "final": kd.evals.Evaluator(run=kd.evals.Final(), num_batches=1),
+        "final": kd.evals.Evaluator(
+            run=kd.evals.Final(free_memory=False), num_batches=1
+        ),
     }
     make_trainer(
         tmp_path, num_train_steps=10, eval_ds=make_ds(), evals=evals, checkpointer=None
@@ -134,7 +136,6 @@ def test_last_step_can_be_the_best(tmp_path):
     assert trainer.checkpointer.best_step == 30
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_stop_after_steps_then_continuing_equals_an_uninterrupted_run(tmp_path):
     whole, _ = make_trainer(
         tmp_path / "whole", num_train_steps=11, checkpointer=RARELY
@@ -149,7 +150,6 @@ def test_stop_after_steps_then_continuing_equals_an_uninterrupted_run(tmp_path):
     assert _points(tmp_path / "half") == _points(tmp_path / "whole")
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_dropout_continues_with_the_keys_of_the_step(tmp_path):
     model = Linear(x="batch.x", rate=0.5)
     whole, _ = make_trainer(
@@ -163,7 +163,6 @@ def test_dropout_continues_with_the_keys_of_the_step(tmp_path):
     _assert_equal(rest.params, whole.params)
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_in_memory_pipeline_resumes_at_its_position(tmp_path):
     ds = kd.data.InMemoryPipeline(loader=make_arrays, shuffle=True, batch_size=16)
     whole, _ = make_trainer(

@@ -10,14 +10,13 @@ from kauldron import kd
 from tests.train.toy import make_ds, make_trainer
 
 
-@pytest.mark.parametrize("steps_per_dispatch", [1, 4])
-def test_nothing_is_left_of_a_run(tmp_path, steps_per_dispatch):
+def test_nothing_is_left_of_runs(tmp_path):
     gc.collect()
     arrays = len(jax.live_arrays())
     remains = []
-    for index in range(2):
+    for steps_per_dispatch in (1, 4):
         trainer = make_trainer(
-            tmp_path / str(index),
+            tmp_path / str(steps_per_dispatch),
             train_ds=make_ds(device_resident=True),
             eval_ds=make_ds(num_epochs=1, shuffle=False),
             evals={"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4))},

@@ -210,6 +210,7 @@ LINES = """
     make_trainer(
         sys.argv[1],
         evals={"test": evaluator()},
+        checkpointer=None,
         setup=kd.train.Setup(
             tqdm_info=kd.train.TqdmInfo(display=sys.argv[2])
         ),
@@ -262,7 +263,10 @@ def test_continued_run_knows_its_earlier_best_and_two_trainers_share_a_process(
         """
         def train(steps):
             make_trainer(
-                sys.argv[1], num_train_steps=steps, evals={"test": evaluator()}
+                sys.argv[1],
+                num_train_steps=steps,
+                evals={"test": evaluator()},
+                checkpointer=kd.ckpts.Checkpointer(save_interval_steps=6),
             ).train()
 
         train(10)

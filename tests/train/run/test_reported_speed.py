@@ -1,6 +1,7 @@
 """The speed that is reported is that of the clock."""
 
 import contextlib
+import functools
 import time
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from kauldron import kd, writers
 from kauldron.train.run import loop
 from kauldron.train.run.chrono import Chrono
 from kauldron.train.run.progress import Progress
-from tests.train.toy import Linear, make_ds, make_trainer
+from tests.train.toy import Linear, make_ds, make_trainer, step_fields
 
 NUM_STEPS = 24
 SECONDS = 0.02
@@ -34,6 +35,12 @@ class Slow(Linear):
         slow = jax.custom_jvp(lambda y: jax.pure_callback(wait, shape, y))
         slow.defjvp(lambda primals, tangents: (slow(*primals), *tangents))
         return {"y": slow(y)}
+
+
+@functools.cache
+def _slow_step():
+    """All trainers share it, and so its programs."""
+    return step_fields(make_trainer("unused", model=Slow(x="batch.x")))
 
 
 class SlowWriter(kd.train.NoopWriter):
@@ -67,12 +74,11 @@ def test_steps_by_reported_speed_take_the_time_of_the_clock(
     clock = Clock(monkeypatch)
     trainer = make_trainer(
         tmp_path,
-        model=Slow(x="batch.x"),
         num_train_steps=NUM_STEPS,
         eval_ds=make_ds(num_epochs=1, shuffle=False),
         **({"checkpointer": None} | changes),
     )
-    trainer.train()
+    trainer.replace(**_slow_step()).train()
     reported = _reported_seconds(tmp_path)
     assert reported >= NUM_STEPS * SECONDS  # no step is done in less
     np.testing.assert_allclose(reported, clock.seconds, rtol=0.03)

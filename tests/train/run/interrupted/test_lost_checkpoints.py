@@ -1,7 +1,6 @@
 """A run whose checkpoints are gone does not start over by itself."""
 
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -9,8 +8,8 @@ import signal
 import pytest
 
 from kauldron import kd, writers
-from tests import processes
-from tests.faults import rounds
+from tests import compilation, processes
+from tests.faults import experiments, rounds
 from tests.train.toy import CONFIG, make_ds, make_trainer
 
 
@@ -30,34 +29,54 @@ def _start_over(workdir, **changes):
     return _make(workdir, setup=kd.train.Setup(start_over=True), **changes)
 
 
-def test_complete_run_without_its_checkpoints_is_refused_and_keeps_its_log(tmp_path):
-    _make(tmp_path).train()
-    log = _log(tmp_path)
-    marker = (tmp_path / "train_complete.txt").read_text()
-    shutil.rmtree(tmp_path / "checkpoints")
+@pytest.fixture(scope="module")
+def earlier_runs(tmp_path_factory):
+    """Workdirs of a complete run, and of one that was stopped without a save."""
+    root = tmp_path_factory.mktemp("earlier")
+    _make(root / "complete").train()
+    with pytest.raises(KeyboardInterrupt):
+        _make(root / "stopped", evals={"stop": Stop(run=kd.evals.Once(5))}).train()
+    return root
+
+
+@pytest.fixture
+def complete(earlier_runs, tmp_path):
+    """A copy of the workdir of a complete run."""
+    return shutil.copytree(earlier_runs / "complete", tmp_path / "complete")
+
+
+@pytest.fixture
+def stopped(earlier_runs, tmp_path):
+    """A copy of the workdir of a run that was stopped without a save."""
+    return shutil.copytree(earlier_runs / "stopped", tmp_path / "stopped")
+
+
+def test_complete_run_without_its_checkpoints_is_refused_and_keeps_its_log(complete):
+    log = _log(complete)
+    marker = (complete / "train_complete.txt").read_text()
+    shutil.rmtree(complete / "checkpoints")
     with pytest.raises(FileNotFoundError) as error:
-        _make(tmp_path).train()
+        _make(complete).train()
     message = str(error.value)
-    assert f"{tmp_path} had come to step 8" in message
-    assert f"no checkpoint in {tmp_path}/checkpoints" in message
+    assert f"{complete} had come to step 8" in message
+    assert f"no checkpoint in {complete}/checkpoints" in message
     assert "--cfg.setup.start_over=True" in message
-    assert f"moved to {tmp_path}/earlier_1" in message
-    assert _log(tmp_path) == log
-    assert (tmp_path / "train_complete.txt").read_text() == marker
+    assert f"moved to {complete}/earlier_1" in message
+    assert _log(complete) == log
+    assert (complete / "train_complete.txt").read_text() == marker
 
 
-def test_start_over_moves_the_log_aside_each_time(tmp_path):
-    _make(tmp_path).train()
-    log = _log(tmp_path)
+def test_start_over_moves_the_log_aside_each_time(complete):
+    log = _log(complete)
     for number in (1, 2):
-        shutil.rmtree(tmp_path / "checkpoints")
-        state, _ = _start_over(tmp_path).train()
+        shutil.rmtree(complete / "checkpoints")
+        state, _ = _start_over(complete).train()
         assert int(state.step) == 8
-        assert _log(tmp_path / f"earlier_{number}") == log
-        log = _log(tmp_path)
-        info = json.loads((tmp_path / "run_info.json").read_text())
+        assert _log(complete / f"earlier_{number}") == log
+        log = _log(complete)
+        info = json.loads((complete / "run_info.json").read_text())
         assert [start["step"] for start in info["starts"]] == [0]
-        assert (tmp_path / f"earlier_{number}" / "train_complete.txt").exists()
+        assert (complete / f"earlier_{number}" / "train_complete.txt").exists()
 
 
 def test_start_over_goes_on_from_a_checkpoint_that_is_there(tmp_path):
@@ -71,16 +90,14 @@ def test_start_over_goes_on_from_a_checkpoint_that_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["unfinished", "", "[]", '{"starts": 3}'])
-def test_run_whose_notes_are_damaged_as_well_is_refused(tmp_path, content):
-    with pytest.raises(KeyboardInterrupt):
-        _make(tmp_path, evals={"stop": Stop(run=kd.evals.Once(5))}).train()
-    shutil.rmtree(tmp_path / "checkpoints")
-    (tmp_path / "run_info.json").write_text(content)
-    log = _log(tmp_path)
+def test_run_whose_notes_are_damaged_as_well_is_refused(stopped, content):
+    shutil.rmtree(stopped / "checkpoints")
+    (stopped / "run_info.json").write_text(content)
+    log = _log(stopped)
     for _ in range(2):
         with pytest.raises(FileNotFoundError, match="start_over"):
-            _make(tmp_path).train()
-    assert _log(tmp_path) == log
+            _make(stopped).train()
+    assert _log(stopped) == log
 
 
 class Stop(kd.evals.EvaluatorBase):
@@ -90,12 +107,11 @@ class Stop(kd.evals.EvaluatorBase):
         raise KeyboardInterrupt
 
 
-def test_run_without_a_checkpointer_does_not_write_over_one_that_had_it(tmp_path):
-    _make(tmp_path).train()
-    log = _log(tmp_path)
+def test_run_without_a_checkpointer_does_not_write_over_one_that_had_it(complete):
+    log = _log(complete)
     with pytest.raises(FileNotFoundError, match=r"cfg\.checkpointer.*start_over"):
-        _make(tmp_path, checkpointer=None).train()
-    assert _log(tmp_path) == log
+        _make(complete, checkpointer=None).train()
+    assert _log(complete) == log
 
 
 def test_run_stopped_before_its_first_checkpoint_starts_over_by_itself(tmp_path):
@@ -107,37 +123,38 @@ def test_run_stopped_before_its_first_checkpoint_starts_over_by_itself(tmp_path)
     assert int(state.step) == 8
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("fast_python")
 def test_killed_run_without_its_checkpoints_is_refused(tmp_path):
-    programs = os.environ["JAX_COMPILATION_CACHE_DIR"]
-    lab, workdir = rounds.Lab(tmp_path, cache=programs), tmp_path / "run"
-    instant = ("step", 13, int(signal.SIGKILL))
-    status, output = lab.train(workdir, "plain", instant=instant)
-    assert status == -signal.SIGKILL, output
-    log = rounds.logged_points(workdir, ["train", "eval"])
-    shutil.rmtree(workdir / "checkpoints")
-    status, output = lab.train(workdir, "plain")
-    assert status == 1 and "start_over" in output
-    assert rounds.logged_points(workdir, ["train", "eval"]) == log and log["train"]
+    process = processes.Process(
+        experiments.train,
+        tmp_path,
+        "plain",
+        ("step", 13, signal.SIGKILL),
+        environment=compilation.quick_environment(),
+    )
+    code, output = process.wait()
+    assert code == -signal.SIGKILL, output
+    log = rounds.logged_points(tmp_path, ["train", "eval"])
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(FileNotFoundError, match="start_over"):
+        experiments.train(tmp_path)
+    assert rounds.logged_points(tmp_path, ["train", "eval"]) == log and log["train"]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("fast_python")
-def test_command_refuses_in_one_line_and_takes_the_flag(tmp_path):
+def test_command_refuses_in_one_line_and_takes_the_flag(tmp_path, complete):
     (tmp_path / "config.py").write_text(CONFIG)
-    workdir = tmp_path / "run"
     command = ["-m", "kauldron.main", "train"]
-    command += [f"--cfg={tmp_path}/config.py", f"--cfg.workdir={workdir}"]
+    command += [f"--cfg={tmp_path}/config.py", f"--cfg.workdir={complete}"]
 
     def run(*flags):
         return processes.python(*command, *flags).wait()
 
-    assert run()[0] == 0
-    shutil.rmtree(workdir / "checkpoints")
+    shutil.rmtree(complete / "checkpoints")
     code, output = run()
     assert code == 1
     assert "start_over" in output.splitlines()[-1]
     assert "Traceback" not in output
-    assert run("--cfg.setup.start_over=True")[0] == 0
-    assert (workdir / "earlier_1/train/scalars.jsonl").exists()
+    code, output = run("--cfg.setup.start_over=True")
+    assert code == 0, output
+    assert (complete / "earlier_1/train/scalars.jsonl").exists()

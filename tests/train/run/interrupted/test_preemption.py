@@ -12,6 +12,7 @@ import pytest
 
 from kauldron import kd, writers
 from kauldron.ckpts import step_folders
+from kauldron.train.run import preemption
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 NUM_STEPS = 8
@@ -185,20 +186,24 @@ def test_uncaught_request_ends_the_process_quietly():
 SCORES = {0: 0.1, 2: 0.95, 4: 0.9, 6: 0.3, 8: 0.5}
 
 
-class Scored(kd.evals.Evaluator):
-    """Measures, and ranks the checkpoints by chosen scores."""
+class Scored(kd.evals.EvaluatorBase):
+    """Ranks the checkpoints by chosen scores; can be asked to stop before one is known."""
+
+    asks_at: int | None = None
 
     def evaluate(self, state, step):
-        super().evaluate(state, step)
+        if step == self.asks_at:
+            _ask()
+            preemption.raise_if_stop_requested()
         return kd.train.AuxiliariesOutput(metric_values={"norm": SCORES[step]})
 
 
-def _make_ranked(workdir, *, asks_in_pass=None, **options):
+def _make_ranked(workdir, *, asks_at=None, **options):
     options = {"best_metric_path": "eval.norm", "max_to_keep": 1} | options
     return _make(
         workdir,
-        eval_ds=EvalData(batch_size=16, asks_in_pass=asks_in_pass),
-        evals={"eval": Scored(run=kd.evals.EveryNSteps(2))},
+        evals={"eval": Scored(run=kd.evals.EveryNSteps(2), asks_at=asks_at)},
+        log_metrics_every=None,
         checkpointer=kd.ckpts.Checkpointer(save_interval_steps=4, **options),
     )
 
@@ -237,16 +242,20 @@ def undisturbed_kept(tmp_path_factory):
     return keep
 
 
-@pytest.mark.parametrize("step", [2, 4, 8])
-@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("best", [2]), ("best", [4]), ("best", [8]), *((n, [2, 4, 8]) for n in KEEPING)],
+    ids=str,
+)
 def test_interrupted_run_keeps_the_checkpoints_of_an_undisturbed_one(
-    tmp_path, undisturbed_kept, name, step
+    tmp_path, undisturbed_kept, name, steps
 ):
-    """It is asked to stop in the evaluation of the step."""
-    stopped = _make_ranked(tmp_path, asks_in_pass=1 + step // 2, **KEEPING[name])
-    with pytest.raises(kd.train.Preempted):
-        stopped.train()
-    assert stopped.checkpointer.latest_step == step
+    """It is asked to stop in the evaluations of these steps, and started again."""
+    for step in steps:
+        stopped = _make_ranked(tmp_path, asks_at=step, **KEEPING[name])
+        with pytest.raises(kd.train.Preempted):
+            stopped.train()
+        assert stopped.checkpointer.latest_step == step
     again = _make_ranked(tmp_path, **KEEPING[name])
     again.train()
     assert _kept(again) == undisturbed_kept(name)

@@ -1,6 +1,7 @@
 """Starting again: with the same config, with another, with data of unknown length."""
 
 import dataclasses
+import functools
 import json
 import logging
 import shutil
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd, konfig, writers
-from tests.train.toy import make_arrays, make_ds, make_trainer
+from tests.train.toy import make_arrays, make_ds, make_trainer, step_fields
 
 
 def _lines(workdir, collection="train"):
@@ -48,9 +49,21 @@ def _config(workdir, **changes):
     return cfg
 
 
+@functools.cache
+def _shared_step():
+    return step_fields(konfig.resolve(_config("unused")))
+
+
+def _train(cfg):
+    """Train a config whose step is the usual one; its programs are shared."""
+    trainer = konfig.resolve(cfg)
+    shared = _shared_step() | {"raw_cfg": trainer.raw_cfg}
+    return trainer.replace(**shared).train()
+
+
 def _with_final_evals(workdir):
     ds = make_ds(num_epochs=1)
-    evals = {"final": kd.evals.Evaluator(run=kd.evals.Final(), ds=ds)}
+    evals = {"final": kd.evals.Evaluator(run=kd.evals.Final(free_memory=False), ds=ds)}
     return make_trainer(workdir, num_train_steps=2, evals=evals)
 
 
@@ -58,7 +71,7 @@ def _with_final_evals(workdir):
 def earlier_runs(tmp_path_factory):
     """Workdirs of two short runs, and copies of them."""
     root = tmp_path_factory.mktemp("earlier")
-    konfig.resolve(_config(root / "config", num_train_steps=2)).train()
+    _train(_config(root / "config", num_train_steps=2))
     _with_final_evals(root / "final").train()
     for name in ("config", "final"):
         shutil.copytree(root / name, root / f"{name}_copy")
@@ -111,10 +124,10 @@ def test_changed_config_is_shown_and_each_earlier_one_is_kept(after_two_steps, c
     first = (workdir / "config.json").read_text()
     changed = _config(workdir, num_train_steps=2, log_metrics_every=7)
     with caplog.at_level(logging.INFO, logger="kauldron"):
-        konfig.resolve(changed).train()
+        _train(changed)
     assert "The config differs from that of the earlier start" in caplog.text
     assert "log_metrics_every" in caplog.text
-    konfig.resolve(_config(workdir, num_train_steps=2, log_metrics_every=8)).train()
+    _train(_config(workdir, num_train_steps=2, log_metrics_every=8))
     assert (workdir / "config.2.json").read_text() == first
     assert json.loads((workdir / "config.json").read_text())["log_metrics_every"] == 8
 
@@ -126,7 +139,7 @@ def test_config_that_is_only_formatted_otherwise_has_not_changed(
     file = workdir / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text())))
     with caplog.at_level(logging.INFO, logger="kauldron"):
-        konfig.resolve(_config(workdir, num_train_steps=2)).train()
+        _train(_config(workdir, num_train_steps=2))
     assert "The config differs" not in caplog.text
 
 
@@ -151,13 +164,13 @@ def test_config_that_does_not_fit_the_checkpoint_changes_no_file(
 def test_data_that_became_shorter_is_told_and_no_checkpoint_is_given_up(
     tmp_path, caplog
 ):
-    konfig.resolve(_config(tmp_path, num_train_steps=6)).train()
+    _train(_config(tmp_path, num_train_steps=6))
     saved = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     shorter = _config(tmp_path, num_train_steps=8)
     shorter.train_ds.num_epochs = 1
     shorter.train_ds.batch_size = 32
     with pytest.raises(IndexError, match=r"shorter than when the run was saved"):
-        konfig.resolve(shorter).train()
+        _train(shorter)
     assert "cannot be read" not in caplog.text
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == saved
 
@@ -244,7 +257,9 @@ class StreamIterator:
 
 def _stream_trainer(workdir, **changes):
     evals = {
-        "final": kd.evals.Evaluator(run=kd.evals.Final(), ds=make_ds(num_epochs=1))
+        "final": kd.evals.Evaluator(
+            run=kd.evals.Final(free_memory=False), ds=make_ds(num_epochs=1)
+        )
     }
     kwargs = {
         "num_train_steps": None,
@@ -319,7 +334,7 @@ def test_side_files_that_cannot_be_read_are_set_aside_by_name(
     names = ["config.json", "run_info.json", "train_complete.txt", "element_spec.json"]
     for name in names:
         (workdir / name).write_bytes(content)
-    state, _ = konfig.resolve(_config(workdir)).train()
+    state, _ = _train(_config(workdir))
     assert int(state.step) == 4
     for name in names:
         assert json.loads((workdir / name).read_text())
@@ -338,7 +353,7 @@ def test_lines_of_the_log_that_cannot_be_read_are_set_aside(after_two_steps, cap
     for name in ("train", "val"):
         path = workdir / name / "scalars.jsonl"
         path.write_bytes(b"\n".join([*odd, path.read_bytes()]))
-    konfig.resolve(_config(workdir)).train()
+    _train(_config(workdir))
     for name, steps in {"train": [0, 1, 2, 3], "val": [0, 2, 4]}.items():
         assert _steps(workdir, name, key="losses/loss") == steps
         path = workdir / name / "scalars.jsonl"
