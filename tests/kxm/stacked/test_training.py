@@ -27,12 +27,24 @@ def set_at(cfg, path, value):
     cfg[last] = value
 
 
+STEP_FIELDS = (
+    *("model", "optimizer", "schedules", "trainstep", "rng_streams", "sharding"),
+    *("train_losses", "train_metrics", "train_summaries", "init_transform"),
+)
+_steps = {}
+
+
 def make(workdir, changes):
+    """Return a trainer; those with equal steps share them, and so their programs."""
     cfg = stacked_config.get_config()
     cfg.workdir = str(workdir)
     for path, value in changes.items():
         set_at(cfg, path, value)
-    return konfig.resolve(cfg)
+    trainer = konfig.resolve(cfg)
+    names = ("seed", "aux", "model", "num_train_steps")
+    key = json.dumps({name: cfg[name] for name in names}, default=repr)
+    step = {name: getattr(trainer, name) for name in STEP_FIELDS}
+    return trainer.replace(**_steps.setdefault(key, step))
 
 
 # Fewer programs: each step is logged, and nothing evaluated.
