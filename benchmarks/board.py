@@ -1,7 +1,7 @@
 """The board: how long until the first view stands, and until a zoom is drawn.
 
 Run with `python benchmarks/board.py [--tiny]`; prints one JSON line per figure. 200 runs
-of 10 000 points each (10 of 100 with `--tiny`) are written, served by `kauldron board` in a
+of 10 000 points each (4 of 40 with `--tiny`) are written, served by `kauldron board` in a
 process of its own, and opened in Chromium without a window. The first view of a server that
 has read nothing yet, from the address to four drawn charts; the same again; a drag over a
 chart, until its finer points are drawn; a frame while zooming. Without Chromium, the server
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tiny", action="store_true", help="quick run")
     tiny = parser.parse_args().tiny
-    runs, points, repeats = (10, 100, 1) if tiny else (200, 10_000, 5)
+    runs, points, repeats = (4, 40, 1) if tiny else (200, 10_000, 5)
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
         (root / "empty").mkdir()

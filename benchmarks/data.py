@@ -27,15 +27,16 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="a quick look")
     args = parser.parse_args()
     array_sizes = (512, 1024, 2048) if args.tiny else (15_000, 60_000, 240_000)
-    record_sizes = (512, 768, 1024) if args.tiny else (2_048, 4_096, 8_192)
+    record_sizes = (256, 512, 768) if args.tiny else (2_048, 4_096, 8_192)
+    repeats = 1 if args.tiny else 9
     for size in array_sizes:
-        report_arrays(size, num_batches=8 if args.tiny else 400)
+        report_arrays(size, repeats, num_batches=8 if args.tiny else 400)
     for size in record_sizes:
-        report_records(size)
+        report_records(size, repeats)
     report_memory(array_sizes[-1])
 
 
-def report_arrays(size: int, *, num_batches: int) -> None:
+def report_arrays(size: int, repeats: int, *, num_batches: int) -> None:
     """Arrays with `ValueRange`, shuffled."""
     data = make_arrays(size)
     transform = kd.data.ValueRange(key="image", vrange=(0, 1))
@@ -45,6 +46,7 @@ def report_arrays(size: int, *, num_batches: int) -> None:
     ours, limit = interleaved(
         lambda: drain(iter(ds), num_batches),
         lambda: drain(numpy_batches(data), num_batches),
+        repeats,
     )
     report(
         f"data/arrays_{size}",
@@ -84,7 +86,7 @@ def scaled(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "image": record["image"] * np.float32(1 / 255)}
 
 
-def report_records(size: int) -> None:
+def report_records(size: int, repeats: int) -> None:
     """One pass over records, with a function of the user applied to each."""
     import grain
 
@@ -103,6 +105,7 @@ def report_records(size: int) -> None:
     ours, limit = interleaved(
         lambda: drain(iter(ds), num_batches),
         lambda: drain(iter(bare.to_iter_dataset(options)), num_batches),
+        repeats,
     )
     report(
         f"data/records_{size}", ours=size / ours, limit=size / limit, unit="records/s"
@@ -137,7 +140,7 @@ def drain(batches: Any, count: int) -> None:
 
 
 def interleaved(
-    ours: Callable[[], None], limit: Callable[[], None], repeats: int = 9
+    ours: Callable[[], None], limit: Callable[[], None], repeats: int
 ) -> tuple[float, float]:
     """Median CPU seconds of both, taken in turn, after one round to warm up.
 

@@ -56,7 +56,7 @@ def main() -> None:
         report_inline(root, sizes)
         report_default(root, sizes)
         report_workers(root, sizes, num_workers)
-    report_arrays(sizes, num_workers)
+    report_arrays(sizes, args.workers or (1 if args.tiny else num_workers))
 
 
 # ----------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tiny", action="store_true", help="quick run")
     tiny = parser.parse_args().tiny
-    width, number, rounds = (8, 2, 2) if tiny else (256, 50, 9)
+    width, number, rounds = (8, 1, 1) if tiny else (256, 50, 9)
 
     x = jnp.ones((32, width))
     key = jax.random.PRNGKey(0)

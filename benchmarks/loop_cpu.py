@@ -25,7 +25,6 @@ import optax
 
 from kauldron import kd
 
-BATCH = 256
 WARM_UP = 20
 
 
@@ -49,7 +48,7 @@ class Clock(kd.evals.EvaluatorBase):
         self.times.append(time.perf_counter())
 
 
-def train_seconds(images: np.ndarray, steps: int) -> float:
+def train_seconds(images: np.ndarray, batch: int, steps: int) -> float:
     """Time of `train()` from a step in it to its end."""
     times: list[float] = []
     trainer = kd.train.Trainer(
@@ -57,7 +56,7 @@ def train_seconds(images: np.ndarray, steps: int) -> float:
         train_ds=kd.data.py.Arrays(
             {"image": images},
             shuffle=True,
-            batch_size=BATCH,
+            batch_size=batch,
             transforms=[kd.data.ValueRange(key="image", vrange=(0, 1))],
         ),
         model=kd.nn.FlatAutoencoder(
@@ -80,18 +79,18 @@ def train_seconds(images: np.ndarray, steps: int) -> float:
 #
 
 
-def numpy_batches(images: np.ndarray) -> Iterator[np.ndarray]:
+def numpy_batches(images: np.ndarray, size: int) -> Iterator[np.ndarray]:
     """What a careful person writes by hand."""
     rng = np.random.default_rng(0)
     scale = np.float32(1 / 255)
     while True:
         order = rng.permutation(len(images))
-        for start in range(0, len(images) - BATCH + 1, BATCH):
-            rows = order[start : start + BATCH]
+        for start in range(0, len(images) - size + 1, size):
+            rows = order[start : start + size]
             yield np.multiply(images[rows], scale, dtype=np.float32)
 
 
-def make_bare_loop(images: np.ndarray) -> Any:
+def make_bare_loop(images: np.ndarray, size: int) -> Any:
     """A function that trains some steps and says how long that took."""
     encoder, decoder = nn.Dense(128), nn.Dense(784)
     optimizer = optax.adam(1e-3)
@@ -99,7 +98,7 @@ def make_bare_loop(images: np.ndarray) -> Any:
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state: Any, batch: jax.Array) -> Any:
         params, opt_state = state
-        flat = batch.reshape(BATCH, -1)
+        flat = batch.reshape(size, -1)
 
         def loss(params: Any) -> jax.Array:
             code = encoder.apply(params["encoder"], flat)
@@ -114,7 +113,7 @@ def make_bare_loop(images: np.ndarray) -> Any:
         "encoder": encoder.init(keys[0], jnp.zeros((1, 784))),
         "decoder": decoder.init(keys[1], jnp.zeros((1, 128))),
     }
-    batches = numpy_batches(images)
+    batches = numpy_batches(images, size)
 
     def seconds(steps: int) -> float:
         state = jax.tree.map(jnp.copy, (params, optimizer.init(params)))
@@ -135,12 +134,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     steps, rounds = (20, 1) if args.tiny else (args.steps, args.rounds)
-    images = make_images(1_024 if args.tiny else 60_000)
-    bare_seconds = make_bare_loop(images)
+    batch, count = (8, 64) if args.tiny else (256, 60_000)
+    images = make_images(count)
+    bare_seconds = make_bare_loop(images, batch)
     ours, limit, ratios = [], [], []
     for _ in range(rounds):
         limit.append(steps / bare_seconds(steps))
-        ours.append(steps / train_seconds(images, steps))
+        ours.append(steps / train_seconds(images, batch, steps))
         ratios.append(ours[-1] / limit[-1])
     figure = {
         "name": "loop_cpu/steps_per_second",

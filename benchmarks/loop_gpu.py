@@ -18,15 +18,13 @@ import optax
 
 from kauldron import kd
 
-BATCH = 256
-
 
 def make_images(count):
     rng = np.random.default_rng(0)
     return rng.integers(0, 256, (count, 28, 28, 1), dtype=np.uint8)
 
 
-def train_seconds(images, steps):
+def train_seconds(images, batch, steps):
     """Time of the whole `train()` call, less that of one with a single step."""
 
     def run(num_steps):
@@ -35,7 +33,7 @@ def train_seconds(images, steps):
             train_ds=kd.data.py.Arrays(
                 {"image": images},
                 shuffle=True,
-                batch_size=BATCH,
+                batch_size=batch,
                 transforms=[kd.data.ValueRange(key="image", vrange=(0, 1))],
             ),
             model=kd.nn.FlatAutoencoder(
@@ -58,7 +56,7 @@ def train_seconds(images, steps):
     return run(2 * steps) - run(steps)
 
 
-def make_bare_loop(images):
+def make_bare_loop(images, size):
     """One scan over all steps; data on the device."""
     model = nn.Sequential([nn.Dense(128), nn.Dense(784)])
     records = jnp.asarray(images.reshape(len(images), -1))
@@ -80,7 +78,7 @@ def make_bare_loop(images):
 
     def seconds(steps):
         rng = np.random.default_rng(0)
-        rows = jnp.asarray(rng.integers(0, len(images), (steps, BATCH), dtype=np.int32))
+        rows = jnp.asarray(rng.integers(0, len(images), (steps, size), dtype=np.int32))
         state = (params, optimizer.init(params))
         jax.block_until_ready(run(state, rows))
         start = time.perf_counter()
@@ -96,11 +94,12 @@ def main():
     parser.add_argument("--steps", type=int, default=20_000)
     args = parser.parse_args()
     steps, rounds = (20, 1) if args.tiny else (args.steps, 5)
-    images = make_images(512 if args.tiny else 60_000)
-    bare_loop = make_bare_loop(images)
+    batch, count = (8, 64) if args.tiny else (256, 60_000)
+    images = make_images(count)
+    bare_loop = make_bare_loop(images, batch)
     ours, limit = [], []
     for _ in range(rounds):
-        ours.append(steps / train_seconds(images, steps))
+        ours.append(steps / train_seconds(images, batch, steps))
         limit.append(steps / bare_loop(steps))
     ours, limit = statistics.median(ours), statistics.median(limit)
     figure = {

@@ -30,7 +30,6 @@ import numpy as np
 import optax
 
 _PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
-BATCH = 256
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
 CONFIG = """
@@ -73,8 +72,8 @@ def get_config():
 """
 
 
-def write_config(folder, *, steps, count):
-    text = CONFIG.replace("STEPS", str(steps)).replace("BATCH", str(BATCH))
+def write_config(folder, *, batch, steps, count):
+    text = CONFIG.replace("STEPS", str(steps)).replace("BATCH", str(batch))
     text = text.replace("EVERY", str(max(steps // 10, 1))).replace("COUNT", str(count))
     path = folder / "stacked_benchmark.py"
     path.write_text(text)
@@ -123,7 +122,7 @@ def steps_per_second(units):
     return (ends[0]["step"] - starts[0]["step"]) / seconds
 
 
-def bare_steps_per_second(images, *, units, steps):
+def bare_steps_per_second(images, *, units, batch, steps):
     """Return the speed of one of several trainings under `vmap`, in bare JAX."""
     model = nn.Sequential([nn.Dense(128), nn.Dense(784)])
     records = jnp.asarray(images.reshape(len(images), -1))
@@ -136,17 +135,17 @@ def bare_steps_per_second(images, *, units, steps):
 
     def step(state, rows):
         params, opt_state = state
-        batch = records[rows].astype(jnp.float32) / 255
+        own = records[rows].astype(jnp.float32) / 255
 
         def loss(params):
-            return jnp.mean((model.apply(params, batch) - batch) ** 2)
+            return jnp.mean((model.apply(params, own) - own) ** 2)
 
         grads = jax.grad(loss)(params)
         updates, opt_state = optimizer.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
     rng = np.random.default_rng(0)
-    shape = (steps, units, BATCH)
+    shape = (steps, units, batch)
     rows = jnp.asarray(rng.integers(0, len(images), shape, dtype=np.int32))
     state = jax.jit(jax.vmap(init))(keys)
     if units == 1:  # as one would write it: an axis of one costs a third more
@@ -166,15 +165,15 @@ def bare_steps_per_second(images, *, units, steps):
     return steps / statistics.median(times)
 
 
-def autoencoders(folder, *, units, steps, count, bare_steps):
-    cfg = write_config(folder, steps=steps, count=count)
+def autoencoders(folder, *, units, batch, steps, count, bare_steps):
+    cfg = write_config(folder, batch=batch, steps=steps, count=count)
     flags = [f"--sweep.seed=0:{units}", f"--xp.executor.max_units={units}"]
     many, (seconds, _) = sweep(folder, cfg, "--stack", *flags)
     one, (seconds_of_one, _) = sweep(folder, cfg, "--sweep.seed=0:1")
     assert (len(many), len(one)) == (units, 1)
     ours, alone = steps_per_second(many), steps_per_second(one)
     images = np.random.default_rng(0).integers(0, 256, (count, 784), dtype=np.uint8)
-    limit = bare_steps_per_second(images, units=units, steps=bare_steps)
+    limit = bare_steps_per_second(images, units=units, batch=batch, steps=bare_steps)
     yield {
         "name": "stacked/steps_per_second_in_total",
         "ours": round(ours * units),
@@ -192,7 +191,7 @@ def autoencoders(folder, *, units, steps, count, bare_steps):
         "unit": "times the time of one, from the start of the command to its end",
         "goal": 4.5,
     }
-    alone_limit = bare_steps_per_second(images, units=1, steps=bare_steps)
+    alone_limit = bare_steps_per_second(images, units=1, batch=batch, steps=bare_steps)
     yield {
         "name": "stacked/price_of_a_step",
         "ours": round(alone / ours, 2),
@@ -234,11 +233,14 @@ def main():
         if which == "digits":
             figures = digits(folder, units=args.units or 8, steps=args.steps or 600)
         elif args.tiny:
-            figures = autoencoders(folder, units=2, steps=20, count=512, bare_steps=10)
+            figures = autoencoders(
+                folder, units=2, batch=8, steps=4, count=64, bare_steps=4
+            )
         else:
             figures = autoencoders(
                 folder,
                 units=args.units or 32,
+                batch=256,
                 steps=args.steps or 50_000,
                 count=60_000,
                 bare_steps=1_000,

@@ -93,7 +93,7 @@ def make_trainer(model, train_ds, steps):
         },
         optimizer=optax.adam(1e-4),
         num_train_steps=steps,
-        log_metrics_every=steps // 2,
+        log_metrics_every=max(steps // 2, 1),
     )
 
 
@@ -150,7 +150,7 @@ def main():
     args = parser.parse_args()
     if args.tiny:
         model = make_model("mu/16")
-        batch, size, steps, rounds, num_files = 4, 32, 2, 1, 16
+        batch, size, steps, rounds, num_files = 2, 32, 1, 1, 4
     else:
         model = make_model("B/16")
         batch, size, steps, rounds = 128, 224, args.steps, args.rounds

@@ -2,9 +2,11 @@
 
 import json
 import os
+import pathlib
 import shutil
 import signal
 import threading
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,25 +27,55 @@ def set_at(cfg, path, value):
     cfg[last] = value
 
 
+STEP_FIELDS = (
+    *("model", "optimizer", "schedules", "trainstep", "rng_streams", "sharding"),
+    *("train_losses", "train_metrics", "train_summaries", "init_transform"),
+)
+_steps = {}
+
+
 def make(workdir, changes):
+    """Return a trainer; those with equal steps share them, and so their programs."""
     cfg = stacked_config.get_config()
     cfg.workdir = str(workdir)
     for path, value in changes.items():
         set_at(cfg, path, value)
-    return konfig.resolve(cfg)
+    trainer = konfig.resolve(cfg)
+    names = ("seed", "aux", "model", "num_train_steps")
+    key = json.dumps({name: cfg[name] for name in names}, default=repr)
+    step = {name: getattr(trainer, name) for name in STEP_FIELDS}
+    return trainer.replace(**_steps.setdefault(key, step))
 
 
 # Fewer programs: each step is logged, and nothing evaluated.
 LOGGED = {"evals": {}, "log_metrics_every": 1}
 UNWATCHED = {"checkpointer": None, **LOGGED}
-SWEEP = [
-    {"log_metrics_every": 1, **changes}
-    for changes in (
+
+
+def casts():
+    """Return transforms that the host or the device can do."""
+    cast = stacked_config.kd.data.Cast
+    return [cast(key="x", dtype=dtype) for dtype in ("float16", "float32")]
+
+
+def sweep_changes():
+    """Return what sets three trainings apart: two read the same data, one ends sooner."""
+    common = {
+        "log_metrics_every": 1,
+        "num_train_steps": 10,
+        "train_ds.device_transforms": False,
+    }
+    own = [
         {"seed": 0},
         {"seed": 1, "aux.lr": 3e-2, "aux.rate": 0.5},
-        {"seed": 0, "aux.weight": 0.5, "num_train_steps": 8},
-    )
-]
+        {"seed": 0, "aux.lr": 2e-2, "aux.weight": 0.5, "num_train_steps": 9},
+    ]
+    return [{"train_ds.transforms": casts(), **common, **c} for c in own]
+
+
+def make_sweep(folder):
+    """Return the trainers of the sweep, with folders of their numbers."""
+    return [make(folder / str(n), c) for n, c in enumerate(sweep_changes())]
 
 
 def scalars(workdir, collection):
@@ -74,17 +106,47 @@ def leaves(state):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 
 
+class Trained(NamedTuple):
+    """Folders of the sweep trained alone and together, and what the stack made."""
+
+    alone: pathlib.Path
+    together: pathlib.Path
+    traced: list[loop.steps.TracedStep]
+    sources: list[Any]
+    eval_jits: list[Any]
+
+
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    """Folders of the same trainings: alone, and together as users compile them."""
+def trained(tmp_path_factory):
     alone, together = (tmp_path_factory.mktemp(n) for n in ("alone", "together"))
-    for number, changes in enumerate(SWEEP):
-        make(alone / str(number), changes).train()
-    with compilation.as_for_users():
-        trainers = [make(together / str(n), c) for n, c in enumerate(SWEEP)]
-        endings = loop.train(trainers)
+    for trainer in make_sweep(alone):
+        trainer.train()
+    sources, eval_jits = [], []
+    joined = loop.batches.JoinedIterator
+
+    class SharedJit(loop.programs.SharedJit):
+        def __init__(self):
+            super().__init__()
+            eval_jits.append(self)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(
+            loop.batches,
+            "JoinedIterator",
+            lambda found, **kw: sources.extend(found) or joined(found, **kw),
+        )
+        monkeypatch.setattr(loop.programs, "SharedJit", SharedJit)
+        trainers = make_sweep(together)
+        traced = [loop.steps.TracedStep.of(trainer) for trainer in trainers]
+        endings = loop.train(trainers, traced)
     assert [ending.kind for ending in endings] == ["complete"] * 3
-    return alone, together
+    return Trained(alone, together, traced, sources, eval_jits)
+
+
+@pytest.fixture
+def both(trained):
+    """Folders of the same trainings: alone, and together."""
+    return trained.alone, trained.together
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -117,44 +179,44 @@ def test_the_workdir_holds_what_that_of_any_run_holds(both, number):
     assert configs[0] | {"workdir": None} == configs[1] | {"workdir": None}
 
 
-def test_a_finished_stack_has_nothing_left_to_do(both):
-    _, together = both
-    trainers = [make(together / str(n), c) for n, c in enumerate(SWEEP)]
-    before = scalars(together / "0", "train")
-    assert [e.kind for e in loop.train(trainers)] == ["complete"] * 3
-    assert scalars(together / "0", "train") == before
+def test_results_agree_when_compiled_as_for_users(tmp_path, trained):
+    changes = sweep_changes()[:2]
+    for number in range(2):
+        folder = tmp_path / str(number)
+        shutil.copytree(trained.alone / str(number), folder)
+        shutil.rmtree(folder / "checkpoints" / "ckpt_10")
+    with compilation.as_for_users():
+        trainers = [
+            make(tmp_path / str(n), {**own, "evals": {}})
+            for n, own in enumerate(changes)
+        ]
+        endings = loop.train(trainers, trained.traced[:2])
+    assert [ending.kind for ending in endings] == ["complete"] * 2
+    for number in range(2):
+        folders = [f / str(number) for f in (trained.alone, tmp_path)]
+        one, two = (leaves(final_state(folder)) for folder in folders)
+        for left, right in zip(one, two, strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
+        assert_close_logs(*(scalars(folder, "train") for folder in folders))
 
 
-def test_trainings_on_the_same_data_read_it_once(tmp_path, monkeypatch):
-    sources = []
-    joined = loop.batches.JoinedIterator
-    monkeypatch.setattr(
-        loop.batches,
-        "JoinedIterator",
-        lambda found, **kw: sources.extend(found) or joined(found, **kw),
-    )
-    changes = [{"seed": 0}, {"seed": 0, "aux.lr": 0.1}, {"seed": 5}]
-    changes = [{"num_train_steps": 1, **UNWATCHED, **c} for c in changes]
-    loop.train([make(tmp_path / str(n), c) for n, c in enumerate(changes)])
-    assert len(sources) == 2
+def test_a_finished_stack_has_nothing_left_to_do(trained):
+    before = scalars(trained.together / "0", "train")
+    endings = loop.train(make_sweep(trained.together), trained.traced)
+    assert [ending.kind for ending in endings] == ["complete"] * 3
+    assert scalars(trained.together / "0", "train") == before
 
 
-def test_evaluations_that_are_the_same_program_are_compiled_once(tmp_path, monkeypatch):
-    made = []
+def test_trainings_on_the_same_data_read_it_once(trained):
+    assert len(trained.sources) == 2
 
-    class SharedJit(loop.programs.SharedJit):
-        def __init__(self):
-            super().__init__()
-            made.append(self)
 
-    monkeypatch.setattr(loop.programs, "SharedJit", SharedJit)
-    changes = [{"seed": 0}, {"seed": 1}, {"seed": 2, "aux.weight": 0.5}]
-    changes = [{"num_train_steps": 1, "checkpointer": None, **c} for c in changes]
-    loop.train([make(tmp_path / str(n), c) for n, c in enumerate(changes)])
-    [shared] = made
+def test_evaluations_that_are_the_same_program_are_compiled_once(trained):
+    [shared] = trained.eval_jits
     assert len(shared.compiled) == 2  # one for each weight of the loss
-    values = [scalars(tmp_path / str(n), "test") for n in range(3)]
-    assert all([step for step, _ in found] == [0, 1] for found in values)
+    values = [scalars(trained.together / str(n), "test") for n in range(3)]
+    steps = [[step for step, _ in found] for found in values]
+    assert steps == [[0, 6, 10], [0, 6, 10], [0, 6, 9]]
     assert values[0] != values[1]  # each has evaluated its own parameters
 
 
@@ -170,62 +232,67 @@ def with_convolution():
     ]
 
 
-def transformed(number, seeds, **more):
-    to_half, to_single = (
-        stacked_config.kd.data.Cast(key="x", dtype=dtype)
-        for dtype in ("float16", "float32")
-    )
-    changes = {
-        "seed": seeds[number],
-        "aux.lr": 0.01 * (number + 1),
-        "num_train_steps": 9 - number,
-        "train_ds.transforms": [to_half, to_single],
-        **UNWATCHED,
-        **more,
-    }
-    if seeds == SEEDS_WITH_CONVOLUTION:
-        changes["model.layers"] = with_convolution()
-    return changes
-
-
-SEEDS_WITH_CONVOLUTION = (0, 1)
+def convolution_changes():
+    """Return what sets two trainings of such a model apart."""
+    return [
+        {
+            "seed": number,
+            "aux.lr": 0.01 * (number + 1),
+            "num_train_steps": 10 - number,
+            "model.layers": with_convolution(),
+            "train_ds.transforms": casts(),
+            "train_ds.device_transforms": False,
+            **UNWATCHED,
+        }
+        for number in range(2)
+    ]
 
 
 @pytest.fixture(scope="module")
-def alone(request, tmp_path_factory):
-    """The seeds of two trainings, and their folders when trained alone."""
+def convolutions_alone(tmp_path_factory):
+    """Folders of these trainings, trained alone."""
     folders = [tmp_path_factory.mktemp("alone") for _ in range(2)]
-    for number, folder in enumerate(folders):
-        more = {"train_ds.device_transforms": False}
-        make(folder, transformed(number, request.param, **more)).train()
-    return request.param, folders
+    for folder, changes in zip(folders, convolution_changes()):
+        make(folder, changes).train()
+    return folders
 
 
-@pytest.mark.parametrize(
-    ("alone", "field"),
-    [
-        (SEEDS_WITH_CONVOLUTION, "device_transforms"),
-        ((0, 0), "device_transforms"),
-        ((0, 0), "device_resident"),
-    ],
-    indirect=["alone"],
-)
-def test_what_runs_on_the_device_agrees(tmp_path, caplog, alone, field):
-    seeds, folders_alone = alone
-    more = {f"train_ds.{field}": True}
+def assert_agrees_on_the_device(tmp_path, caplog, folders_alone, changes, field):
+    more = {f"train_ds.{field}": True, **UNWATCHED}
     more |= {"steps_per_dispatch": 3, "log_metrics_every": 4}
     trainers = [
-        make(tmp_path / str(n), transformed(n, seeds, **more)) for n in range(2)
+        make(tmp_path / str(n), {**own, **more}) for n, own in enumerate(changes)
     ]
     with caplog.at_level("INFO", logger="kauldron"):
         loop.train(trainers)
     is_transformed = "inside the train step: transforms[1] Cast" in caplog.text
     assert is_transformed == (field == "device_transforms")
+    logged_steps = []
     for number, folder in enumerate(folders_alone):
         folders = (folder, tmp_path / str(number))
         one, two = ([s for s in scalars(f, "train") if s[1]] for f in folders)
-        assert [step for step, _ in two] == [0, 4, 8 - number]
+        logged_steps.append([step for step, _ in two])
         assert_close_logs([one[step] for step, _ in two], two)
+    assert logged_steps == [[0, 4, 8, 9], [0, 4, 8]]
+
+
+@pytest.mark.parametrize("field", ["device_transforms", "device_resident"])
+def test_what_runs_on_the_device_agrees(tmp_path, caplog, trained, field):
+    first, _, last = sweep_changes()
+    folders = [trained.alone / "0", trained.alone / "2"]
+    assert_agrees_on_the_device(tmp_path, caplog, folders, [first, last], field)
+
+
+def test_what_runs_on_the_device_lane_by_lane_agrees(
+    tmp_path, caplog, convolutions_alone
+):
+    assert_agrees_on_the_device(
+        tmp_path,
+        caplog,
+        convolutions_alone,
+        convolution_changes(),
+        "device_transforms",
+    )
 
 
 def test_programs_with_convolutions_run_lane_by_lane_on_a_cpu(tmp_path):
@@ -258,11 +325,13 @@ def test_steps_from_several_threads_give_the_same_bits(tmp_path, threads):
     def train(count, observer=None):
         threads(count)
         trainers = [make(tmp_path / f"{count}-{n}", c) for n, c in enumerate(changes)]
-        return {ending.kind for ending in loop.train(trainers, observer=observer)}
+        return {ending.kind for ending in loop.train(trainers, traced, observer)}
 
-    more = {"model.layers": with_convolution(), **LOGGED}
+    more = {"model.layers": with_convolution(), "num_train_steps": 6, **LOGGED}
+    more |= {"checkpointer.save_interval_steps": 100}  # at the end, and when stopped
     changes = [{"seed": n, **more} for n in range(3)]
-    changes[2] |= {"num_train_steps": 6}  # then, other threads take the others
+    changes[2] |= {"num_train_steps": 4}  # then, other threads take the others
+    traced = [loop.steps.TracedStep.of(make(tmp_path, own)) for own in changes]
     assert train(1) == {"complete"}
     assert train(2, StopsAll()) == {"stopped"}
     assert train(2) == {"complete"}
@@ -291,7 +360,7 @@ def test_threads_share_a_program_made_under_the_settings_of_the_caller(
     monkeypatch.setattr(loop.steps.StackedStep, "_update", note)
     changes = {"model.layers": with_convolution(), "num_train_steps": 2, **UNWATCHED}
     with jax.default_matmul_precision("highest"):
-        loop.train([make(tmp_path / str(n), {"seed": n, **changes}) for n in range(3)])
+        loop.train([make(tmp_path / str(n), {"seed": n, **changes}) for n in range(2)])
     assert used == ["highest"]
 
 
@@ -317,16 +386,24 @@ def test_other_programs_are_refused(tmp_path):
 #
 
 
-def test_a_loss_that_is_not_finite_ends_one_training_alone(tmp_path):
+def test_a_loss_that_is_not_finite_ends_one_training_alone(tmp_path, trained):
     changes = [
-        {"seed": 0},
-        {"seed": 0, "aux.weight": float("inf")},
-        {"seed": 0, "aux.weight": float("inf"), "on_nonfinite": "raise"},
-        {"seed": 0, "aux.weight": float("inf"), "on_nonfinite": "ignore"},
+        {},
+        {"aux.weight": float("inf")},
+        {"aux.weight": float("inf"), "on_nonfinite": "raise"},
+        {"aux.weight": float("inf"), "on_nonfinite": "ignore"},
     ]
-    changes = [{"num_train_steps": 8, "evals": {}, **c} for c in changes]
-    trainers = [make(tmp_path / str(n), c) for n, c in enumerate(changes)]
-    endings = loop.train(trainers)
+
+    def train():
+        trainers = [
+            make(tmp_path / str(n), sweep_changes()[2] | {"evals": {}, **own})
+            for n, own in enumerate(changes)
+        ]
+        traced.extend(map(loop.steps.TracedStep.of, trainers[len(traced) :]))
+        return loop.train(trainers, traced)
+
+    traced = []
+    endings = train()
     assert [e.kind for e in endings] == ["complete", "frozen", "failed", "complete"]
     assert endings[1].step == 0
     assert "not finite at step 0" in str(endings[2].error)
@@ -334,17 +411,16 @@ def test_a_loss_that_is_not_finite_ends_one_training_alone(tmp_path):
     assert (tmp_path / "1" / "train_complete.txt").exists()
     assert not (tmp_path / "2" / "train_complete.txt").exists()
 
-    make(tmp_path / "alone", changes[0]).train()
-    one, two = final_state(tmp_path / "alone"), final_state(tmp_path / "0")
+    one, two = final_state(trained.alone / "2"), final_state(tmp_path / "0")
     for left, right in zip(leaves(one), leaves(two), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
 
-    again = loop.train([make(tmp_path / str(n), c) for n, c in enumerate(changes)])
-    assert [e.kind for e in again] == ["complete", "frozen", "failed", "complete"]
+    assert [e.kind for e in train()] == ["complete", "frozen", "failed", "complete"]
 
 
 def test_an_evaluation_that_fails_ends_one_training_alone(tmp_path, monkeypatch):
-    trainers = [make(tmp_path / str(n), {"seed": n}) for n in range(2)]
+    changes = {"num_train_steps": 2, "log_metrics_every": 1, "checkpointer": None}
+    trainers = [make(tmp_path / str(n), {"seed": n, **changes}) for n in range(2)]
     evaluator = trainers[0].evals["test"]
 
     def fail(**kwargs):
@@ -366,7 +442,7 @@ def test_one_training_can_be_stopped(tmp_path):
         def on_end(self, number, ending):
             self.ended = {**(self.ended or {}), number: ending.kind}
 
-    changes = {"num_train_steps": 4, **LOGGED}
+    changes = {"num_train_steps": 2, **LOGGED}
     trainers = [make(tmp_path / str(n), {"seed": n, **changes}) for n in range(2)]
     observer = StopsSecond()
     loop.train(trainers, observer=observer)
@@ -377,52 +453,39 @@ def test_one_training_can_be_stopped(tmp_path):
 # Kill and resume
 #
 
-PROGRAM = """
-import sys
-from tests.kxm.stacked.test_training import LONG, make
-from kauldron.train.stacked import loop, plan
-import pathlib
-folder = pathlib.Path(sys.argv[1])
-loop.train([make(folder / str(n), c) for n, c in enumerate(LONG)])
-"""
-LONG = [
-    {
-        "seed": n,
-        "aux.lr": 0.01 * (n + 1),
-        "num_train_steps": 90 - 30 * (n == 1),
-        "log_metrics_every": 1,
-        "checkpointer.save_interval_steps": 20,
-        "evals.test.run.0": 30,
-    }
-    for n in range(2)
-]
+
+class SignalsItself(loop.Observer):
+    """Sends a signal to its own process after some steps, when step 4 is saved."""
+
+    def __init__(self, folder, number):
+        self.checkpoints = [folder / str(n) / "checkpoints" for n in range(3)]
+        self.number = number
+        self.asked = 0
+
+    def is_stopped(self, number):
+        self.asked += 1
+        if self.asked == 3 * 6:
+            poll(lambda: all((c / "ckpt_4").exists() for c in self.checkpoints))
+            os.kill(os.getpid(), self.number)
+        return False
 
 
-def start(folder):
-    quickly = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
-    return processes.python("-c", PROGRAM, folder, environment=quickly)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
-    assert start(folder).wait()[0] == 0
-    return folder
+def train_until(folder, number):
+    loop.train(make_sweep(folder), observer=SignalsItself(folder, number))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, undisturbed, signum):
-    process = start(tmp_path)
-    checkpoints = tmp_path / "1" / "checkpoints"
-    poll(lambda: (checkpoints / "ckpt_20").exists(), seconds=200)
-    process.send_signal(signum)
+def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, trained, signum):
+    quickly = compilation.quick_environment()
+    process = processes.Process(train_until, tmp_path, signum, environment=quickly)
     code, output = process.wait()
     assert code == (143 if signum == signal.SIGTERM else -signum), output
-    assert not (tmp_path / "0" / "train_complete.txt").exists()
-    assert start(tmp_path).wait()[0] == 0
-    for number in range(2):
-        whole, parts = (folder / str(number) for folder in (undisturbed, tmp_path))
+    for number in range(3):
+        assert not (tmp_path / str(number) / "train_complete.txt").exists()
+    loop.train(make_sweep(tmp_path), trained.traced)
+    for number in range(3):
+        whole, parts = (folder / str(number) for folder in (trained.together, tmp_path))
         for left, right in zip(
             leaves(final_state(whole)), leaves(final_state(parts)), strict=True
         ):
@@ -431,19 +494,15 @@ def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, undisturbed, s
         assert scalars(whole, "test") == scalars(parts, "test")
 
 
-def test_trainings_at_different_steps_catch_up(tmp_path):
-    changes = [{"seed": n, **LOGGED} for n in range(2)]
-    whole = tmp_path / "whole"
-    loop.train([make(whole / str(n), c) for n, c in enumerate(changes)])
-    shutil.copytree(whole, tmp_path / "parts")
-    newest = tmp_path / "parts" / "1" / "checkpoints"
-    for step in (8, 12):  # as if the process had been killed between two saves
-        shutil.rmtree(newest / f"ckpt_{step}")
-    endings = loop.train(
-        [make(tmp_path / "parts" / str(n), c) for n, c in enumerate(changes)]
-    )
-    assert [e.kind for e in endings] == ["complete", "complete"]
+def test_trainings_at_different_steps_catch_up(tmp_path, trained):
+    parts = tmp_path / "parts"
+    shutil.copytree(trained.together, parts)
+    for number, steps in enumerate([(10,), (8, 10), ()]):
+        for step in steps:  # as if the process had been killed between two saves
+            shutil.rmtree(parts / str(number) / "checkpoints" / f"ckpt_{step}")
+    endings = loop.train(make_sweep(parts), trained.traced)
+    assert [ending.kind for ending in endings] == ["complete"] * 3
     for number in range(2):
-        one, two = (final_state(tmp_path / n / str(number)) for n in ("whole", "parts"))
+        one, two = (final_state(f / str(number)) for f in (trained.together, parts))
         for left, right in zip(leaves(one), leaves(two), strict=True):
             np.testing.assert_allclose(left, right, rtol=1e-6)
