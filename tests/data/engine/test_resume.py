@@ -44,7 +44,7 @@ KINDS = st.sampled_from(["arrays", "records", "mix"])
 
 @given(
     kind=KINDS,
-    size=st.integers(1, 40),
+    size=st.integers(1, 20),
     per_process=st.integers(1, 4),
     count=st.sampled_from([1, 2, 4]),
     remainder=st.sampled_from(["drop", "pad"]),
@@ -70,7 +70,7 @@ def test_the_parts_of_all_processes_make_up_the_same_global_batches(
 
 @given(
     kind=KINDS,
-    size=st.integers(1, 30),
+    size=st.integers(1, 16),
     consumed=st.integers(0, 8),
     batch_size=st.sampled_from([2, 4, 6]),
     remainder=st.sampled_from(["drop", "keep", "pad"]),
@@ -93,8 +93,8 @@ def test_a_restored_iterator_goes_on_with_the_next_batch(
 
 @given(
     kind=KINDS,
-    size=st.integers(1, 30),
-    consumed=st.integers(0, 5),
+    size=st.integers(1, 20),
+    consumed=st.integers(0, 3),
     old_count=st.sampled_from([1, 2, 4]),
     new_count=st.sampled_from([1, 2, 4]),
     new_batch_size=st.sampled_from([4, 8, 12]),
@@ -107,19 +107,19 @@ def test_another_number_of_processes_and_another_batch_size_go_on_in_the_same_pl
     new = dataclasses.replace(old, batch_size=new_batch_size)
     single = dataclasses.replace(old, batch_size=1)
     parts = [
-        stream_of(new, Share(index=p, count=new_count), state, limit=3)
+        stream_of(new, Share(index=p, count=new_count), state, limit=2)
         for p in range(new_count)
     ]
     seen = [x for batch in zip(*parts) for piece in batch for x in piece]
-    records = stream_of(single, Share(), limit=8 * consumed + 3 * new_batch_size)
+    records = stream_of(single, Share(), limit=8 * consumed + 2 * new_batch_size)
     assert seen == [x for batch in records[8 * consumed :] for x in batch]
 
 
 @given(
     kind=KINDS,
-    size=st.integers(1, 30),
+    size=st.integers(1, 12),
     starts=st.lists(
-        st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 4)), max_size=5
+        st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 3)), max_size=4
     ),
 )
 def test_stopped_any_number_of_times_in_any_world_the_order_stays(kind, size, starts):
