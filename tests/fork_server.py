@@ -36,6 +36,8 @@ from tests import compilation
 
 _PRELOADED = [
     "jax",
+    "jaxlib.mlir.dialects.builtin",
+    "jaxlib.mlir.dialects.mhlo",
     "flax.linen",
     "optax",
     "optuna",
@@ -55,6 +57,7 @@ _PRELOADED = [
     "kauldron.evals.evaluator",
     "kauldron.kxm",
     "kauldron.kxm.runner",
+    "kauldron.metrics.stats",
     "kauldron.nn.layers",
     "tests.faults.experiments",
 ]

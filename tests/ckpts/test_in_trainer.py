@@ -26,6 +26,14 @@ def _steps(workdir):
     return sorted(int(path.name.removeprefix("ckpt_")) for path in root.iterdir())
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A trainer whose run is complete, and its last state: both to be read only."""
+    trainer = make_trainer(tmp_path_factory.mktemp("finished"), log_metrics_every=1)
+    state, _ = trainer.train()
+    return trainer, state
+
+
 @pytest.mark.parametrize(
     "kwargs, kept",
     [
@@ -78,9 +86,11 @@ class _FailAfter:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_run_goes_on_from_the_one_before_if_the_newest_is_damaged(tmp_path, caplog):
-    whole, _ = make_trainer(tmp_path / "whole", num_train_steps=12).train()
-    half = make_trainer(tmp_path / "half", num_train_steps=12, stop_after_steps=8)
+def test_run_goes_on_from_the_one_before_if_the_newest_is_damaged(
+    tmp_path, caplog, finished
+):
+    _, whole = finished
+    half = make_trainer(tmp_path / "half", stop_after_steps=8)
     half.train()
     newest = tmp_path / "half" / "checkpoints" / "ckpt_8"
     (newest / "default" / "manifest.ocdbt").unlink()
@@ -88,14 +98,13 @@ def test_run_goes_on_from_the_one_before_if_the_newest_is_damaged(tmp_path, capl
     assert "ckpt_8 cannot be read" in caplog.text
     assert_equal(rest, whole)
     again = half.replace(stop_after_steps=None)
-    assert again.checkpointer.all_steps == [4, 8, 12]
-    assert_equal(again.checkpointer.restore(again.init_state(), step=12), whole)
+    assert again.checkpointer.all_steps == [4, 8, 10]
+    assert_equal(again.checkpointer.restore(again.init_state(), step=10), whole)
     assert int(again.checkpointer.restore(again.init_state(), step=8).step) == 8
 
 
-def test_state_comes_back_on_the_shardings_of_the_state(tmp_path):
-    trainer = make_trainer(tmp_path)
-    state, _ = trainer.train()
+def test_state_comes_back_on_the_shardings_of_the_state(finished):
+    trainer, state = finished
     target = trainer.init_state()
     shardings = jax.tree.map(lambda x: x.sharding, target)
     restored = trainer.checkpointer.restore(target, step=-1)
@@ -108,9 +117,8 @@ def test_state_comes_back_on_the_shardings_of_the_state(tmp_path):
     assert set(stored) == {"step", "params", "collections", "opt_state"}
 
 
-def test_time_of_saving_is_reported_by_itself(tmp_path):
-    make_trainer(tmp_path, num_train_steps=10, log_metrics_every=1).train()
-    lines = writers.read_scalars(tmp_path / "train")
+def test_time_of_saving_is_reported_by_itself(finished):
+    lines = writers.read_scalars(finished[0].workdir / "train")
     names = {name for line in lines for name in line["values"]}
     assert "perf_stats/checkpoint/avg_time_sec" in names
 
@@ -160,11 +168,12 @@ def test_resuming_does_not_run_init_transforms(tmp_path):
         make_trainer(tmp_path / "fresh", init_transform=Refusing()).train()
 
 
-def test_fine_tuning_starts_from_the_loaded_weights(tmp_path):
-    source, _ = make_trainer(tmp_path / "source").train()
-    loader = kd.ckpts.SimpleCheckpointLoader(workdir=tmp_path / "source")
+def test_fine_tuning_starts_from_the_loaded_weights(tmp_path, finished):
+    trainer, source = finished
+    loader = kd.ckpts.SimpleCheckpointLoader(workdir=trainer.workdir)
     tuned = make_trainer(
         tmp_path / "tuned",
+        num_train_steps=2,
         init_transform=loader,
         optimizer=optax.chain(kd.optim.decay_to_init(0.5), optax.sgd(0.1)),
     )
@@ -176,8 +185,7 @@ def test_fine_tuning_starts_from_the_loaded_weights(tmp_path):
     assert_equal(trained.opt_state[0].init_params, source.params)
 
 
-def test_experiment_continues_in_another_workdir(tmp_path):
-    whole, _ = make_trainer(tmp_path / "whole", num_train_steps=9).train()
+def test_experiment_continues_in_another_workdir(tmp_path, finished):
     make_trainer(tmp_path / "first", num_train_steps=9, stop_after_steps=5).train()
     names = {name: name for name in ("step", "params", "collections", "opt_state")}
     loader = kd.ckpts.PartialKauldronLoader(
@@ -191,13 +199,13 @@ def test_experiment_continues_in_another_workdir(tmp_path):
     assert _steps(tmp_path / "second") == [5, 8, 9]
     points = writers.read_scalars(tmp_path / "second" / "train")
     assert points[0]["step"] == 5
-    assert jax.tree.structure(state) == jax.tree.structure(whole)
+    assert jax.tree.structure(state) == jax.tree.structure(finished[1])
 
 
-def test_model_that_got_larger_keeps_its_new_parts(tmp_path):
-    source, _ = make_trainer(tmp_path / "source").train()
+def test_model_that_got_larger_keeps_its_new_parts(tmp_path, finished):
+    trainer, source = finished
     loader = kd.ckpts.PartialKauldronLoader(
-        workdir=tmp_path / "source",
+        workdir=trainer.workdir,
         new_to_old={"params.dense.kernel": "params.dense.kernel"},
     )
     state = make_trainer(tmp_path / "new", init_transform=loader).init_state()
@@ -328,14 +336,15 @@ def test_full_disk_stops_the_run_with_path_and_cause(tmp_path, monkeypatch):
 
 
 @full_disks
-def test_full_disk_with_warn_costs_only_that_checkpoint(tmp_path, monkeypatch, caplog):
-    whole, _ = make_trainer(tmp_path / "whole").train()
+def test_full_disk_with_warn_costs_only_that_checkpoint(
+    tmp_path, monkeypatch, caplog, finished
+):
     checkpointer = _saved(on_save_error="warn", max_to_keep=None)
     trainer = make_trainer(tmp_path / "run", checkpointer=checkpointer)
     _fill_disk_for(monkeypatch, {4})
     state, _ = trainer.train()
     assert "ckpt_4 failed" in caplog.text
-    assert_equal(state, whole)
+    assert_equal(state, finished[1])
     assert _steps(tmp_path / "run") == [0, 8, 10]
     assert (tmp_path / "run" / "train_complete.txt").exists()
 

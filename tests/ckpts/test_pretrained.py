@@ -1,5 +1,6 @@
 """Weights of other libraries, from files in their layouts."""
 
+import functools
 import logging
 import math
 
@@ -235,6 +236,13 @@ def torch_like_vit(arrays, images):
     return linear(arrays, "head", layer_norm(arrays, "norm", x)[:, 0])
 
 
+@functools.cache
+def made(*, scan_layers):
+    """Parameters of a model, and what it computes with others."""
+    model = vit(scan_layers=scan_layers)
+    return initial(model), jax.jit(model.apply)
+
+
 @pytest.fixture(scope="module")
 def expected():
     return torch_like_vit(timm_arrays(), IMAGE)
@@ -244,9 +252,9 @@ def expected():
 @pytest.mark.parametrize("scan_layers", [False, True])
 def test_model_computes_what_the_original_does(layout, scan_layers, tmp_path, expected):
     path = write(layout, tmp_path, timm_arrays())
-    model = vit(scan_layers=scan_layers)
-    params, report = kd.ckpts.load_pretrained(initial(model), path)
-    preds = jax.jit(model.apply)({"params": params}, IMAGE)
+    start, apply = made(scan_layers=scan_layers)
+    params, report = kd.ckpts.load_pretrained(start, path)
+    preds = apply({"params": params}, IMAGE)
     np.testing.assert_allclose(preds["logits"], expected, atol=1e-4)
     assert (report.fresh, report.skipped, dict(report.mismatched)) == ((), (), {})
     assert len(report.loaded) == 8 + 16 * LAYERS
@@ -260,7 +268,7 @@ def test_model_computes_what_the_original_does(layout, scan_layers, tmp_path, ex
 def test_head_of_another_size_is_fresh(tmp_path):
     path = write("timm_vit", tmp_path, timm_arrays())
     model = kd.nn.Vit(encoder=vit().encoder, num_classes=7)
-    start = jax.tree.map(lambda p: p + 5, initial(model))
+    start = jax.tree.map(lambda p: jnp.asarray(np.asarray(p) + 5), initial(model))
     params, report = kd.ckpts.load_pretrained(
         start, path, fresh=("pre_logits.**", "classifier_head.**")
     )
@@ -355,9 +363,9 @@ def test_wrong_layouts_and_files_are_told(tmp_path):
 
 def test_some_of_stacked_layers_cannot_be_fresh(tmp_path):
     path = write("timm_vit", tmp_path, timm_arrays())
-    model = vit(scan_layers=True)
+    start, _ = made(scan_layers=True)
     with pytest.raises(ValueError, match="stacked"):
-        kd.ckpts.load_pretrained(initial(model), path, fresh=("encoder.layers_1.**",))
+        kd.ckpts.load_pretrained(start, path, fresh=("encoder.layers_1.**",))
 
 
 #
@@ -374,7 +382,8 @@ def test_training_starts_with_the_weights(tmp_path, caplog):
         path=str(path), fresh=["classifier_head.**"], target="params.vit"
     )
     loader = konfig.resolve(cfg)
-    params = {"vit": initial(vit()), "other": jnp.ones(2)}
+    start, _ = made(scan_layers=False)
+    params = {"vit": start, "other": jnp.ones(2)}
     state = kd.train.TrainState(
         step=jnp.zeros((), jnp.int32), params=params, collections={}
     )

@@ -55,45 +55,67 @@ def test_killed_during_a_save_the_one_before_is_there_and_the_next_run_cleans(tm
 
 
 LEAVING = """
-    import sys
-    from tests.ckpts.states import make_checkpointer, make_state
+    import os, pathlib, resource, sys
+    from kauldron import kd
+    from kauldron.ckpts import orbax_io
+    from tests.ckpts.states import make_checkpointer, make_state, random_array
 
-    checkpointer = make_checkpointer(sys.argv[1], max_to_keep=1)
-    checkpointer.save(make_state(1), step=1)
-    checkpointer.save(make_state(2), step=2)
-    if sys.argv[2] == "error":
-        raise RuntimeError("after the save")
+    def leave_by(way, workdir):
+        if way == "failing save":
+            params = {"w": random_array(100_000)}
+            state = kd.train.TrainState(step=1, params=params)
+            checkpointer = make_checkpointer(workdir)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+            checkpointer.save(state, step=1)
+            return
+        checkpointer = make_checkpointer(workdir, max_to_keep=1)
+        checkpointer.save(make_state(1, optimizer=False), step=1)
+        checkpointer.save(make_state(2, optimizer=False), step=2)
+        if way == "error":
+            raise RuntimeError("after the save")
+
+    # Each process leaves an interpreter that has imported everything and done nothing.
+    root = pathlib.Path(sys.argv[1])
+    for way in sys.argv[2:]:
+        pid = os.fork()
+        if pid == 0:
+            output = os.open(root / f"{way}.log", os.O_WRONLY | os.O_CREAT)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            leave_by(way, root / way)
+            break
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        (root / f"{way}.code").write_text(str(code))
 """
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """The folder of processes that were left: workdirs, exit codes and outputs."""
+    root = tmp_path_factory.mktemp("left")
+    run_new_python(LEAVING, root, "end", "error", "failing save")
+    return root
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how, status", [("end", 0), ("error", 1)])
-def test_leaving_the_interpreter_right_after_a_save_commits_it(tmp_path, how, status):
-    output = run_new_python(LEAVING, tmp_path, how, exit_code=status)
+def test_leaving_the_interpreter_right_after_a_save_commits_it(left, how, status):
+    output = (left / f"{how}.log").read_text()
+    assert (left / f"{how}.code").read_text() == str(status), output
     assert "cannot schedule" not in output
-    checkpointer = make_checkpointer(tmp_path)
+    checkpointer = make_checkpointer(left / how)
     assert checkpointer.all_steps == [2]
-    assert (tmp_path / "checkpoints/ckpt_2/checksums.json").exists()
-    assert_equal(checkpointer.restore(make_state()), make_state(2))
-
-
-FAILING_AT_THE_END = """
-    import resource, sys
-    import jax.numpy as jnp
-    from kauldron import kd
-    from tests.ckpts.states import make_checkpointer, random_array
-
-    params = {"w": random_array(100_000)}
-    checkpointer = make_checkpointer(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-    checkpointer.save(kd.train.TrainState(step=jnp.asarray(1), params=params), step=1)
-"""
+    assert (left / how / "checkpoints/ckpt_2/checksums.json").exists()
+    restored = checkpointer.restore(make_state(optimizer=False))
+    assert_equal(restored, make_state(2, optimizer=False))
 
 
 @pytest.mark.slow
-def test_save_that_fails_while_leaving_is_told(tmp_path):
-    assert "ckpt_1 failed" in run_new_python(FAILING_AT_THE_END, tmp_path)
-    assert make_checkpointer(tmp_path).all_steps == []
+def test_save_that_fails_while_leaving_is_told(left):
+    output = (left / "failing save.log").read_text()
+    assert (left / "failing save.code").read_text() == "0", output
+    assert "ckpt_1 failed" in output
+    assert make_checkpointer(left / "failing save").all_steps == []
 
 
 EIGHT_DEVICES = """

@@ -64,7 +64,7 @@ def assert_same_batches(ds, is_sent=lambda batch: batch["image"].dtype == np.uin
     "kwargs",
     [
         {},
-        {"num_workers": 2},
+        {"num_workers": 1},
         {"batch_drop_remainder": "pad"},
         {"batch_drop_remainder": "pad", "batch_mask_key": "is_real"},
         {"batch_drop_remainder": "keep"},

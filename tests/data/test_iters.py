@@ -162,7 +162,7 @@ def test_objects_with_a_state_are_wrapped_as_such():
     assert next(mapped)["x"].tolist() == [20]
 
 
-@pytest.mark.parametrize("new", [{}, {"num_workers": 2}, {"batch_size": 2}])
+@pytest.mark.parametrize("new", [{}, {"num_workers": 1}, {"batch_size": 2}])
 def test_iterators_go_through_the_checkpointer(tmp_path, new):
     checkpointer = kd.ckpts.Checkpointer(workdir=str(tmp_path), save_interval_steps=1)
     records = [{"x": i} for i in range(21)]

@@ -64,6 +64,7 @@ class Setup:
       has_custom_eval: Whether an evaluator of the user's own runs as well.
       eval_every: Steps between evaluations.
       num_processes: How many processes train together.
+      is_drawn: Whether faults by chance may disturb it.
     """
 
     train_ds: str = "arrays"
@@ -74,9 +75,15 @@ class Setup:
     has_custom_eval: bool = False
     eval_every: int = 8
     num_processes: int = 1
+    is_drawn: bool = True
 
 
 _EIGHT = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+_KEEPS_THE_BEST = {
+    "best_metric_path": "eval.losses.l2",
+    "best_mode": "max",  # the first ones, which must not get lost
+    "max_to_keep": 2,
+}
 
 SETUPS = {
     "plain": Setup(),
@@ -85,17 +92,32 @@ SETUPS = {
     "eight devices": Setup(environment=_EIGHT),
     "large file": Setup(model="Large"),
     "keeps the best": Setup(
-        checkpointer={
-            "best_metric_path": "eval.losses.l2",
-            "best_mode": "max",  # the first ones, which must not get lost
-            "max_to_keep": 2,
-        },
+        checkpointer=_KEEPS_THE_BEST,
         eval_every=SAVE_EVERY,
     ),
     "own evaluator": Setup(has_custom_eval=True),
     "records": Setup(train_ds="records"),
-    "two workers": Setup(train_ds="records_of_workers"),
-    "two processes": Setup(num_processes=2),
+    "two workers": Setup(train_ds="records_of_workers", is_drawn=False),
+    "two processes": Setup(num_processes=2, is_drawn=False),
+    "much at once": Setup(
+        train_ds="in_memory",
+        model="Large",
+        checkpointer=_KEEPS_THE_BEST,
+        has_custom_eval=True,
+        eval_every=SAVE_EVERY,
+        is_drawn=False,
+    ),
+    "two workers, groups of steps": Setup(
+        train_ds="records_of_workers",
+        fields={"steps_per_dispatch": 2},
+        is_drawn=False,
+    ),
+    "records, eight devices": Setup(
+        train_ds="records", environment=_EIGHT, is_drawn=False
+    ),
+    "records, two processes": Setup(
+        train_ds="records", num_processes=2, is_drawn=False
+    ),
 }
 
 # Setups that differ in how they compute alone: their values agree.

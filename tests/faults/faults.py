@@ -65,7 +65,8 @@ class Fault:
     @property
     def needs_disk(self) -> bool:
         """Whether the round takes place on a small disk of its own."""
-        return "disk" in self.kind or self.kind == "read-only folder"
+        stages = self.details.get("stages", (self,))
+        return any("disk" in x.kind or x.kind == "read-only folder" for x in stages)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.place} ({self.setup})"
@@ -141,7 +142,7 @@ def change_world(before, after, instant, count):
         details={
             "instant": (instant, count, int(signal.SIGKILL)),
             "after": after,
-            "reference": "records" if "records" in (before, after) else "plain",
+            "reference": "plain",  # records come in the same order
         },
         expected=dataclasses.replace(KILLED, ending="close"),
     )
@@ -184,6 +185,24 @@ NO_CHECKPOINTS = Fault(
     place="after the end",
     expected=Expected(exit_codes=(1, 2), words=("checkpoint",), ending="refuses"),
 )
+
+
+def one_after_the_other(*stages, ending="identical", begins=None):
+    """Several faults of one run, which is started again after each of them.
+
+    Args:
+      *stages: The faults, in order. The last start is as that of the last one.
+      ending: What must come of them.
+      begins: A run of the lab that they begin with, if any.
+    """
+    return Fault(
+        kind="one after the other",
+        place="; ".join(f"{x.kind}: {x.place}" for x in stages),
+        setup=stages[-1].details.get("after", stages[-1].setup),
+        details={"stages": stages, "begins": begins},
+        expected=Expected(ending=ending),
+    )
+
 
 #
 # By chance
@@ -252,7 +271,7 @@ def is_late(instant, count):
 
 
 def _draw_setup(rng):
-    return rng.choice([name for name in experiments.SETUPS if "two" not in name])
+    return rng.choice([name for name, x in experiments.SETUPS.items() if x.is_drawn])
 
 
 def _draw_kill(rng):
@@ -322,37 +341,54 @@ _DRAWS = (
 
 
 FIXED = [
-    kill("start", 1),
-    kill("metadata", 2),
-    kill("step", 13),
-    kill("evaluation", 6),
-    kill("saving", 3),
-    kill("removing", 3),
-    kill("end", 1),
-    kill("step", 13, "data in memory"),
-    kill("step", 11, "own evaluator"),
-    stop(signal.SIGTERM, "step", 9),
-    stop(signal.SIGINT, "step", 9),
-    stop(signal.SIGUSR1, "step", 9),
-    stop(signal.SIGTERM, "evaluation", 6, "keeps the best"),
-    damage(f"{LATEST}/default/d/*", "flip"),
-    damage(f"{LATEST}/default/ocdbt.process_0/d/*", "flip", "large file"),
-    damage(
-        f"{INTERRUPTED}/_CHECKPOINT_METADATA", "truncate", stopped_in_evaluation=True
+    one_after_the_other(
+        kill("start", 1),
+        kill("metadata", 2),
+        stop(signal.SIGINT, "step", 9),
+        kill("step", 4),
+        stop(signal.SIGTERM, "step", 2),
+        kill("evaluation", 2),
+        stop(signal.SIGUSR1, "step", 1),
+        kill("saving", 1),
     ),
-    damage(f"{LATEST}/ds_iter", "remove"),
-    damage(OLDER, "link"),
-    damage("config.json", "flip"),
-    damage("run_info.json", "truncate"),
-    damage("train/scalars.jsonl", "flip"),
-    change_world("groups of steps", "eight devices", "step", 13),
-    change_world("eight devices", "plain", "step", 13),
-    change_world("plain", "two processes", "step", 13),
-    change_world("two processes", "plain", "step", 13),
-    change_world("two workers", "records", "step", 13),
-    full_disk(3),
-    full_disk(1, on_save_error="warn"),
-    READ_ONLY,
-    SECOND_TRAINER,
+    one_after_the_other(
+        stop(signal.SIGTERM, "evaluation", 10),
+        damage(f"{INTERRUPTED}/_CHECKPOINT_METADATA", "truncate"),
+        kill("removing", 1),
+        kill("end", 1),
+    ),
+    one_after_the_other(
+        stop(signal.SIGTERM, "evaluation", 6, "much at once"),
+        kill("before saving", 3, "much at once"),
+        damage(f"{LATEST}/default/ocdbt.process_0/d/*", "flip", "much at once"),
+        kill("step", 3, "much at once"),
+    ),
+    one_after_the_other(
+        damage(f"{LATEST}/default/d/*", "flip"),
+        damage("config.json", "flip"),
+        begins="killed",
+    ),
+    one_after_the_other(
+        damage(f"{LATEST}/ds_iter", "remove"),
+        damage("run_info.json", "truncate"),
+        begins="killed",
+    ),
+    one_after_the_other(
+        damage(OLDER, "link"),
+        damage("train/scalars.jsonl", "flip"),
+        SECOND_TRAINER,
+        ending="same state",
+        begins="killed",
+    ),
+    one_after_the_other(
+        change_world(
+            "two workers, groups of steps", "records, eight devices", "step", 4
+        ),
+        change_world("records, eight devices", "records", "step", 7),
+        change_world("records", "records, two processes", "step", 6),
+        change_world("records, two processes", "records", "step", 6),
+        ending="close",
+    ),
+    one_after_the_other(full_disk(3), READ_ONLY, full_disk(1, on_save_error="warn")),
     NO_CHECKPOINTS,
 ]

@@ -196,10 +196,7 @@ def _damaged(fault, workdir, lab):
     is_stopped = fault.details["stopped_in_evaluation"]
     make = lab.stopped_in_evaluation if is_stopped else lab.killed
     shutil.copytree(make(fault.setup), workdir, symlinks=True)
-    found = sorted(workdir.glob(fault.details["path"]))
-    assert found, f"There is no {fault.details['path']} to damage."
-    for path in found:
-        damage_file(path, fault.details["how"], workdir)
+    _damage(fault, workdir)
     before = logged_points(workdir, experiments.collections(fault.setup))
     code, output = lab.train(workdir, fault.setup)
     if code and fault.expected.may_refuse:
@@ -213,41 +210,62 @@ def _damaged(fault, workdir, lab):
     return noticed + fault.expected.ending
 
 
+def _damage(fault, workdir, lab=None):
+    found = sorted(workdir.glob(fault.details["path"]))
+    assert found, f"There is no {fault.details['path']} to damage."
+    for path in found:
+        damage_file(path, fault.details["how"], workdir)
+
+
 def _full_disk(fault, workdir, lab):
     reference = lab.reference(fault.setup)
     with small_disk(workdir):
-        instant = ("full disk", fault.details["count"], 0)
-        on_error = fault.details["on_save_error"]
-        changes = (("checkpointer.on_save_error", on_error),)
-        code, output = lab.train(workdir, fault.setup, instant=instant, changes=changes)
-        _check_said(fault.expected, code, output)
-        # Newer versions of Python underline more lines of a traceback.
-        lines = [line for line in output.splitlines() if line.strip(" ~^")]
-        assert len(lines) < MOST_LINES, output
-        (workdir / experiments.BALLAST).unlink()
+        code = _train_on_a_full_disk(fault, workdir, lab)
         lab.finish(workdir, fault.setup)
         _check_ending(fault, workdir, reference)
     return f"says so, exits with {code}, {fault.expected.ending}"
 
 
+def _train_on_a_full_disk(fault, workdir, lab):
+    instant = ("full disk", fault.details["count"], 0)
+    changes = (("checkpointer.on_save_error", fault.details["on_save_error"]),)
+    code, output = lab.train(workdir, fault.setup, instant=instant, changes=changes)
+    _check_said(fault.expected, code, output)
+    # Newer versions of Python underline more lines of a traceback.
+    lines = [line for line in output.splitlines() if line.strip(" ~^")]
+    assert len(lines) < MOST_LINES, output
+    (workdir / experiments.BALLAST).unlink()
+    return code
+
+
 def _read_only(fault, workdir, lab):
     reference = lab.reference(fault.setup)
-    with small_disk(workdir) as make_read_only:
+    with small_disk(workdir):
         shutil.copytree(lab.killed(fault.setup), workdir, dirs_exist_ok=True)
-        with make_read_only():
-            code, output = lab.train(workdir, fault.setup)
-            _check_said(fault.expected, code, output)
+        _train_in_a_read_only_folder(fault, workdir, lab)
         lab.finish(workdir, fault.setup)
         _check_ending(fault, workdir, reference)
     return f"refuses, then {fault.expected.ending}"
 
 
+def _train_in_a_read_only_folder(fault, workdir, lab):
+    with _read_only_disk(workdir):
+        code, output = lab.train(workdir, fault.setup)
+        _check_said(fault.expected, code, output)
+
+
 def _second_trainer(fault, workdir, lab):
     reference = lab.reference(fault.setup)
-    instant = ("step", 9, int(signal.SIGSTOP))
+    _train_twice_at_once(fault, workdir, lab)
+    _check_ending(fault, workdir, reference)
+    return "refuses; the first is identical"
+
+
+def _train_twice_at_once(fault, workdir, lab):
+    instant = ("step", 5, int(signal.SIGSTOP))
     first = lab.start(workdir, fault.setup, instant=instant)
     try:
-        wait_until(lambda: _is_stopped(first.pid), first, what="step 9")
+        wait_until(lambda: _is_stopped(first.pid), first, what="step 5")
         code, output = lab.train(workdir, fault.setup)
         _check_said(fault.expected, code, output)
         assert f"process {first.pid} on" in output
@@ -256,8 +274,6 @@ def _second_trainer(fault, workdir, lab):
         assert code == 0, output
     finally:
         first.stop()
-    _check_ending(fault, workdir, reference)
-    return "refuses; the first is identical"
 
 
 def _is_stopped(pid):
@@ -306,7 +322,49 @@ def _evaluator_killed(fault, workdir, lab):
     return "each checkpoint once"
 
 
+def _one_after_the_other(fault, workdir, lab):
+    stages = fault.details["stages"]
+    reference = lab.reference(stages[-1].details.get("reference", fault.setup))
+    damaged = None
+    with small_disk(workdir) if fault.needs_disk else contextlib.nullcontext():
+        if fault.details["begins"] == "killed":
+            begun = lab.killed(fault.setup)
+            shutil.copytree(begun, workdir, symlinks=True, dirs_exist_ok=True)
+        for stage in stages:
+            STAGES[stage.kind](stage, workdir, lab)
+            if stage.expected.ending == "same state":
+                damaged = logged_points(workdir, experiments.collections(stage.setup))
+        if not (workdir / "train_complete.txt").exists():
+            code, output = lab.train(workdir, fault.setup)
+            assert code == 0, output
+        _check_ending(fault, workdir, reference, damaged=damaged)
+    return fault.expected.ending
+
+
+def _signal(fault, workdir, lab):
+    instant = fault.details["instant"]
+    code, output = lab.train(workdir, fault.setup, instant=instant)
+    _check_said(fault.expected, code, output)
+
+
+# What they do until the run is started again.
+STAGES = {
+    "killed": _signal,
+    "asked to stop, SIGTERM": _signal,
+    "asked to stop, SIGINT": _signal,
+    "asked to stop, SIGUSR1": _signal,
+    "damaged checkpoint": _damage,
+    "damaged side file": _damage,
+    "other world": _signal,
+    "full disk, on_save_error=raise": _train_on_a_full_disk,
+    "full disk, on_save_error=warn": _train_on_a_full_disk,
+    "read-only folder": _train_in_a_read_only_folder,
+    "second trainer": _train_twice_at_once,
+}
+
+
 KINDS = {
+    "one after the other": _one_after_the_other,
     "killed": _signalled,
     "asked to stop, SIGTERM": _signalled,
     "asked to stop, SIGINT": _signalled,
@@ -364,11 +422,11 @@ def _remove(path):
 
 @contextlib.contextmanager
 def small_disk(folder):
-    """Mount a disk of 4 MB; gives a function that makes it read-only for a while."""
+    """Mount a disk of 4 MB."""
     folder.mkdir(parents=True)
     _mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder))
     try:
-        yield functools.partial(_read_only_disk, folder)
+        yield
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 

@@ -105,15 +105,15 @@ def make_config(workdir, steps, *, num_workers=2, looks=20):
     return cfg
 
 
-def train(workdir, steps, num_workers=2):
+def train(workdir, steps, options):
     """Train, in this process."""
-    konfig.resolve(make_config(workdir, steps, num_workers=num_workers)).train()
+    konfig.resolve(make_config(workdir, steps, **options)).train()
 
 
-def run(workdir, steps, *, num_workers=2, environment=None, timeout=24 * 3600):
+def run(workdir, steps, *, environment=None, timeout=24 * 3600, **options):
     """Train in a process of its own; return what the meter noted."""
     process = processes.Process(
-        train, str(workdir), steps, num_workers, environment=environment
+        train, str(workdir), steps, options, environment=environment
     )
     code, output = process.wait(timeout)
     assert code == 0, output
@@ -121,14 +121,14 @@ def run(workdir, steps, *, num_workers=2, environment=None, timeout=24 * 3600):
     return [json.loads(line) for line in lines]
 
 
-def growth(noted):
+def growth(noted, tolerance=TOLERANCE):
     """Compare the end with 5 % of the way: lines that tell what grew too much."""
     last = noted[-1]
     early = next(use for use in noted if use["step"] >= 0.05 * last["step"])
     return [
         f"{name} grew from {early[name]:.0f} to {last[name]:.0f}"
         for name in ("memory_mb", "open_files", "processes")
-        if last[name] > early[name] * (1 + TOLERANCE)
+        if last[name] > early[name] * (1 + tolerance)
     ]
 
 

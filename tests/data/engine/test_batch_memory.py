@@ -53,7 +53,10 @@ def kib(text, name):
 
 
 def shared_files():
-    """Descriptors and mappings of memory without a name, and what is in /dev/shm."""
+    """Descriptors and mappings of memory without a name, and files in /dev/shm.
+
+    Folders there are those of tests, also of others that run meanwhile.
+    """
     gc.collect()
     found = []
     for fd in os.listdir("/proc/self/fd"):
@@ -62,7 +65,8 @@ def shared_files():
         except FileNotFoundError:
             continue
     found += pathlib.Path("/proc/self/maps").read_text().split()
-    return len([f for f in found if "memfd" in f]), sorted(os.listdir("/dev/shm"))
+    named = [path.name for path in pathlib.Path("/dev/shm").iterdir() if path.is_file()]
+    return len([f for f in found if "memfd" in f]), sorted(named)
 
 
 def num_worker_threads(monkeypatch, **environment):
@@ -95,11 +99,11 @@ def test_numeric_libraries_have_one_thread_in_workers_unless_told_otherwise(
 
 
 def test_all_workers_read_the_arrays_of_the_source_in_the_same_memory():
-    ds = make_ds(count=512, batch_size=8, num_workers=2, num_epochs=None)
+    ds = make_ds(count=256, batch_size=16, num_workers=2, num_epochs=None)
     size = ds.data_source.pixels.nbytes / MIB
-    assert size == 64
+    assert size == 32
     with iter(ds) as iterator:
-        for _ in range(64):  # all records
+        for _ in range(16):  # all records
             next(iterator)
         for pid in worker_pids(iterator):
             whole = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -129,10 +133,9 @@ def test_a_worker_may_write_to_the_source_for_itself():
     assert source.pixels[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
-def test_batches_that_are_kept_do_not_change(num_workers):
+def test_batches_that_are_kept_do_not_change():
     expected = list(make_ds(prefetch_batches=0))
-    batches = list(make_ds(num_workers=num_workers))
+    batches = list(make_ds(num_workers=2))
     assert len(batches) == 16
     np.testing.assert_equal(batches, expected)
 
@@ -167,7 +170,7 @@ def test_a_part_of_a_batch_keeps_its_memory():
 
 
 def test_batches_may_be_let_go_in_another_thread():
-    expected = [batch["image"] for batch in make_ds(prefetch_batches=0)] * 8
+    expected = [batch["image"] for batch in make_ds(prefetch_batches=0)] * 4
     waiting = queue.SimpleQueue()
     wrong = []
 
@@ -177,12 +180,12 @@ def test_batches_may_be_let_go_in_another_thread():
 
     thread = threading.Thread(target=consume)
     thread.start()
-    with iter(make_ds(num_workers=1, num_epochs=8)) as iterator:
+    with iter(make_ds(num_workers=1, num_epochs=4)) as iterator:
         for batch in iterator:
             waiting.put(batch.pop("image"))
             del batch
     thread.join()
-    assert len(wrong) == 128
+    assert len(wrong) == 64
     assert not any(wrong)
 
 

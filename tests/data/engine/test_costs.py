@@ -128,7 +128,15 @@ def test_auto_builds_the_same_stream_with_what_it_chose(
     (message,) = [m for m in caplog.messages if "auto" in m]
     assert "the test says so" in message
     assert "transforms[0] function" in message
-    assert len(list(ds)) == 5  # measured once, not for each iterator
+
+
+def test_auto_measures_once_and_not_for_each_iterator(monkeypatch, caplog):
+    monkeypatch.setattr(
+        costs, "choose", lambda *_: costs.Builders("threads", 1, "the test says so")
+    )
+    ds = make_ds(compute, num_workers="auto")
+    with caplog.at_level(logging.INFO):
+        assert len(list(ds)) == len(list(ds)) == 5
     assert len([m for m in caplog.messages if "auto" in m]) == 1
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kauldron import kd
@@ -39,16 +39,18 @@ def consume(ds, share, count):
     return json.loads(json.dumps(iterator.get_state()))
 
 
+FEWER = settings(max_examples=30)  # each makes many batches
 KINDS = st.sampled_from(["arrays", "records", "mix"])
 
 
 @given(
     kind=KINDS,
-    size=st.integers(1, 40),
+    size=st.integers(1, 20),
     per_process=st.integers(1, 4),
     count=st.sampled_from([1, 2, 4]),
     remainder=st.sampled_from(["drop", "pad"]),
 )
+@FEWER
 def test_the_parts_of_all_processes_make_up_the_same_global_batches(
     kind, size, per_process, count, remainder
 ):
@@ -70,11 +72,12 @@ def test_the_parts_of_all_processes_make_up_the_same_global_batches(
 
 @given(
     kind=KINDS,
-    size=st.integers(1, 30),
+    size=st.integers(1, 16),
     consumed=st.integers(0, 8),
     batch_size=st.sampled_from([2, 4, 6]),
     remainder=st.sampled_from(["drop", "keep", "pad"]),
 )
+@FEWER
 def test_a_restored_iterator_goes_on_with_the_next_batch(
     kind, size, consumed, batch_size, remainder
 ):
@@ -93,12 +96,13 @@ def test_a_restored_iterator_goes_on_with_the_next_batch(
 
 @given(
     kind=KINDS,
-    size=st.integers(1, 30),
-    consumed=st.integers(0, 5),
+    size=st.integers(1, 20),
+    consumed=st.integers(0, 3),
     old_count=st.sampled_from([1, 2, 4]),
     new_count=st.sampled_from([1, 2, 4]),
     new_batch_size=st.sampled_from([4, 8, 12]),
 )
+@FEWER
 def test_another_number_of_processes_and_another_batch_size_go_on_in_the_same_place(
     kind, size, consumed, old_count, new_count, new_batch_size
 ):
@@ -107,21 +111,22 @@ def test_another_number_of_processes_and_another_batch_size_go_on_in_the_same_pl
     new = dataclasses.replace(old, batch_size=new_batch_size)
     single = dataclasses.replace(old, batch_size=1)
     parts = [
-        stream_of(new, Share(index=p, count=new_count), state, limit=3)
+        stream_of(new, Share(index=p, count=new_count), state, limit=2)
         for p in range(new_count)
     ]
     seen = [x for batch in zip(*parts) for piece in batch for x in piece]
-    records = stream_of(single, Share(), limit=8 * consumed + 3 * new_batch_size)
+    records = stream_of(single, Share(), limit=8 * consumed + 2 * new_batch_size)
     assert seen == [x for batch in records[8 * consumed :] for x in batch]
 
 
 @given(
     kind=KINDS,
-    size=st.integers(1, 30),
+    size=st.integers(1, 12),
     starts=st.lists(
-        st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 4)), max_size=5
+        st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 3)), max_size=4
     ),
 )
+@FEWER
 def test_stopped_any_number_of_times_in_any_world_the_order_stays(kind, size, starts):
     """Each start has a number of processes, and batches until it is stopped."""
     ds = make_ds(kind, size, batch_size=4)
@@ -142,6 +147,7 @@ def test_stopped_any_number_of_times_in_any_world_the_order_stays(kind, size, st
 
 
 @given(count=st.sampled_from([1, 2, 3]), size=st.integers(1, 20))
+@FEWER
 def test_single_records_are_dealt_out_in_turn(count, size):
     ds = make_ds("records", size, num_epochs=2, shuffle=True)
     whole = [r["x"] for r in ds]

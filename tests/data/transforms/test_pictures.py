@@ -260,7 +260,7 @@ def test_the_stream_is_the_same_for_workers_and_threads_and_after_a_restart(fold
     expected = list(ds)
     threads = kd_read_options(3)
     for other in (
-        dataclasses.replace(ds, num_workers=2),
+        dataclasses.replace(ds, num_workers=1),
         dataclasses.replace(ds, prefetch_batches=3, read_options=threads),
     ):
         with iter(other) as iterator:
