@@ -26,9 +26,9 @@ def get_config():
     """The experiment."""
     cfg = kd.train.Trainer()
     cfg.seed = 0
-    cfg.num_train_steps = 3000
+    cfg.num_train_steps = 1000
     cfg.log_metrics_every = 100
-    cfg.log_summaries_every = 1000
+    cfg.log_summaries_every = 500
 
     cfg.train_ds = _make_ds(kd.data.py.SliceDataset(NUM_TRAIN), shuffle=True)
     cfg.eval_ds = _make_ds(kd.data.py.SliceDataset(NUM_TRAIN, None), shuffle=False)
@@ -47,13 +47,13 @@ def get_config():
     }
     cfg.schedules = {
         "learning_rate": optax.cosine_decay_schedule(
-            init_value=1e-2, decay_steps=cfg.ref.num_train_steps
+            init_value=2e-2, decay_steps=cfg.ref.num_train_steps
         ),
     }
     cfg.optimizer = optax.adam(learning_rate=cfg.ref.schedules["learning_rate"])
-    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=500)
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=250)
     cfg.evals = {
-        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(500), num_batches=None),
+        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(250), num_batches=None),
     }
     return cfg
 

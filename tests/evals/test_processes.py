@@ -95,31 +95,39 @@ def test_two_processes_of_one_job_evaluate_together(tmp_path):
 #
 
 
-@pytest.mark.slow
-def test_example_of_standalone_evaluation(tmp_path):
+@pytest.fixture(scope="module")
+def autoencoder(tmp_path_factory):
+    """The folder of an autoencoder that was evaluated while it trained."""
+    folder = tmp_path_factory.mktemp("autoencoder")
     config = f"--cfg={EXAMPLES / 'digits_standalone_eval.py'}"
     short = ("--cfg.num_train_steps=60", "--cfg.checkpointer.save_interval_steps=20")
-    flags = (config, f"--cfg.workdir={tmp_path}", *short)
+    flags = (config, f"--cfg.workdir={folder}", "--cfg.profiler=None", *short)
     curves = kauldron("eval", *flags, "--eval_names=curves")
     curves.wait_for("Waiting for")
     status, output = kauldron("train", *flags).wait()
     assert status == 0, output
-    assert f"kauldron eval --workdir={tmp_path} --eval_names=curves" in output
+    assert f"kauldron eval --workdir={folder} --eval_names=curves" in output
     status, output = curves.wait()
     assert status == 0, output
-    evaluated = steps(tmp_path, "test", "losses/recon")
+    return folder
+
+
+@pytest.mark.slow
+def test_example_of_standalone_evaluation(autoencoder):
+    evaluated = steps(autoencoder, "test", "losses/recon")
     assert evaluated[-1] == 60 and set(evaluated) <= {0, 20, 40, 60}
-    assert steps(tmp_path, "train_subset", "losses/recon") == evaluated
-    assert cli.main(["eval", f"--workdir={tmp_path}", "--eval_names=last"]) == 0
-    last = points(tmp_path, "last", "losses/recon")
-    assert last == points(tmp_path, "test", "losses/recon")[-1:]
+    assert steps(autoencoder, "train_subset", "losses/recon") == evaluated
+    assert cli.main(["eval", f"--workdir={autoencoder}", "--eval_names=last"]) == 0
+    last = points(autoencoder, "last", "losses/recon")
+    assert last == points(autoencoder, "test", "losses/recon")[-1:]
 
 
 @pytest.mark.slow
 def test_example_of_evaluating_an_earlier_run(tmp_path):
     run, results = tmp_path / "run", tmp_path / "results"
     train = f"--cfg={EXAMPLES / 'digits_classifier.py'}"
-    flags = ("--cfg.num_train_steps=40", "--cfg.evals.test.run[0]=20")
+    flags = ("--cfg.num_train_steps=40", "--cfg.evals.test.run[0]=40")
+    flags += ("--cfg.checkpointer.save_interval_steps=40", "--cfg.profiler=None")
     assert cli.main(["train", train, f"--cfg.workdir={run}", *flags]) == 0
     config = f"--cfg={EXAMPLES / 'digits_eval_only.py'}"
     folders = (f"--cfg.aux.workdir={run}", f"--cfg.workdir={results}")
@@ -133,18 +141,16 @@ def test_example_of_evaluating_an_earlier_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_example_of_starting_from_a_part_of_another_model(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    train = f"--cfg={EXAMPLES / 'digits_autoencoder.py'}"
-    short = "--cfg.num_train_steps=100"
-    assert cli.main(["train", train, f"--cfg.workdir={first}", short]) == 0
+def test_example_of_starting_from_a_part_of_another_model(autoencoder, tmp_path):
     config = f"--cfg={EXAMPLES / 'finetune_partial_loading.py'}"
-    source = f"--cfg.init_transform.workdir={first}"
-    flags = (source, f"--cfg.workdir={second}", short)
-    assert cli.main(["train", config, *flags]) == 0
-    accuracy = points(second, "test", "metrics/accuracy")
+    source = f"--cfg.init_transform.workdir={autoencoder}"
+    flags = (f"--cfg.workdir={tmp_path}", "--cfg.num_train_steps=100")
+    assert cli.main(["train", config, source, *flags, "--cfg.profiler=None"]) == 0
+    accuracy = points(tmp_path, "test", "metrics/accuracy")
     assert accuracy[-1][1] > accuracy[0][1] + 0.2
-    before, after = (kd.from_workdir.get_state(run).params for run in (first, second))
+    before, after = (
+        kd.from_workdir.get_state(run).params for run in (autoencoder, tmp_path)
+    )
     assert (before["encoder"]["kernel"] == after["layers_1"]["kernel"]).all()
 
 

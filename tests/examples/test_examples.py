@@ -4,6 +4,7 @@ import json
 import pathlib
 import struct
 
+import jax
 import numpy as np
 import pytest
 
@@ -31,6 +32,16 @@ def _train(name, workdir, *flags):
 def compiled_soon():
     """Compiling as for users would take longer than it saves."""
     compilation.compile_quickly(True)
+    yield
+    compilation.compile_quickly(False)
+
+
+@pytest.fixture
+def compiled_in_one_piece():
+    """Compiled well, as programs that run often should be, but with less work."""
+    compilation.compile_quickly(True)
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.config.update("jax_xla_profile_version", 2)  # never mixed with others
     yield
     compilation.compile_quickly(False)
 
@@ -165,6 +176,7 @@ def _last_test_values(name, workdir):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_in_one_piece")
 def test_tiny_vit_reaches_95_percent(tmp_path):
     values = _last_test_values("tiny_vit_digits.py", tmp_path)
     assert values["metrics/accuracy"] > 0.95
@@ -178,6 +190,7 @@ def test_classifier_reaches_97_percent(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_soon")
 def test_autoencoder_comes_within_a_tenth_of_pca(tmp_path):
     from sklearn import datasets, decomposition
 
@@ -190,6 +203,7 @@ def test_autoencoder_comes_within_a_tenth_of_pca(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_in_one_piece")
 def test_nnx_classifier_reaches_97_percent(tmp_path):
     values = _last_test_values("nnx_digits.py", tmp_path)
     assert values["metrics/accuracy"] >= 0.97

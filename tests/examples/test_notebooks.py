@@ -12,10 +12,9 @@ NOTEBOOKS = sorted(ROOT.glob("examples/notebooks/*.ipynb"))
 
 
 @pytest.fixture
-def environment(monkeypatch, tmp_path):
+def environment(monkeypatch, tmp_path, fast_python):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # few steps
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))

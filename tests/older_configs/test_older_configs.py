@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from jax.experimental import checkify
 
 from kauldron import kd, konfig, kxm, writers
 from kauldron.cli import loading
@@ -227,18 +228,36 @@ def _make_smaller(cfg):
     cfg.model.encoder[0] = f"mu/{patch_size}"
 
 
-@pytest.mark.slow
-def test_tiny_vit_trains_with_augmentation_checks_and_export(tmp_path, imagenet):
-    cfg = _load("tiny_vit_advanced", tmp_path)
+def _load_advanced(workdir):
+    cfg = _load("tiny_vit_advanced", workdir)
     _make_smaller(cfg)
     attention = cfg.train_metrics.attention[0]
     attention["values"] = attention["values"].replace("layers_11", "layers_0")
-    _train(cfg, steps=2, imagenet=imagenet)
+    return cfg
+
+
+@pytest.mark.slow
+def test_tiny_vit_trains_with_augmentation_checks_and_export(tmp_path, imagenet):
+    trainer = _small_trainer(_load_advanced(tmp_path), steps=2, imagenet=imagenet)
+    # A step that looks for NaNs everywhere would be compiled for ten seconds.
+    checks = trainer.checkify_error_categories - checkify.nan_checks
+    assert checks >= checkify.index_checks | checkify.div_checks
+    trainer.replace(checkify_error_categories=checks).train()
     *_, last = writers.read_scalars(tmp_path / "train")
     assert np.isfinite(list(last["values"].values())).all()
     assert "metrics/attention" in last["values"]
     assert any(name.startswith("metrics/grads") for name in last["values"])
     assert list(tmp_path.rglob("*.jax_exported"))
+
+
+def test_step_of_a_tiny_vit_can_make_all_checks(tmp_path, imagenet):
+    trainer = _small_trainer(_load_advanced(tmp_path), steps=2, imagenet=imagenet)
+    categories = trainer.checkify_error_categories
+    assert categories == checkify.all_checks
+    lowered = kd.inspect.lower_trainstep(
+        trainer, return_metrics=True, checkify_error_categories=categories
+    )
+    assert lowered.out_info[1].error is not None
 
 
 def test_config_with_resources_of_an_older_launcher_is_launched(tmp_path):
