@@ -1,8 +1,6 @@
 """The Vision Transformer: names, parameters, modes, dtypes, configs."""
 
 import importlib
-import subprocess
-import sys
 
 import flax.linen as nn
 import jax
@@ -12,6 +10,7 @@ import pytest
 
 from kauldron import kd, konfig
 from kauldron.nn.vit import VIT_SIZES, ViTSpec
+from tests import processes
 from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
@@ -283,7 +282,7 @@ def test_older_package_can_be_imported_first():
         "assert vit.Vit is kauldron.modules.vit.Vit is kd.nn.Vit\n"
         "assert adapter.WrapperModule is kauldron.modules.adapter.WrapperModule\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    processes.run_script_with_jax(script)
 
 
 def test_older_vit_has_the_parameters_of_its_checkpoints():
