@@ -1,5 +1,6 @@
 """The Vision Transformer: names, parameters, modes, dtypes, configs."""
 
+import functools
 import importlib
 
 import flax.linen as nn
@@ -149,17 +150,20 @@ def test_encoder_by_hand():
     encoder = tiny(num_layers=2, prepend_cls_token=True)
     variables = random_variables(encoder, IMAGE)
     params = variables["params"]
-    embed = jax.jit(encoder.embedding.apply)
-    expected = embed({"params": params["embedding"]}, IMAGE)
-    expected = expected + params["pos_embedding"]["embeddings"]
-    cls = np.broadcast_to(params["cls"], (2, 1, 8))
-    expected = np.concatenate([cls, expected], axis=1)
-    for i, layer in enumerate(encoder.layers):
-        expected = jax.jit(layer.apply)({"params": params[f"layers_{i}"]}, expected)
-    expected = np.asarray(expected)
+
+    @jax.jit
+    def by_hand():
+        tokens = encoder.embedding.apply({"params": params["embedding"]}, IMAGE)
+        tokens = tokens + params["pos_embedding"]["embeddings"]
+        cls = np.broadcast_to(params["cls"], (2, 1, 8))
+        tokens = jnp.concatenate([cls, tokens], axis=1)
+        for i, layer in enumerate(encoder.layers):
+            tokens = layer.apply({"params": params[f"layers_{i}"]}, tokens)
+        return tokens, encoder.apply(variables, IMAGE)
+
+    expected, ours = jax.device_get(by_hand())
     rms = np.sqrt(np.mean(expected**2, axis=-1, keepdims=True) + 1e-6)
     expected = expected / rms * params["encoder_norm"]["scale"]
-    ours = jax.jit(encoder.apply)(variables, IMAGE)
     np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
@@ -199,12 +203,13 @@ def test_modes_of_a_classifier(mode):
     model = kd.nn.Vit(encoder=encoder, num_classes=3, mode=mode)
     variables = random_variables(model, IMAGE)
     params = variables["params"]
-    tokens = jax.jit(encoder.apply)({"params": params["encoder"]}, IMAGE)
-    tokens = np.asarray(tokens)
+    apply = functools.partial(model.apply, mutable=True, capture_intermediates=True)
+    preds, captured = jax.jit(apply)(variables, IMAGE)
+    [tokens] = jax.device_get(captured["intermediates"]["encoder"]["__call__"])
+    assert tokens.shape == (2, 5 if mode == "cls_token" else 4, 8)
     features = tokens.mean(1) if mode == "gap" else tokens[:, 0]
     hidden = np.tanh(dense(features, params["pre_logits"]))
     expected = dense(hidden, params["classifier_head"])
-    preds = jax.jit(model.apply)(variables, IMAGE)
     assert set(preds) == {"logits"}
     np.testing.assert_allclose(preds["logits"], expected, atol=1e-5)
 
