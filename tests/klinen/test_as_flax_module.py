@@ -121,7 +121,7 @@ TRANSFORMS = [_remat, _scan, _vmap, _jit]
 def test_around_a_raw_class_with_klinen_fields(transform):
     key = jax.random.PRNGKey(0)
     raw = transform(Block)
-    bound = raw.init_bind(key, X)
+    bound = jax.jit(raw.init_bind)(key, X)
     expected = jax.eval_shape(raw.init, key, X)["params"]
     shapes = jax.tree.map(jnp.shape, unfreeze(bound.params))
     assert shapes == jax.tree.map(jnp.shape, expected)
@@ -141,7 +141,7 @@ def test_inside_of_a_klinen_module(transform):
             y, _ = transform(Block)(x)
             return nn.Dense(8)(y)
 
-    model = Net().init_bind(0, X)
+    model = jax.jit(lambda x: Net().init_bind(0, x))(X)
     expected = Net().apply(model.variables, X)
     assert_same(model(X), expected)
 
@@ -263,6 +263,7 @@ def trained(tmp_path_factory):
         model=_model(),
         checkpointer=kd.ckpts.Checkpointer(save_interval_steps=10),
         train_summaries={},
+        log_metrics_every=1,
         train_metrics={
             "norm": kd.metrics.Norm(tensor="interms.encoder.outputs[1]"),
         },

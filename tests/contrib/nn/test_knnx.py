@@ -55,7 +55,7 @@ def _assert_same(a, b):
 def test_example_has_keys_parameters_and_streams_at_their_paths():
     model = knnx_examples.SimpleKdNnxModule(input_dim=4, hdim=8, output_dim=1)
     assert kontext.get_keypaths(model) == {"image": "batch.image"}
-    variables = model.init({"default": jax.random.key(0)}, X)
+    variables = jax.jit(model.init)({"default": jax.random.key(0)}, X)
     assert _shapes(variables["params"]) == {
         "backbone.lin.bias.value": (8,),
         "backbone.lin.kernel.value": (4, 8),
@@ -68,7 +68,8 @@ def test_example_has_keys_parameters_and_streams_at_their_paths():
         "key",
     }
     assert not jax.tree.leaves(variables["nnx"]["graphdef"])
-    assert model.apply(variables, X, is_training_property=False).shape == (6, 1)
+    apply = functools.partial(model.apply, is_training_property=False)
+    assert jax.jit(apply)(variables, X).shape == (6, 1)
 
 
 def test_rngs_decide_the_result_and_none_continues_the_stored_stream():
@@ -264,12 +265,12 @@ with konfig.imports():
     from tests.contrib.nn import nnx_models
 
 
-def _make_cfg(workdir, *, steps=30, model="Net"):
+def _make_cfg(workdir, *, model="Net"):
     return kd_cfg.train.Trainer(
         seed=0,
         workdir=str(workdir),
-        num_train_steps=steps,
-        log_metrics_every=10,
+        num_train_steps=12,
+        log_metrics_every=1,
         profiler=None,
         train_ds=kd_cfg.data.py.Arrays(nnx_models.sums, batch_size=16, shuffle=True),
         model=getattr(nnx_models, model)(),
@@ -278,11 +279,11 @@ def _make_cfg(workdir, *, steps=30, model="Net"):
             "hidden": kd_cfg.metrics.Norm(tensor="interms.block.hidden[0]"),
             "weight": kd_cfg.metrics.Norm(tensor="params.head.kernel.value"),
         },
-        optimizer=optax_cfg.adam(1e-2),
-        checkpointer=kd_cfg.ckpts.Checkpointer(save_interval_steps=10),
+        optimizer=optax_cfg.adam(3e-2),
+        checkpointer=kd_cfg.ckpts.Checkpointer(save_interval_steps=4),
         evals={
             "test": kd_cfg.evals.Evaluator(
-                run=kd_cfg.evals.EveryNSteps(10),
+                run=kd_cfg.evals.EveryNSteps(12),
                 num_batches=None,
                 ds=kd_cfg.data.py.Arrays(
                     nnx_models.sums, batch_size=16, shuffle=False, num_epochs=1
@@ -346,9 +347,9 @@ def test_step_of_an_nnx_model_is_compiled_once(run_of_net):
 def test_interrupted_training_continues_bit_for_bit(run_of_net, tmp_path):
     trainer, whole = run_of_net
     shutil.copytree(trainer.workdir, tmp_path / "part")
-    for later in (20, 30):
+    for later in (8, 12):
         shutil.rmtree(tmp_path / "part" / "checkpoints" / f"ckpt_{later}")
-    assert (tmp_path / "part" / "checkpoints" / "ckpt_10").is_dir()
+    assert (tmp_path / "part" / "checkpoints" / "ckpt_4").is_dir()
     gc.collect()
     continued, _ = _train(_make_cfg(tmp_path / "part"))
     _assert_same(whole.params, continued.params)
