@@ -41,7 +41,7 @@ x, y = images[order].astype(np.float32) / 16, labels[order]
 model = Classifier().init_bind(0, x[:1]).with_rng(1)
 optimizer = optax.adam(3e-3)
 opt_state = optimizer.init(model)
-for _ in range(400):
+for _ in range(200):
     batch = rng.integers(0, 1400, 64)  # the last 397 images are for testing
     model, opt_state = train_step(model, opt_state, x[batch], y[batch])
 

@@ -1,6 +1,6 @@
 """A server that has imported everything, and forks processes that start at once.
 
-    python -m tests.fork_server OWNER DESCRIPTOR
+    python -m tests.fork_server OWNER DESCRIPTOR [LIBRARY...]
 
 A new Python that imports jax costs about three seconds of a processor. The server pays
 for that once in a session of tests, and has no backend, no threads and no devices: what it
@@ -64,13 +64,13 @@ _PRELOADED = [
 _HUNG_UP = select.POLLHUP | select.POLLRDHUP
 
 
-def main(owner, descriptor):
+def main(owner, descriptor, *libraries):
     # What a shell makes its jobs in the background ignore.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for name in [name for name in os.environ if name.startswith("JAX_")]:
         del os.environ[name]  # each process configures jax itself
-    for name in _PRELOADED:
+    for name in libraries or _PRELOADED:
         with contextlib.suppress(ImportError):  # some are extras
             importlib.import_module(name)
     logging.getLogger().handlers.clear()  # orbax configures it when imported

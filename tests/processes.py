@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 from tests import forked_python
@@ -70,15 +71,15 @@ def fast_python():
     return str(path)
 
 
-def _connect():
-    address = str(session_folder() / "socket")
+def _connect(*libraries):
+    address = str(session_folder() / "-".join(("socket", *libraries)))
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(address)
     except OSError:
         with _server_lock():
             if not os.path.exists(address):
-                _start_server(address)
+                _start_server(address, libraries)
         connection.connect(address)
     return connection
 
@@ -90,16 +91,16 @@ def _server_lock():
         yield
 
 
-def _start_server(address):
+def _start_server(address, libraries=()):
     """Start the server; who connects before it is ready waits."""
     folder = session_folder()
     owner = os.environ[_SESSION].partition(":")[0]
-    with socket.socket(socket.AF_UNIX) as listener, (folder / "log").open("wb") as log:
+    with socket.socket(socket.AF_UNIX) as listener, (folder / "log").open("ab") as log:
         listener.bind(f"{address}.new")
         listener.listen(100)
         command = [sys.executable, "-m", "tests.fork_server"]
         subprocess.Popen(
-            [*command, owner, str(listener.fileno())],
+            [*command, owner, str(listener.fileno()), *libraries],
             cwd=_ROOT,
             env={**os.environ, "PYTHONPATH": _PYTHON_PATH},
             stdin=subprocess.DEVNULL,
@@ -146,6 +147,7 @@ class Process:
         stdout=None,
         limits=None,
         cache=None,
+        libraries=(),
     ):
         variables = {**os.environ, **(environment or {})}
         request = {
@@ -163,7 +165,7 @@ class Process:
         self._log = pathlib.Path(path)
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
         self._exit_code = None
-        self._connection = _connect()
+        self._connection = _connect(*libraries)
         with open(os.devnull) as nothing:
             forked_python.send(self._connection, request, (nothing.fileno(), fd, fd))
         os.close(fd)
@@ -220,6 +222,19 @@ def python(*words, environment=None, **options):
     words = [str(word) for word in words]
     process._start({"words": words}, environment, **options)
     return process
+
+
+def run_script_with_jax(script, *arguments, environment=None):
+    """Run a script in a process that has imported jax, and no more; return its output.
+
+    For tests of what modules of ours import, and in which order: jax itself takes longest.
+    """
+    process = Process.__new__(Process)
+    words = ["-c", textwrap.dedent(script), *map(str, arguments)]
+    process._start({"words": words}, environment, libraries=("jax",))
+    code, output = process.wait()
+    assert code == 0, output
+    return output
 
 
 class Group:

@@ -358,7 +358,7 @@ class ImprovedMultiHeadDotProductAttention(nn.Module):
     Example:
       >>> tokens = jnp.ones((2, 5, 16))
       >>> attention = ImprovedMultiHeadDotProductAttention(num_heads=4)
-      >>> variables = attention.init(jax.random.key(0), tokens)
+      >>> variables = jax.eval_shape(attention.init, jax.random.key(0), tokens)
       >>> variables["params"]["query"]["kernel"].shape
       (16, 4, 4)
     """

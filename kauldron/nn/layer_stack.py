@@ -60,7 +60,7 @@ class ScannedLayers(WrapperModule):
 
     Example:
       >>> layers = ScannedLayers(nn.Dense(8), num_layers=12)
-      >>> variables = layers.init(jax.random.key(0), jnp.ones((1, 8)))
+      >>> variables = jax.eval_shape(layers.init, jax.random.key(0), jnp.ones((1, 8)))
       >>> variables["params"]["kernel"].shape
       (12, 8, 8)
     """

@@ -130,8 +130,8 @@ class VitEncoder(nn.Module):
       >>> import jax
       >>> from kauldron import kd
       >>> encoder = kd.nn.VitEncoder.from_variant_str("mu/4")
-      >>> init = jax.jit(encoder.init_with_output)
-      >>> tokens, _ = init(jax.random.key(0), jnp.ones((2, 8, 8, 3)))
+      >>> init = encoder.init_with_output
+      >>> tokens, _ = jax.eval_shape(init, jax.random.key(0), jnp.ones((2, 8, 8, 3)))
       >>> tokens.shape
       (2, 4, 32)
     """
@@ -285,8 +285,8 @@ class Vit(nn.Module):
       >>> from kauldron import kd
       >>> encoder = kd.nn.VitEncoder.from_variant_str("mu/4")
       >>> model = kd.nn.Vit(encoder=encoder, num_classes=10, image="batch.image")
-      >>> init = jax.jit(model.init_with_output)
-      >>> preds, _ = init(jax.random.key(0), jnp.ones((2, 8, 8, 3)))
+      >>> init = model.init_with_output
+      >>> preds, _ = jax.eval_shape(init, jax.random.key(0), jnp.ones((2, 8, 8, 3)))
       >>> preds["logits"].shape
       (2, 10)
     """

@@ -1,13 +1,11 @@
 """klinen in a process of its own: what it loads, reading a pickle, `kd.nn` next to it."""
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 
 import pytest
 
+from tests import compilation, processes
 from tests.klinen.toy import X, auto_encoder
 
 HEAVY = ("tensorflow", "torch", "grain", "tensorflow_datasets", "sklearn", "optax")
@@ -64,15 +62,9 @@ found["during a call"] = float(y.sum()), float(dropped.max()), training
 
 def _run(script, *args):
     script = f"import json\nfound = {{}}\n{script}\nprint(json.dumps(found))"
-    done = subprocess.run(
-        [sys.executable, "-c", script, *args],
-        env=os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    environment = compilation.quick_environment()
+    output = processes.run_script_with_jax(script, *args, environment=environment)
+    return json.loads(output.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ def test_specs_of_all_kinds(spec):
         @nn.compact
         def __call__(self, x):
             seen.append((x.shape, str(x.dtype)))
-            return nn.Dense(2)(x)
+            return nn.Dense(8)(x)
 
     Net().init_bind(0, spec)
     assert seen == [((4, 8), "float32")]
@@ -137,8 +137,8 @@ def test_specs_of_all_kinds(spec):
 
 def test_specs_of_etils():
     array_types = pytest.importorskip("etils.array_types")
-    model = knn.Dense(2).init_bind(0, array_types.f32[3, 2])
-    assert model.params["kernel"].shape == (2, 2)
+    model = knn.Dense(8).init_bind(0, array_types.f32[4, 8])
+    assert model.params["kernel"].shape == (8, 8)
     with pytest.raises(ValueError, match=r"argument 0 is b 2"):
         knn.Dense(2).init_bind(0, array_types.f32["b 2"])
 
@@ -168,7 +168,7 @@ def test_other_arguments_reach_the_model_untouched():
         @nn.compact
         def __call__(self, x, n, text, *, train, color, dtype, batch, fn, none):
             seen.append((n, text, train, color, dtype, batch, fn, none))
-            return nn.Dense(2)(x)
+            return nn.Dense(8)(x)
 
     batch = Batch(image=SPEC, label="cat")
     Net().init_bind(
@@ -194,11 +194,12 @@ def test_dict_inputs_keep_their_order():
     class Net(knn.Module):
         @nn.compact
         def __call__(self, inputs):
-            return [nn.Dense(1)(value) for value in inputs.values()]
+            return [nn.Dense(8)(value) for value in inputs.values()]
 
     inputs = {"z": SPEC, "a": jax.ShapeDtypeStruct((4, 3), jnp.float32)}
-    params = Net().init_bind(0, inputs).params
-    assert params["Dense_0"]["kernel"].shape == (8, 1)
+    params = jax.eval_shape(lambda: Net().init_bind(0, inputs)).params
+    assert params["Dense_0"]["kernel"].shape == (8, 8)
+    assert params["Dense_1"]["kernel"].shape == (3, 8)
 
 
 def test_init_runs_in_training_mode_and_calls_start_without_keys():
@@ -208,7 +209,7 @@ def test_init_runs_in_training_mode_and_calls_start_without_keys():
         @nn.compact
         def __call__(self, x):
             modes.append(self.training)
-            return nn.Dense(2)(x)
+            return nn.Dense(8)(x)
 
     model = Net().init_bind(0, X)
     assert modes == [True]
@@ -260,8 +261,8 @@ def test_init_bind_of_a_handle_makes_a_new_root():
 def test_method_initialises_through_another_method():
     class Net(knn.Module):
         def setup(self):
-            self.a = nn.Dense(2)
-            self.b = nn.Dense(3)
+            self.a = nn.Dense(8)
+            self.b = nn.Dense(8)
 
         def __call__(self, x):
             return self.a(x)

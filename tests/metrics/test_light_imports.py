@@ -1,12 +1,11 @@
 """Measuring needs no trainer and none of the heavy libraries."""
 
 import importlib
-import subprocess
-import sys
 
 import pytest
 
 from kauldron import losses, metrics
+from tests import processes
 
 HEAVY = (
     "tensorflow",
@@ -26,10 +25,7 @@ def test_imports_load_no_heavy_library():
         "import sys; from kauldron import metrics, losses, summaries;"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    assert processes.run_script_with_jax(code).splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(

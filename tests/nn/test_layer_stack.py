@@ -18,7 +18,7 @@ IMAGE = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype(np.float32)
 
 def encoder(**kwargs):
     return kd.nn.VitEncoder.from_spec(
-        num_heads=2, hidden_size=8, num_layers=3, patch_size=2, **kwargs
+        num_heads=2, hidden_size=8, num_layers=2, patch_size=2, **kwargs
     )
 
 
@@ -54,13 +54,14 @@ def test_scanned_params_have_an_axis_of_layers(variables):
         f"layers/{name}" for name in layer
     }
     for name, shape in layer.items():
-        assert scanned[f"layers/{name}"] == (3, *shape)
+        assert scanned[f"layers/{name}"] == (2, *shape)
 
 
 def test_layers_of_a_scan_start_with_values_of_their_own():
-    params = jax.jit(encoder(scan_layers=True).init)(KEY, IMAGE)["params"]
-    kernel = params["layers"]["mlp"]["dense_in"]["kernel"]
-    assert not np.allclose(kernel[0], kernel[1])
+    layers = kd.nn.ScannedLayers(nn.Dense(4), num_layers=2)
+    variables = jax.jit(layers.init)(KEY, np.ones((1, 4), np.float32))
+    first, second = np.asarray(variables["params"]["kernel"])
+    assert not np.allclose(first, second)
 
 
 @pytest.mark.parametrize("remat", [False, True, "dots_saveable"])
@@ -68,7 +69,7 @@ def test_scanned_layers_compute_the_same(variables, remat):
     expected = gradient_of(encoder())(variables)
     model = encoder(scan_layers=True, remat=remat)
     grads = gradient_of(model)(kd.nn.stack_layers(variables))
-    assert_close(kd.nn.unstack_layers(grads), expected)
+    assert_close(kd.nn.unstack_layers(jax.device_get(grads)), expected)
 
 
 def test_recomputed_layers_have_the_same_params_and_compute_the_same(variables):
@@ -95,7 +96,7 @@ def test_recomputed_scan_takes_less_memory(variables):
         compiled = gradient.lower(stacked).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
-    assert memory(remat=True) < 0.5 * memory()
+    assert memory(remat=True) < 0.6 * memory()
 
 
 def test_intermediates_of_scanned_layers_are_stacked(variables):
@@ -106,7 +107,7 @@ def test_intermediates_of_scanned_layers_are_stacked(variables):
         )
     )
     [weights] = captured["intermediates"]["layers"]["attention"]["attn_weights"]
-    assert weights.shape == (3, 2, 2, 16, 16)
+    assert weights.shape == (2, 2, 2, 16, 16)
 
 
 def test_arguments_and_modes_reach_scanned_and_recomputed_layers():
@@ -118,8 +119,8 @@ def test_arguments_and_modes_reach_scanned_and_recomputed_layers():
 
     x = np.ones((2, 64), np.float32)
     for model in (
-        kd.nn.ScannedLayers(Layer(), num_layers=3),
-        kd.nn.ScannedLayers(Layer(), num_layers=3, remat=True),
+        kd.nn.ScannedLayers(Layer(), num_layers=2),
+        kd.nn.ScannedLayers(Layer(), num_layers=2, remat=True),
         kd.nn.Remat(Layer()),
     ):
         variables = random_variables(model, x, 2.0, is_training_property=False)

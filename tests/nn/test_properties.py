@@ -15,6 +15,7 @@ import pytest
 
 from kauldron import kd
 from kauldron.nn import flax_hook
+from tests import processes
 
 #
 # Training or evaluation
@@ -451,22 +452,17 @@ def test_new_thread_starts_without_a_value():
 # --------------------------------------------------------------------------------------
 
 
-def _run_script(script):
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
-
-
 def test_hook_is_in_place_whatever_is_imported_first():
-    _run_script(
-        """
+    script = """
         import sys
         from kauldron import kd
         assert not {"flax", "jax"} & set(sys.modules)
         import flax.linen as nn, jax, numpy as np
         init = lambda key: nn.Dense(3).init(key, np.ones(2), is_training_property=True)
         jax.eval_shape(lambda: init(jax.random.key(0)))
-        """
-    )
-    _run_script(
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+    processes.run_script_with_jax(
         """
         import flax.linen as nn, jax, numpy as np
         from kauldron import kd
@@ -480,7 +476,7 @@ def test_hook_is_in_place_whatever_is_imported_first():
 @pytest.mark.parametrize("first", ["ours", "flax"])
 def test_hook_is_in_place_without_kd(name, first):
     imports = [f"from kauldron import {name} as knn", "import flax.linen as nn"]
-    _run_script(
+    processes.run_script_with_jax(
         "\n".join(imports if first == "ours" else reversed(imports))
         + """
 import sys
@@ -498,7 +494,7 @@ assert Net().apply({}, is_training_property=True) is True
 
 
 def test_touching_dropout_loads_no_foreign_library():
-    _run_script(
+    processes.run_script_with_jax(
         """
         import sys
         from kauldron import kd

@@ -1,8 +1,7 @@
 """The Vision Transformer: names, parameters, modes, dtypes, configs."""
 
+import functools
 import importlib
-import subprocess
-import sys
 
 import flax.linen as nn
 import jax
@@ -12,6 +11,7 @@ import pytest
 
 from kauldron import kd, konfig
 from kauldron.nn.vit import VIT_SIZES, ViTSpec
+from tests import processes
 from tests.nn.param_shapes import param_shapes, random_variables
 
 KEY = jax.random.key(0)
@@ -150,17 +150,20 @@ def test_encoder_by_hand():
     encoder = tiny(num_layers=2, prepend_cls_token=True)
     variables = random_variables(encoder, IMAGE)
     params = variables["params"]
-    embed = jax.jit(encoder.embedding.apply)
-    expected = embed({"params": params["embedding"]}, IMAGE)
-    expected = expected + params["pos_embedding"]["embeddings"]
-    cls = np.broadcast_to(params["cls"], (2, 1, 8))
-    expected = np.concatenate([cls, expected], axis=1)
-    for i, layer in enumerate(encoder.layers):
-        expected = jax.jit(layer.apply)({"params": params[f"layers_{i}"]}, expected)
-    expected = np.asarray(expected)
+
+    @jax.jit
+    def by_hand():
+        tokens = encoder.embedding.apply({"params": params["embedding"]}, IMAGE)
+        tokens = tokens + params["pos_embedding"]["embeddings"]
+        cls = np.broadcast_to(params["cls"], (2, 1, 8))
+        tokens = jnp.concatenate([cls, tokens], axis=1)
+        for i, layer in enumerate(encoder.layers):
+            tokens = layer.apply({"params": params[f"layers_{i}"]}, tokens)
+        return tokens, encoder.apply(variables, IMAGE)
+
+    expected, ours = jax.device_get(by_hand())
     rms = np.sqrt(np.mean(expected**2, axis=-1, keepdims=True) + 1e-6)
     expected = expected / rms * params["encoder_norm"]["scale"]
-    ours = jax.jit(encoder.apply)(variables, IMAGE)
     np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
@@ -200,12 +203,13 @@ def test_modes_of_a_classifier(mode):
     model = kd.nn.Vit(encoder=encoder, num_classes=3, mode=mode)
     variables = random_variables(model, IMAGE)
     params = variables["params"]
-    tokens = jax.jit(encoder.apply)({"params": params["encoder"]}, IMAGE)
-    tokens = np.asarray(tokens)
+    apply = functools.partial(model.apply, mutable=True, capture_intermediates=True)
+    preds, captured = jax.jit(apply)(variables, IMAGE)
+    [tokens] = jax.device_get(captured["intermediates"]["encoder"]["__call__"])
+    assert tokens.shape == (2, 5 if mode == "cls_token" else 4, 8)
     features = tokens.mean(1) if mode == "gap" else tokens[:, 0]
     hidden = np.tanh(dense(features, params["pre_logits"]))
     expected = dense(hidden, params["classifier_head"])
-    preds = jax.jit(model.apply)(variables, IMAGE)
     assert set(preds) == {"logits"}
     np.testing.assert_allclose(preds["logits"], expected, atol=1e-5)
 
@@ -283,7 +287,7 @@ def test_older_package_can_be_imported_first():
         "assert vit.Vit is kauldron.modules.vit.Vit is kd.nn.Vit\n"
         "assert adapter.WrapperModule is kauldron.modules.adapter.WrapperModule\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    processes.run_script_with_jax(script)
 
 
 def test_older_vit_has_the_parameters_of_its_checkpoints():

@@ -10,12 +10,14 @@ import pytest
 
 from kauldron import kd
 
-F32 = jnp.float32
 PARAMS = {
-    "encoder": {"kernel": jnp.arange(6, dtype=F32).reshape(2, 3), "bias": jnp.ones(3)},
-    "head": {"kernel": jnp.full((3,), 2.0, F32)},
+    "encoder": {
+        "kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "bias": np.ones(3, np.float32),
+    },
+    "head": {"kernel": np.full((3,), 2.0, np.float32)},
 }
-GRADS = jax.tree.map(lambda x: 0.1 * x + 0.5, PARAMS)
+GRADS = jax.tree.map(lambda x: np.float32(0.1) * x + np.float32(0.5), PARAMS)
 
 
 def assert_trees_equal(a, b):
@@ -25,11 +27,16 @@ def assert_trees_equal(a, b):
 
 def run(optimizer, params=PARAMS, grads=GRADS, num_steps=1):
     """Parameters, the last updates and the state after some steps."""
-    state = optimizer.init(params)
-    for _ in range(num_steps):
-        updates, state = optimizer.update(grads, state, params)
-        params = optax.apply_updates(params, updates)
-    return params, updates, state
+
+    @jax.jit
+    def steps(params):
+        state = optimizer.init(params)
+        for _ in range(num_steps):
+            updates, state = optimizer.update(grads, state, params)
+            params = optax.apply_updates(params, updates)
+        return params, updates, state
+
+    return steps(params)
 
 
 # --------------------------------------------------------------------------------------
@@ -142,7 +149,7 @@ def test_integer_parameters_can_be_frozen():
     def loss(p):
         return jnp.sum(p["w"] ** 2) + 0.0 * p["table"][0]
 
-    grads = jax.grad(loss, allow_int=True)(params)
+    grads = jax.jit(jax.grad(loss, allow_int=True))(params)
     assert grads["table"].dtype == jax.dtypes.float0
     optimizer = kd.optim.partial_updates(
         optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.1)),
@@ -224,10 +231,14 @@ def test_named_chain_accepts_several_parts_for_the_same_parameters():
 def _decay(weight_decay, moved_by=0.0, **kwargs):
     """Updates from zero gradients after the parameters have moved."""
     optimizer = kd.optim.decay_to_init(weight_decay, **kwargs)
-    state = optimizer.init(PARAMS)
-    moved = jax.tree.map(lambda p: p + moved_by, PARAMS)
-    zeros = jax.tree.map(jnp.zeros_like, PARAMS)
-    return optimizer.update(zeros, state, moved)
+    moved = jax.tree.map(lambda p: p + np.float32(moved_by), PARAMS)
+    zeros = jax.tree.map(np.zeros_like, PARAMS)
+
+    @jax.jit
+    def update(params):
+        return optimizer.update(zeros, optimizer.init(params), moved)
+
+    return update(PARAMS)
 
 
 def test_no_decay_at_the_start():
@@ -438,8 +449,9 @@ def test_state_keeps_its_structure_and_the_step_compiles_once(transform):
 
 def test_training_continues_from_a_checkpoint(transform, tmp_path):
     """Three steps, or two, a save, a restore and one more: the same numbers."""
-    params, state = PARAMS, transform.init(PARAMS)
+    params, state = PARAMS, jax.jit(transform.init)(PARAMS)
 
+    @jax.jit
     def step(params, state):
         updates, state = transform.update(GRADS, state, params)
         return optax.apply_updates(params, updates), state

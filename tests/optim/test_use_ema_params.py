@@ -13,6 +13,7 @@ import pytest
 
 from kauldron import kd
 from kauldron.ckpts import InitTransform
+from tests import processes
 
 F32 = jnp.float32
 
@@ -117,6 +118,7 @@ def test_inside_jit():
     assert out.params["b"].dtype == jnp.bfloat16
 
 
+@pytest.mark.usefixtures("fast_python")
 def test_sharding_of_the_parameters_is_kept():
     script = """
         import jax, jax.numpy as jnp, optax
@@ -148,4 +150,4 @@ def test_other_members_load_no_checkpoint_library():
         heavy = {"orbax", "flax", "grain", "tensorflow", "kauldron.ckpts"}
         assert not heavy & set(sys.modules), heavy & set(sys.modules)
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+    processes.run_script_with_jax(script)

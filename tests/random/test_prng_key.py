@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 from kauldron.random import PRNGKey
+from tests import processes
 
 RAW = jax.random.PRNGKey(0)
 TYPED = jax.random.key(0)
@@ -325,4 +324,4 @@ def test_importing_needs_only_jax():
         "bad = {'flax', 'optax', 'orbax', 'tensorflow', 'ml_collections'};"
         "sys.exit(str(bad & set(sys.modules)) if bad & set(sys.modules) else 0)"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    processes.run_script_with_jax(script)

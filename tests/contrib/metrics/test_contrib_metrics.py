@@ -75,7 +75,8 @@ def test_records_are_masked_out(metric, inputs):
 
 
 def test_joint_accuracy_needs_both_to_be_right():
-    value = metrics.JointAccuracy()(
+    value = value_of(
+        metrics.JointAccuracy(),
         logits_a=np.eye(3)[[0, 1, 2, 0]],
         labels_a=np.array([[0], [1], [2], [1]]),
         logits_b=np.eye(2)[[0, 0, 1, 1]],
@@ -100,8 +101,12 @@ def test_rmse_matches_numpy_over_merged_batches(mode):
         "per_sample_sqrt": np.sqrt(sums).mean(),
     }[mode]
     metric = metrics.RootMeanSquaredError(rmse_mode=mode)
-    state = metric.get_state(preds=preds[:2], targets=targets[:2])
-    merged = state.merge(metric.get_state(preds=preds[2:], targets=targets[2:]))
+    get_state = jax.jit(metric.get_state)
+    parts = [
+        get_state(preds=preds[part], targets=targets[part])
+        for part in (slice(0, 3), slice(3, 6))
+    ]
+    merged = parts[0].merge(parts[1])
     assert merged.compute() == pytest.approx(expected, rel=1e-5)
 
 
@@ -116,7 +121,7 @@ def test_cosine_similarity_matches_numpy():
     cosines = (pred * target).sum(-1) / (
         np.linalg.norm(pred, axis=-1) * np.linalg.norm(target, axis=-1)
     )
-    value = metrics.CosineSimilarity()(pred=pred, target=target, mask=mask)
+    value = value_of(metrics.CosineSimilarity(), pred=pred, target=target, mask=mask)
     assert value == pytest.approx(np.average(cosines, weights=mask[..., 0]), rel=1e-4)
 
 
@@ -124,16 +129,18 @@ def test_relative_error_matches_numpy():
     preds, targets = np.abs(normal(4, 3)) + 0.1, np.abs(normal(4, 3)) + 0.1
     mask = np.array([1, 0, 1, 1])
     expected = (np.abs(preds - targets) / targets)[mask > 0].mean()
-    value = metrics.MeanAbsoluteRelativeError()(preds=preds, targets=targets, mask=mask)
+    value = value_of(
+        metrics.MeanAbsoluteRelativeError(), preds=preds, targets=targets, mask=mask
+    )
     assert value == pytest.approx(expected, rel=1e-4)
 
 
 def test_delta1_counts_what_is_within_a_factor():
     targets = np.array([1.0, 1.0, 1.0, 2.0])
     preds = np.array([1.2, 0.7, -5.0, 2.4])
-    assert metrics.Delta1()(preds=preds, targets=targets) == 0.5
+    assert value_of(metrics.Delta1(), preds=preds, targets=targets) == 0.5
     scaled = metrics.Delta1(denormalize=True, depth_mean=1.0, depth_std=2.0)
-    value = scaled(preds=(preds - 1) / 2, targets=(targets - 1) / 2)
+    value = value_of(scaled, preds=(preds - 1) / 2, targets=(targets - 1) / 2)
     assert value == 0.5
 
 
@@ -147,13 +154,13 @@ def test_relative_error_of_depths_drawn_in_colours():
     metric = metrics.RGBMeanAbsoluteRelativeError(pred="pred", target="target")
     assert metric(context=images) == pytest.approx(0.121970, abs=1e-5)
     plural = {f"{name}s": image for name, image in images.items()}
-    assert metric(**plural) == metric(context=images)
+    assert value_of(metric, **plural) == pytest.approx(metric(context=images))
 
 
 def test_psnr_after_resizing():
     target = np.full((2, 8, 8, 3), 0.5, np.float32)
     pred = np.full((2, 4, 4, 3), 0.4, np.float32)
-    value = metrics.PsnrWithResize()(pred=pred, target=target)
+    value = value_of(metrics.PsnrWithResize(), pred=pred, target=target)
     assert value == pytest.approx(20.0, abs=1e-3)
 
 
@@ -213,24 +220,29 @@ def test_mean_and_covariance_match_numpy_over_merged_batches(ddof, weighted):
 
 
 def test_mean_and_covariance_merge_inside_jit():
-    state = metrics.MeanCov.from_samples(np.array([[0.0], [2.0]]))
-    merged = jax.jit(lambda a, b: a.merge(b))(state, state)
-    mean, cov = merged.compute()
+    @jax.jit
+    def merged():
+        state = metrics.MeanCov.from_samples(np.array([[0.0], [2.0]]))
+        return state.merge(state)
+
+    mean, cov = merged().compute()
     assert mean == 1.0 and cov == 1.0
 
 
 def test_too_few_samples_give_nan():
-    _, cov = metrics.MeanCov.from_samples(np.ones((1, 2)), ddof=1).compute()
+    state = jax.jit(lambda x: metrics.MeanCov.from_samples(x, ddof=1))(np.ones((1, 2)))
+    _, cov = state.compute()
     assert np.isnan(cov).all()
 
 
 def test_weights_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"\(2,\).*\(3, 1\)"):
         metrics.MeanCov.from_samples(np.ones((3, 1)), np.ones(2))
+    state, other = jax.jit(
+        lambda x: [metrics.MeanCov.from_samples(x, ddof=ddof) for ddof in (0, 1)]
+    )(np.ones((3, 1)))
     with pytest.raises(ValueError, match="ddof"):
-        metrics.MeanCov.from_samples(np.ones((3, 1))).merge(
-            metrics.MeanCov.from_samples(np.ones((3, 1)), ddof=1)
-        )
+        state.merge(other)
 
 
 #
@@ -265,17 +277,20 @@ def test_end_point_error_matches_numpy():
 def test_rotation_error_is_the_angle_between_rotations():
     preds, targets = np.stack([pose(10), pose(50)]), np.stack([pose(0), pose(20)])
     mean = metrics.RelativeRotationError(mode="mean")
-    assert mean(preds=preds, targets=targets) == pytest.approx(20.0, abs=1e-2)
-    assert metrics.RelativeRotationError()(preds=preds, targets=targets) == 0.5
+    value = value_of(mean, preds=preds, targets=targets)
+    assert value == pytest.approx(20.0, abs=1e-2)
+    accuracy = metrics.RelativeRotationError()
+    assert value_of(accuracy, preds=preds, targets=targets) == 0.5
 
 
 def test_translation_error_is_the_angle_between_directions():
     preds = np.stack([pose(translation=(2, 0, 0)), pose(translation=(0, 0, 3))])
     targets = np.stack([pose(translation=(1, 1, 0)), pose(translation=(0, 0, 1))])
     mean = metrics.RelativeTranslationError(mode="mean")
-    assert mean(preds=preds, targets=targets) == pytest.approx(22.5, abs=0.1)
+    value = value_of(mean, preds=preds, targets=targets)
+    assert value == pytest.approx(22.5, abs=0.1)
     accuracy = metrics.RelativeTranslationError(threshold_degs=30)
-    assert accuracy(preds=preds, targets=targets) == 0.5
+    assert value_of(accuracy, preds=preds, targets=targets) == 0.5
 
 
 def test_similarity_of_translations_is_the_cosine():
@@ -284,7 +299,8 @@ def test_similarity_of_translations_is_the_cosine():
         pose(translation=(1, 1, 0))[None],
     )
     similarity = metrics.RelativeTranslationError(mode="similarity")
-    assert similarity(preds=preds, targets=targets) == pytest.approx(0.5**0.5)
+    value = value_of(similarity, preds=preds, targets=targets)
+    assert value == pytest.approx(0.5**0.5)
     with pytest.raises(ValueError, match="similarity"):
         metrics.RelativeRotationError(mode="similarity")
 
@@ -306,7 +322,7 @@ def as_quaternions(poses):
 def test_poses_may_be_quaternions(cls):
     preds = np.stack([pose(30, (1, 2, 3)), pose(170, (0, 1, 0)), pose(-5, (1, 0, 0))])
     targets = np.stack([pose(10, (1, 2, 2)), pose(-170, (0, 1, 1)), pose(0, (1, 0, 0))])
-    expected = cls()(preds=preds, targets=targets)
+    expected = value_of(cls(), preds=preds, targets=targets)
     value = value_of(
         cls(rotation_as_quaternion=True),
         preds=as_quaternions(preds),
@@ -314,7 +330,7 @@ def test_poses_may_be_quaternions(cls):
     )
     assert value == pytest.approx(expected, abs=1e-4)
     with pytest.raises(ValueError, match=r"\(7, 1\)"):
-        cls(rotation_as_quaternion=True)(preds=preds, targets=targets)
+        value_of(cls(rotation_as_quaternion=True), preds=preds, targets=targets)
 
 
 @pytest.mark.parametrize(

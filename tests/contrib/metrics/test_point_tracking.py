@@ -1,5 +1,8 @@
 """Metrics of tracked points, in images and in space, against plain numpy."""
 
+import functools
+
+import jax
 import numpy as np
 import pytest
 
@@ -62,17 +65,25 @@ def test_point_tracking_matches_one_point_at_a_time(query_mode, axis_order):
         "gt_visible": arrange(visible_true[..., None]),
     }
     options = {"query_mode": query_mode, "axis_order": axis_order}
-    for metric, names, value in (
-        (metrics.TapPositionAccuracy, ("pred_tracks", "gt_tracks", "gt_visible"), 0),
-        (metrics.TapOcclusionAccuracy, ("pred_visible", "gt_visible"), 1),
-        (metrics.TapAverageJaccard, tuple(inputs), 2),
-    ):
-        chosen = {name: inputs[name] for name in names}
-        computed = value_of(metric(**options), **chosen, query_frame=query_frame)
-        assert computed == pytest.approx(expected[value], abs=1e-5)
-        mask = arrange(later[..., None])[..., 0]
-        masked = value_of(metric(**options), **chosen, evaluation_mask=mask)
-        assert masked == computed
+    mask = arrange(later[..., None])[..., 0]
+
+    @jax.jit
+    def states():
+        pairs = []
+        for metric, names in (
+            (metrics.TapPositionAccuracy, ("pred_tracks", "gt_tracks", "gt_visible")),
+            (metrics.TapOcclusionAccuracy, ("pred_visible", "gt_visible")),
+            (metrics.TapAverageJaccard, tuple(inputs)),
+        ):
+            chosen = {name: inputs[name] for name in names}
+            get_state = functools.partial(metric(**options).get_state, **chosen)
+            masked = get_state(evaluation_mask=mask)
+            pairs.append((get_state(query_frame=query_frame), masked))
+        return pairs
+
+    for (state, masked), value in zip(states(), expected, strict=True):
+        assert state.compute() == pytest.approx(value, abs=1e-5)
+        assert masked.compute() == state.compute()
 
 
 def visibility(*queries):
@@ -85,9 +96,9 @@ def test_the_query_is_the_first_frame_unless_given():
     pred[0, 0, :, 0] = np.array([0, 3, 20]) / 256
     visible = visibility([1, 1, 1])
     inputs = {"pred_tracks": pred, "gt_tracks": true, "gt_visible": visible}
-    position = metrics.TapPositionAccuracy()(**inputs)
+    position = value_of(metrics.TapPositionAccuracy(), **inputs)
     assert position == pytest.approx(0.3)
-    jaccard = metrics.TapAverageJaccard()(**inputs, pred_visible=visible)
+    jaccard = value_of(metrics.TapAverageJaccard(), **inputs, pred_visible=visible)
     assert jaccard == pytest.approx(0.2)
     wide = metrics.TapPositionAccuracy(thresholds=[1.0])
     assert value_of(wide, **inputs) == 1.0
@@ -143,8 +154,9 @@ def space_inputs(**changes):
 def test_points_in_space_are_scaled_to_the_truth():
     position, jaccard = metrics.Tap3DPositionAccuracy, metrics.Tap3DAverageJaccard
     inputs = space_inputs()
-    assert position()(**inputs) == pytest.approx(0.8)
-    assert jaccard()(**inputs) == pytest.approx(0.733333, abs=1e-5)
+    measured = jax.jit(position().get_state)
+    assert measured(**inputs).compute() == pytest.approx(0.8)
+    assert value_of(jaccard(), **inputs) == pytest.approx(0.733333, abs=1e-5)
     relative = inputs | {"intrinsics": np.array([[1.0, 1, 0.5, 0.5]])}
     normalized = position(use_normalized_coordinates=True)
     assert value_of(normalized, **relative) == pytest.approx(0.8)
@@ -153,7 +165,7 @@ def test_points_in_space_are_scaled_to_the_truth():
     in_2d = position(depth_scaling="reproduce_2d")
     assert value_of(in_2d, **inputs) == pytest.approx(0.8)
     hidden = inputs | {"pred_visible": np.zeros((1, 1, 3, 1))}
-    assert value_of(position(), **hidden) == 0.0  # not scaled
+    assert measured(**hidden).compute() == 0.0  # not scaled
 
 
 @pytest.mark.parametrize("is_map", [True, False])
@@ -171,9 +183,9 @@ def test_points_in_space_from_depths_and_tracks_in_the_image(is_map):
     metric = metrics.Tap3DPositionAccuracy(
         axis_order="BTQC", use_offline_depth_predictions=True
     )
-    assert metric(**inputs) == 1.0
+    assert value_of(metric, **inputs) == 1.0
     with pytest.raises(ValueError, match="needs offline_depth_predictions"):
-        metric(**{**inputs, "pred_tracks_2d": None})
+        metric.get_state(**{**inputs, "pred_tracks_2d": None})
 
 
 @pytest.mark.parametrize(

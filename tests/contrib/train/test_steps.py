@@ -245,6 +245,7 @@ def test_run_trains_saves_and_resumes(tmp_path):
     trainer = _trainer(
         tmp_path / "whole",
         num_train_steps=6,
+        log_metrics_every=1,
         checkpointer=kd.ckpts.Checkpointer(save_interval_steps=2),
     )
     whole, _ = trainer.train()
