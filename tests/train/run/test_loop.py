@@ -151,7 +151,7 @@ def test_stop_after_steps_then_continuing_equals_an_uninterrupted_run(tmp_path):
 
 
 def test_dropout_continues_with_the_keys_of_the_step(tmp_path):
-    model = Linear(x="batch.x", rate=0.5)
+    model = Linear(x="batch.x", rate=0.3)
     whole, _ = make_trainer(
         tmp_path / "whole", model=model, checkpointer=RARELY
     ).train()
