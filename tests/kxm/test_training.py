@@ -30,7 +30,7 @@ def get_config():
     cfg.eval_ds = toy.make_ds(shuffle=False, num_epochs=1)
     cfg.model = toy.Linear(x="batch.x")
     cfg.num_train_steps = 6
-    cfg.log_metrics_every = 2
+    cfg.log_metrics_every = 1
     cfg.log_summaries_every = None
     cfg.train_losses = {"l2": kd.losses.L2(preds="preds.y", targets="batch.y")}
     cfg.optimizer = optax.adam(learning_rate=1e-2)

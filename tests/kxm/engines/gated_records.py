@@ -7,7 +7,7 @@ import time
 
 from tests.train import toy
 
-_OPEN = 80  # records of each process before the gate
+_OPEN = 32  # records of each process before the gate
 
 
 class GatedRecords:

@@ -8,7 +8,7 @@ import pytest
 from kauldron import kd, kxm
 from kauldron.kxm import records
 from kauldron.kxm.engines.study import open_study
-from tests import processes
+from tests import compilation, processes
 from tests.kxm.stacked import config
 
 pytest.importorskip("optuna", reason="needs Optuna: pip install 'kauldron[optuna]'")
@@ -43,7 +43,7 @@ class StartsNothing(kxm.Stacked):
 
 def train(how, units):
     folders = [str(unit.folder) for unit in units]
-    quickly = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+    quickly = compilation.quick_environment()
     return processes.python("-c", PROGRAM, how, *folders, environment=quickly).wait()
 
 
