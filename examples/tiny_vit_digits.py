@@ -21,7 +21,7 @@ def get_config():
     """The experiment."""
     cfg = kd.train.Trainer()
     cfg.seed = 0
-    cfg.num_train_steps = 400
+    cfg.num_train_steps = 500
     cfg.log_metrics_every = 100
     cfg.log_summaries_every = None
 
@@ -58,9 +58,9 @@ def get_config():
         weight_decay=0.05,
         mask=kd.optim.select("**.kernel"),
     )
-    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=200)
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=250)
     cfg.evals = {
-        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(200), num_batches=None),
+        "test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(250), num_batches=None),
     }
     return cfg
 

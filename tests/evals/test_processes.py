@@ -128,6 +128,7 @@ def test_example_of_evaluating_an_earlier_run(tmp_path):
     train = f"--cfg={EXAMPLES / 'digits_classifier.py'}"
     flags = ("--cfg.num_train_steps=40", "--cfg.evals.test.run[0]=40")
     flags += ("--cfg.checkpointer.save_interval_steps=40", "--cfg.profiler=None")
+    flags += ("--cfg.model.layers[0].features=8", "--cfg.model.layers[2].features=16")
     assert cli.main(["train", train, f"--cfg.workdir={run}", *flags]) == 0
     config = f"--cfg={EXAMPLES / 'digits_eval_only.py'}"
     folders = (f"--cfg.aux.workdir={run}", f"--cfg.workdir={results}")

@@ -70,6 +70,7 @@ def test_language_model_writes_samples_at_evaluation(tmp_path):
         tmp_path,
         *(f"--cfg.model.{setting}" for setting in small),
         "--cfg.evals.samples.run.n=3",
+        "--cfg.eval_ds.batch_size=8",
     )
     texts = _read_texts(tmp_path / "samples")
     assert set(texts) == {f"summaries/texts/{number}" for number in range(4)}

@@ -12,6 +12,8 @@ from kauldron import kd, status
 from kauldron.inspect.views import rows_of
 from tests.train.toy import make_trainer
 
+WITH_OPTIMIZATIONS = False
+
 
 @pytest.fixture(params=["graphviz", "no graphviz"])
 def graph(request, trainer, without):

@@ -10,6 +10,8 @@ from kauldron.train.run import profiler as profiler_lib
 from kauldron.train.run.dispatch import Dispatcher
 from tests.train.toy import make_trainer
 
+WITH_OPTIMIZATIONS = False
+
 
 class FakeTrace:
     """Stands in for the device's tracer, which takes seconds to start."""

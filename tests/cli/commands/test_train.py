@@ -561,7 +561,7 @@ def test_each_command_works_in_a_process(folder, monkeypatch, fast_python):
         ["check", "--cfg=toy.py"],
         ["runs", "."],
         ["config", "show", "--cfg=toy.py"],
-        ["data", "profile", "--cfg=toy.py"],
+        ["data", "profile", "--cfg=toy.py", "--seconds=0.05"],
         ["config", "resolve", "--cfg=toy.py"],
         ["config", "check", "--cfg=toy.py"],
         ["config", "diff", "--cfg=toy.py", "--other=toy.py"],
