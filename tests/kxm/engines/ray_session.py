@@ -6,7 +6,6 @@ Ray listens on all addresses of the machine and asks nobody who they are. So thi
 namespaces of its own, where there is only loopback, and whose processes end with it.
 """
 
-import functools
 import json
 import os
 import pathlib
@@ -16,7 +15,6 @@ import tempfile
 os.environ["RAY_AUTH_MODE"] = "disabled"  # Ray would write a token to the home folder
 
 import ray
-from ray._private import parameter
 
 from kauldron import kxm
 from kauldron.kxm.engines import ray as ray_engine
@@ -26,16 +24,9 @@ ADDRESS = "http://127.0.0.1:8265"
 LONG = 240.0
 
 
-def start_less():
-    """Leave out processes that jobs do not need: they move logs, and add nodes."""
-    without = {"include_log_monitor": False, "no_monitor": True}
-    parameter.RayParams = functools.partial(parameter.RayParams, **without)
-
-
 def main(folder, trainer):
-    start_less()
     folder = pathlib.Path(folder)
-    ray_engine._ASK_SECONDS = 0.2  # instead of each second
+    ray_engine._ASK_SECONDS = 0.5  # instead of each second
     engine = kxm.Ray(
         address=ADDRESS, num_cpus=0.5, resources={"slot": 0.5}, backoff_s=0.1
     )
@@ -65,23 +56,24 @@ def _answers(engine):
 
 
 def run(folder, trainer, engine):
-    """One unit that is killed, goes on and is followed by another job; one is stopped."""
+    """One unit that succeeds and is evaluated, one that fails, one that is stopped."""
     os.chdir(folder)
     code = "import os, sys; sys.exit(int(os.environ['KXM_WID']))"
-    args = {"out": f"{kxm.WU_DIR_PROXY}/out", "until": str(folder / "never")}
+    out, release = f"{kxm.WU_DIR_PROXY}/out", str(folder / "never")
+    until = {0: str(folder), 1: release, 2: release}
     after = {"train": "succeeded"}
     handle = kxm.Experiment(
         jobs={
-            "train": kxm.Job(target=trainer, args=args),
+            "train": kxm.Job(target=trainer, args={"out": out}),
             "after": kxm.Job(target=[sys.executable, "-c", code], after=after),
         },
-        sweep_info=kxm.SimpleSweep([{"a": 0}, {"a": 1}]),
+        sweep_info=kxm.SimpleSweep([{"until": until[a]} for a in range(3)]),
         executor=engine,
     ).launch(wait=False)
-    killed, stopped = handle.work_units
+    done, killed, stopped = handle.work_units
     ready = [pathlib.Path(unit.folder, "out", "ready") for unit in (killed, stopped)]
     poll(lambda: all(path.exists() for path in ready), seconds=LONG)
-    handle.stop([2])
+    handle.stop([3])
     jobs = engine.client().list_jobs()
     [on_ray] = [job for job in jobs if job.submission_id == _id(killed)]
     os.killpg(killed.jobs["train"]["program_pid"], 9)
@@ -89,7 +81,7 @@ def run(folder, trainer, engine):
     (folder / "never").touch()
     handle.wait(timeout=LONG)
     return {
-        "units": [unit.jobs for unit in (killed, stopped)],
+        "units": [unit.jobs for unit in (done, killed, stopped)],
         "saved": pathlib.Path(stopped.folder, "out", "count").exists(),
         "logs": [unit.log_path("train").read_text() for unit in (killed, stopped)],
         "metadata": on_ray.metadata,
