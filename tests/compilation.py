@@ -104,27 +104,6 @@ def compile_as_the_environment_says():
         compile_quickly(True)
 
 
-def keep_programs_of_all_processes():
-    """Let each process of a job keep its programs for others; JAX lets the first alone.
-
-    Programs of several processes are not the same for all of them.
-    """
-    from jax._src import compilation_cache, compiler, distributed
-
-    write = compiler._cache_write
-
-    def write_in_all(key, seconds, name, backend, executable, callbacks):
-        if not distributed.global_state.process_id or callbacks:
-            write(key, seconds, name, backend, executable, callbacks)
-        else:
-            with contextlib.suppress(Exception):  # as JAX does: it is compiled again
-                compilation_cache.put_executable_and_time(
-                    key, name, executable, backend, int(seconds)
-                )
-
-    compiler._cache_write = write_in_all
-
-
 @functools.cache
 def _options():
     """The class of options that JAX makes for each program, and one with another default."""

@@ -199,7 +199,6 @@ def _prepare(request):
         signal.signal(number, signal.SIG_IGN)
     _configure_jax(os.environ)
     compilation.compile_as_the_environment_says()
-    compilation.keep_programs_of_all_processes()
     if request.get("cache"):
         _configure_jax(
             {

@@ -26,7 +26,7 @@ LONG = 240.0
 
 def main(folder, trainer):
     folder = pathlib.Path(folder)
-    ray_engine._ASK_SECONDS = 0.5  # instead of each second
+    ray_engine._ASK_SECONDS = 0.2  # instead of each second
     engine = kxm.Ray(
         address=ADDRESS, num_cpus=0.5, resources={"slot": 0.5}, backoff_s=0.1
     )
