@@ -81,15 +81,17 @@ def test_failure_names_evaluator_and_step_and_leaves_the_run_incomplete(tmp_path
         def evaluate(self, state, step):
             raise LookupError("nothing there")
 
-    trainer = make_trainer(tmp_path, evals={"bad": Failing(run=kd.evals.Final())})
+    trainer = make_trainer(
+        tmp_path, evals={"bad": Failing(run=kd.evals.Final(free_memory=False))}
+    )
     with pytest.raises(LookupError, match="Evaluator bad failed at step 10: nothing"):
         trainer.train()
     assert not (tmp_path / "train_complete.txt").exists()
 
 
 def test_stopped_between_two_batches_it_runs_at_the_next_start(tmp_path):
-    first = kd.evals.Evaluator(run=kd.evals.Final())
-    second = Terminating(run=kd.evals.Final())
+    first = kd.evals.Evaluator(run=kd.evals.Final(free_memory=False))
+    second = Terminating(run=kd.evals.Final(free_memory=False))
     trainer = make_trainer(
         tmp_path, eval_ds=make_ds(**ALL), evals={"first": first, "second": second}
     )
@@ -97,7 +99,7 @@ def test_stopped_between_two_batches_it_runs_at_the_next_start(tmp_path):
         trainer.train()
     assert info.value.code == 143
     assert not (tmp_path / "train_complete.txt").exists()
-    calm = kd.evals.Evaluator(run=kd.evals.Final())
+    calm = kd.evals.Evaluator(run=kd.evals.Final(free_memory=False))
     trainer.replace(evals={"first": first, "second": calm}).train()
     assert steps(tmp_path, "first") == steps(tmp_path, "second") == [10]
     marker = json.loads((tmp_path / "train_complete.txt").read_text())
@@ -105,10 +107,10 @@ def test_stopped_between_two_batches_it_runs_at_the_next_start(tmp_path):
 
 
 def test_relaunching_runs_only_what_is_new(tmp_path):
-    evals = {"a": kd.evals.Evaluator(run=kd.evals.Final())}
+    evals = {"a": kd.evals.Evaluator(run=kd.evals.Final(free_memory=False))}
     trainer = make_trainer(tmp_path, eval_ds=make_ds(**ALL), evals=evals)
     trainer.train()
-    more = {**evals, "b": kd.evals.Evaluator(run=kd.evals.Final())}
+    more = {**evals, "b": kd.evals.Evaluator(run=kd.evals.Final(free_memory=False))}
     trainer.replace(evals=more).train()
     assert points(tmp_path, "a") == points(tmp_path, "b")
     assert steps(tmp_path, "a") == [10]

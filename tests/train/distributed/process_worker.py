@@ -24,7 +24,7 @@ def make(workdir, **changes):
         changes["train_ds"] = make_ds().map(_pause)
     evals = {}
     if changes.pop("evaluates", True):
-        along, final = kd.evals.EveryNSteps(6), kd.evals.Final()
+        along, final = kd.evals.EveryNSteps(6), kd.evals.Final(free_memory=False)
         evals["along"] = kd.evals.Evaluator(run=along)
         evals["final"] = kd.evals.Evaluator(run=final)
     return make_trainer(
