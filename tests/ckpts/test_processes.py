@@ -60,6 +60,8 @@ LEAVING = """
     from kauldron.ckpts import orbax_io
     from tests.ckpts.states import make_checkpointer, make_state, random_array
 
+    kd.train.TrainState, kd.ckpts.Checkpointer  # are imported now
+
     def leave_by(way, workdir):
         if way == "failing save":
             params = {"w": random_array(100_000)}

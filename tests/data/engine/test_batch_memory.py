@@ -192,7 +192,7 @@ def test_batches_may_be_let_go_in_another_thread():
 def test_nothing_is_left_of_an_iterator_that_was_dropped():
     jax.device_put(0).block_until_ready()  # jax gives up arrays when it is used again
     before = shared_files()
-    iterator = iter(make_ds(num_workers=2))
+    iterator = iter(make_ds(num_workers=1))
     batches = [next(iterator) for _ in range(3)]
     assert shared_files() != before
     del iterator

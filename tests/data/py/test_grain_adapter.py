@@ -74,10 +74,10 @@ def test_a_source_gives_the_records_and_random_numbers_of_grain(
 @pytest.mark.parametrize("weights", [None, [1, 2.5]])
 def test_a_mixture_gives_the_records_and_random_numbers_of_grain(shuffle, weights):
     children = [
-        part(0, 20, transforms=[AddRandom()]),
+        part(0, 9, transforms=[AddRandom()]),
         part(
             100,
-            13,
+            6,
             shuffle=False,
             shard_by_process=False,
             transforms=[AddRandom(), Same()],
@@ -88,7 +88,7 @@ def test_a_mixture_gives_the_records_and_random_numbers_of_grain(shuffle, weight
         weights=weights,
         shuffle=shuffle,
         seed=7,
-        num_epochs=3,
+        num_epochs=2,
         transforms=[AddRandom(), Same(), AddRandom()],
     )
     by_weight = functools.partial(grain.MapDataset.mix, weights=weights)
@@ -96,7 +96,7 @@ def test_a_mixture_gives_the_records_and_random_numbers_of_grain(shuffle, weight
     assert_is_grain(mix)
     inner = dataclasses.replace(mix, seed=children[0].seed, num_epochs=None)
     outer = kd.data.py.Mix(
-        [inner, part(500, 17)],
+        [inner, part(500, 7)],
         weights=weights,
         seed=9,
         num_epochs=2,
