@@ -3,15 +3,13 @@
 Most tests run a program once: compiling it well takes longer than it saves. Compiling
 quickly leaves most optimizations out, and the newer of the two generators of code for
 fused operations, which takes twice as long to make what is equally good. It also makes each
-program in one piece: several pieces are compiled at the same time, but take more work. And
-programs are written down in the same context: making one takes a third as long as most programs.
+program in one piece: several pieces are compiled at the same time, but take more work.
 """
 
 import contextlib
 import functools
 import json
 import os
-import threading
 
 import pytest
 
@@ -48,7 +46,6 @@ _QUICK_OPTIONS = {
     "xla_cpu_parallel_codegen_split_count": 1,
 }
 _KNOWN_OPTIONS = "KAULDRON_TEST_QUICK_OPTIONS"  # for forked processes
-_PROGRAMS_PER_CONTEXT = 64  # a context keeps the constants of its programs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -87,32 +84,10 @@ def compile_quickly(is_quick):
     usual, quick = _options()
     jax.config.update("jax_disable_most_optimizations", is_quick)
     xla_client.CompileOptions = quick if is_quick else usual
-    _share_contexts(is_quick)
     # Programs compiled in both ways round differently. This number is part of what JAX
     # knows them by: tests never mix them, and none is compiled again.
     jax.config.update("jax_xla_profile_version", int(is_quick))
     _is_quick = is_quick
-
-
-def _share_contexts(is_shared):
-    from jax._src.interpreters import mlir
-
-    new, shared = _contexts(mlir)
-    mlir.make_ir_context = shared if is_shared else new
-
-
-@functools.cache
-def _contexts(mlir):
-    """What JAX makes a context of MLIR with for each program, and one for many of them."""
-    new, last = mlir.make_ir_context, threading.local()
-
-    def shared():
-        last.uses = getattr(last, "uses", 0) % _PROGRAMS_PER_CONTEXT + 1
-        if last.uses == 1:
-            last.context = new()
-        return last.context
-
-    return new, shared
 
 
 def quick_environment():
