@@ -13,7 +13,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
-WORKERS ?= 2
+WORKERS ?= 3
 ROUNDS ?= 300
 SEED ?= 0
 JOBS ?= 2

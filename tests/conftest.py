@@ -81,6 +81,17 @@ def _restore_import_path():
     sys.path[:] = before
 
 
+@pytest.fixture(autouse=True)
+def _quick_collection(request):
+    """Tests that collect garbage need not look through what earlier tests have left."""
+    if hasattr(request.module, "gc"):
+        gc.freeze()
+
+
+def pytest_sessionfinish():
+    gc.freeze()  # pytest collects garbage five times when it ends
+
+
 @pytest.fixture
 def fast_python(monkeypatch):
     """Programs that start by `sys.executable` need not wait for their imports.
