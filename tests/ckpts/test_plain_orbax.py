@@ -14,12 +14,12 @@ from kauldron import kd
 from kauldron.ckpts.items import TopLevelCheckpointItem
 from kauldron.train.run import chrono
 from kauldron.train.state import CheckpointState
+from tests import processes
 from tests.ckpts.states import (
     assert_equal,
     make_checkpointer,
     make_state,
     orbax_manager,
-    run_new_python,
     save_steps,
 )
 
@@ -188,7 +188,7 @@ def test_orbax_is_loaded_only_when_something_is_saved_or_read(tmp_path):
         loaded = {name.split(".")[0] for name in sys.modules}
         assert not loaded & {"orbax", "tensorstore", "tensorflow"}, loaded
     """
-    run_new_python(script, tmp_path)
+    processes.run_script_with_jax(script, tmp_path)
 
 
 def test_older_names_of_the_packages():

@@ -1,7 +1,6 @@
 """The graph of keys, charts of schedules, the page of an experiment."""
 
 import json
-import subprocess
 import sys
 import types
 
@@ -10,6 +9,7 @@ import pytest
 
 from kauldron import kd, status
 from kauldron.inspect.views import rows_of
+from tests import processes
 from tests.train.toy import make_trainer
 
 WITH_OPTIMIZATIONS = False
@@ -145,10 +145,7 @@ def test_importing_needs_no_plotting_library():
         "names = ['pandas', 'altair', 'graphviz', 'matplotlib', 'IPython', 'PIL']; "
         "print([name for name in names if name in sys.modules])"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    assert processes.run_script_with_jax(program).strip() == "[]"
 
 
 def test_notebooks_display_and_return_nothing(trainer, monkeypatch):
