@@ -94,7 +94,7 @@ def missing_name(namespace: str, name: str, known: Iterable[str]) -> AttributeEr
         is_short = len(name) < 3
         options: Any = {"count": 2, "cutoff": 0.5} if is_short else {}
         message += did_you_mean(name, public, **options)
-    return AttributeError(message)
+    return AttributeError(message, name=name)  # Python adds no suggestion of its own
 
 
 @contextlib.contextmanager
@@ -206,4 +206,4 @@ def _missing_member(
     error = missing_name(namespace, name, members)
     if name.startswith("__") or str(error).endswith("?"):
         return error
-    return AttributeError(f"{error} It has: {', '.join(sorted(members))}.")
+    return AttributeError(f"{error} It has: {', '.join(sorted(members))}.", name=name)

@@ -111,7 +111,8 @@ class PRNGKey:
             raise AttributeError(
                 f"PRNGKey has no attribute {name!r}: it is neither a function of "
                 "`jax.random` that takes a key nor an attribute of the wrapped "
-                f"array.{did_you_mean(name, names)}"
+                f"array.{did_you_mean(name, names)}",
+                name=name,  # Python adds no suggestion of its own
             ) from None
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -104,7 +104,7 @@ def test_equals_the_model_for_any_batch_size(tmp_path):
         x = inputs_of_size(size)
         outputs = loaded.call(params=state.params, key=KEY, collections=statistics, x=x)
         expected = _apply(trainer.model, {"params": state.params, **statistics}, x)
-        np.testing.assert_allclose(outputs["preds"]["y"], expected["y"], rtol=1e-6)
+        np.testing.assert_allclose(outputs["preds"]["y"], expected["y"], rtol=1e-5)
         assert set(outputs) == {"preds", "interms"}
 
 

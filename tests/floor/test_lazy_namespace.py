@@ -1,6 +1,8 @@
 """Namespaces whose members are imported when they are first used."""
 
 import importlib
+import os
+import subprocess
 import sys
 import textwrap
 
@@ -55,3 +57,23 @@ def test_imports_of_other_modules_are_left_alone(package):
     with lazy_imports(package.__name__):
         from fractions import Fraction
     assert Fraction(1, 2) * 2 == 1
+
+
+@pytest.mark.parametrize("name", ["Metrc", "no_such_thing"])
+def test_a_program_suggests_the_nearest_name_once(package, tmp_path, name):
+    (tmp_path / "lazy_package" / "at_once.py").write_text(
+        "from kauldron.lazy_namespace import suggest_names\n"
+        "Metric = int\n"
+        "suggest_names(__name__)\n"
+    )
+    script = f"import lazy_package.at_once as package; package.{name}"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    [*_, last] = done.stderr.splitlines()
+    hint = " Did you mean 'Metric'?" if name == "Metrc" else ""
+    module = "lazy_package.at_once"
+    assert last == f"AttributeError: module {module!r} has no attribute {name!r}.{hint}"

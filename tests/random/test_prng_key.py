@@ -146,8 +146,10 @@ def test_functions_that_make_keys_are_not_methods(name):
 
 
 def test_unknown_attribute_names_what_exists():
-    with pytest.raises(AttributeError, match=r"'unifrom'.*jax\.random.* 'uniform'\?"):
+    message = r"'unifrom'.*jax\.random.* 'uniform'\?"
+    with pytest.raises(AttributeError, match=message) as info:
         PRNGKey(0).unifrom
+    assert info.value.obj is None  # or Python would add its own suggestion
 
 
 def test_typed_keys_stay_typed():
