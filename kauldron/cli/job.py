@@ -157,7 +157,7 @@ def print_closing_table(trainer: Trainer, *, is_complete: bool = True) -> None:
     A terminal that just showed all of them is told the workdir alone.
     """
     from kauldron import status, writers
-    from kauldron.train.run import panel
+    from kauldron.train.run.terminal import panel
 
     if not status.is_lead_host:
         return

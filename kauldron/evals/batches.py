@@ -18,7 +18,7 @@ from kauldron.data.engine.batches import DropRemainder, remainder_of
 from kauldron.data.iters import Iterator, as_iterator
 from kauldron.train import trainer_fields
 from kauldron.train.problems import batch_count, is_endless
-from kauldron.train.run import dispatch, preemption
+from kauldron.train.run import dispatch, preemption, step_groups
 from kauldron.train.run.feed import Feed, Feeder
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class BatchGroups:
             most = _most_batches(evaluator, state)
             size = min(
                 most,
-                dispatch.best_group([total], most) if total else _UNKNOWN_LENGTH_SIZE,
+                step_groups.best_size([total], most) if total else _UNKNOWN_LENGTH_SIZE,
             )
         transforms = DeviceTransforms.of(ds, sharding=sharding)
         if transforms is not None:
@@ -205,8 +205,8 @@ def _most_batches(evaluator: Evaluator, state: TrainState) -> int:
         step_nr=np.int32(0), state=state, batch=batch
     )
     measured = abstract_states(evaluator, state, batch)
-    per_batch = dispatch.num_bytes(batch) + dispatch.num_bytes(measured)
-    return dispatch.most_steps(traced.jaxpr, bytes_per_step=per_batch)
+    per_batch = step_groups.num_bytes(batch) + step_groups.num_bytes(measured)
+    return step_groups.most_steps(traced.jaxpr, bytes_per_step=per_batch)
 
 
 def abstract_states(

@@ -36,9 +36,8 @@ from kauldron.train.problems import (
     forward_specs,
     of_metrics,
 )
-from kauldron.train.run import preemption
-from kauldron.train.run.dispatch import obstacle_to_grouping
-from kauldron.train.run.progress import Progress
+from kauldron.train.run import preemption, step_groups
+from kauldron.train.run.terminal.progress import Progress
 from kauldron.train.state import Auxiliaries, AuxiliariesState, Context
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ class Evaluator(EvaluatorBase):
         return bool(
             any(getattr(type(self), n) is not getattr(Evaluator, n) for n in _PER_BATCH)
             or self.checkify_error_categories
-            or obstacle_to_grouping(self.base_cfg)
+            or step_groups.obstacle(self.base_cfg)
             or not isinstance(self.base_cfg.sharding.aux, NamedSharding)
         )
 

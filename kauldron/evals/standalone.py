@@ -30,8 +30,9 @@ from kauldron.evals.standalone_files import (
     group_folder,
 )
 from kauldron.files import write_atomically
-from kauldron.train.run import panel, preemption, workdir_files
+from kauldron.train.run import preemption, workdir_files
 from kauldron.train.run.preemption import raise_if_stop_requested
+from kauldron.train.run.terminal import panel
 from kauldron.train.state import AuxiliariesState
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def _print_texts(results: Mapping[str, Any], step: int) -> None:
     """Print texts of summaries, such as confusion matrices."""
     from rich.console import Console
 
-    from kauldron.train.run.summary_text import titled_summary
+    from kauldron.train.run.terminal.summaries import titled_summary
 
     console = Console(highlight=False)
     for collection, result in results.items():

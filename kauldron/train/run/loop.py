@@ -20,10 +20,12 @@ from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
 from kauldron.train.problems import describe_wrong_labels
 from kauldron.train.run import chrono as chrono_lib
-from kauldron.train.run import lifecycle, panel, preemption, workdir_files
-from kauldron.train.run.dispatch import Dispatcher, HostSteps, make_dispatcher
+from kauldron.train.run import lifecycle, preemption, workdir_files
+from kauldron.train.run.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.run.feed import DataWaitHint, Feeder
-from kauldron.train.run.progress import Progress
+from kauldron.train.run.host_steps import HostSteps
+from kauldron.train.run.terminal import panel
+from kauldron.train.run.terminal.progress import Progress
 from kauldron.train.run.workdir_files import workdir_lock
 from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
 from kauldron.writers.writer import FlushedTimer

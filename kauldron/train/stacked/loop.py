@@ -22,9 +22,15 @@ import numpy as np
 from kauldron import status
 from kauldron.errors import error_prefix
 from kauldron.train import problems
-from kauldron.train.run import dispatch, lifecycle, preemption, workdir_files
+from kauldron.train.run import (
+    dispatch,
+    lifecycle,
+    preemption,
+    step_groups,
+    workdir_files,
+)
 from kauldron.train.run.feed import Feed, Feeder
-from kauldron.train.run.progress import Progress
+from kauldron.train.run.terminal.progress import Progress
 from kauldron.train.stacked import batches, programs, steps
 from kauldron.train.stacked.unit import (
     Ending,
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 _MOST_DISPATCHES_IN_FLIGHT = 2
-# By the modest estimate of `dispatch.seconds_of`; in truth it takes a fraction of that.
+# By the modest estimate of `step_groups.seconds_of`; in truth it takes a fraction of that.
 _LONGEST_DISPATCH_SECONDS = 2.0
 _MOST_STEPS = 1024
 _STACKED_BYTES = 256 * 2**20
@@ -564,12 +570,12 @@ def _group_size(
     if wanted == "auto":
         if jax.default_backend() == "cpu":
             return 1
-        seconds = len(units) * dispatch.seconds_of(units[0].traced.program)
+        seconds = len(units) * step_groups.seconds_of(units[0].traced.program)
         wanted = int(_LONGEST_DISPATCH_SECONDS / max(seconds, 1e-6))
         if not has_records:
-            size = len(units) * dispatch.num_bytes(units[0].traced.program.in_avals)
+            size = len(units) * step_groups.num_bytes(units[0].traced.program.in_avals)
             wanted = min(wanted, _STACKED_BYTES // max(size, 1))
         wanted = max(1, min(wanted, _MOST_STEPS))
     if wanted == 1:
         return 1
-    return dispatch.best_group(host_steps.planned_runs(), wanted)
+    return step_groups.best_size(host_steps.planned_runs(), wanted)

@@ -13,7 +13,7 @@ import numpy as np
 
 from kauldron.data.engine.costs import num_usable_cores
 from kauldron.train import trainer_fields
-from kauldron.train.run import dispatch, lifecycle
+from kauldron.train.run import lifecycle, step_groups
 from kauldron.train.stacked import batches, steps
 from kauldron.train.train_step import TrainStep
 
@@ -76,7 +76,7 @@ class StackPlan:
         analysis = run.lower(lanes, *args).compile().memory_analysis()
         if analysis is None:
             return None
-        waiting = (count - width) * dispatch.num_bytes(trainer.state_specs)
+        waiting = (count - width) * step_groups.num_bytes(trainer.state_specs)
         at_once = min(len(step.runs), num_usable_cores())
         return (
             waiting

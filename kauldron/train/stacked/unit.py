@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from kauldron import konfig, status
 from kauldron.files import write_atomically
-from kauldron.train.run import dispatch, lifecycle, workdir_files
+from kauldron.train.run import lifecycle, workdir_files
 from kauldron.train.run.chrono import Pause
+from kauldron.train.run.host_steps import HostSteps
 from kauldron.train.run.loop import DeferredLog, Run
 from kauldron.train.stacked import steps
 
@@ -57,7 +58,7 @@ class Unit(Run):
         self.stack = stack
         self.number = number
         self.traced = traced
-        self.host_steps = dispatch.HostSteps(trainer, last_step)
+        self.host_steps = HostSteps(trainer, last_step)
         self.last: int = last_step
         self.later_steps = range(begin.step + 1, last_step + 1)
         self.lane = -1
@@ -155,7 +156,7 @@ class Log(DeferredLog):
 
 
 @dataclasses.dataclass(frozen=True)
-class HostStepsOfUnits(dispatch.HostSteps):
+class HostStepsOfUnits(HostSteps):
     """The steps at which something happens on the host in any of the units.
 
     It is asked about every step: one unit stands for all that have the same schedule.

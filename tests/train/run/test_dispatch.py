@@ -12,14 +12,10 @@ from jax.experimental import checkify
 
 from kauldron import kd, writers
 from kauldron.data.iters import as_iterator
-from kauldron.train.run import dispatch
-from kauldron.train.run.dispatch import (
-    Dispatcher,
-    HostSteps,
-    best_group,
-    make_dispatcher,
-)
+from kauldron.train.run import dispatch, step_groups
+from kauldron.train.run.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.run.feed import read_feeds
+from kauldron.train.run.host_steps import HostSteps
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 
@@ -285,7 +281,7 @@ def test_groups_need_few_calls(runs, most):
     def calls(size):
         return sum(run // size + run % size for run in runs)
 
-    size = best_group(runs, most)
+    size = step_groups.best_size(runs, most)
     assert 1 <= size <= most
     assert calls(size) <= sum(runs)
     if len(set(runs)) == 1:  # what is left over is less than there are groups
@@ -456,7 +452,7 @@ def _nested(x):
 def test_arithmetic_is_that_of_xla(fn):
     x = jnp.ones((256, 256))
     traced = jax.jit(fn).trace(x)
-    flops, touched = dispatch._count(traced.jaxpr.jaxpr)
+    flops, touched = step_groups.work_of(traced.jaxpr.jaxpr)
     expected = traced.lower().cost_analysis()
     assert flops == pytest.approx(expected["flops"], rel=0.1)
     assert touched == pytest.approx(expected["bytes accessed"], rel=0.5)
@@ -464,7 +460,7 @@ def test_arithmetic_is_that_of_xla(fn):
 
 def test_loops_count_as_often_as_they_run():
     x = jnp.ones((256, 256))
-    flops, _ = dispatch._count(jax.jit(_repeat).trace(x).jaxpr.jaxpr)
+    flops, _ = step_groups.work_of(jax.jit(_repeat).trace(x).jaxpr.jaxpr)
     assert flops == pytest.approx(7 * 2 * 256**3, rel=0.01)
 
 
@@ -474,8 +470,8 @@ def test_loops_count_as_often_as_they_run():
 )
 def test_long_steps_and_large_batches_are_not_grouped(size, bytes_per_step, most):
     traced = jax.jit(_matmul).trace(jax.ShapeDtypeStruct((size, size), jnp.float32))
-    assert dispatch.most_steps(traced.jaxpr, bytes_per_step=bytes_per_step) == most
+    assert step_groups.most_steps(traced.jaxpr, bytes_per_step=bytes_per_step) == most
 
 
 def test_random_keys_are_small():
-    assert dispatch.num_bytes([jax.random.key(0), jnp.ones((3, 2), jnp.int8)]) == 14
+    assert step_groups.num_bytes([jax.random.key(0), jnp.ones((3, 2), jnp.int8)]) == 14

@@ -15,8 +15,8 @@ from kauldron import kd
 from kauldron.data.engine import costs
 from kauldron.train.run import feed as feeder_module
 from kauldron.train.run import loop as loop_module
-from kauldron.train.run import progress as progress_module
 from kauldron.train.run.feed import Feeder
+from kauldron.train.run.terminal import progress as progress_module
 from tests.train.toy import make_byte_ds, make_ds, make_trainer
 
 

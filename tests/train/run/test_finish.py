@@ -20,8 +20,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from kauldron import kd, writers
 from kauldron.data.iters import as_iterator
 from kauldron.train.run import lifecycle
-from kauldron.train.run.dispatch import HostSteps, make_dispatcher
+from kauldron.train.run.dispatch import make_dispatcher
 from kauldron.train.run.feed import read_feeds
+from kauldron.train.run.host_steps import HostSteps
 from tests.train.toy import Linear, make_ds, make_trainer
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kauldron.train.run.metric_table import Best, MetricTable, make_layout
+from kauldron.train.run.terminal.metric_table import Best, MetricTable, make_layout
 
 KEYS = {
     "train": ["losses/total", "losses/xent", "metrics/accuracy", "schedules/lr"],

@@ -7,9 +7,9 @@ import sys
 import jax
 import pytest
 
-from kauldron.train.run import panel
-from kauldron.train.run import progress as progress_lib
-from kauldron.train.run.progress import Progress
+from kauldron.train.run.terminal import panel
+from kauldron.train.run.terminal import progress as progress_lib
+from kauldron.train.run.terminal.progress import Progress
 from tests.train.toy import make_trainer
 
 #

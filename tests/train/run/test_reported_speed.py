@@ -13,7 +13,7 @@ import pytest
 from kauldron import kd, writers
 from kauldron.train.run import loop
 from kauldron.train.run.chrono import Chrono
-from kauldron.train.run.progress import Progress
+from kauldron.train.run.terminal.progress import Progress
 from tests.train.toy import Linear, make_ds, make_trainer, step_fields
 
 NUM_STEPS = 24

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kauldron import kd
-from kauldron.train.run.summary_text import summary_lines
+from kauldron.train.run.terminal.summaries import summary_lines
 
 ANIMALS = ["airplane", "automobile", "bird", "cat"]
 

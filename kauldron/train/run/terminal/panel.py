@@ -19,13 +19,13 @@ from rich.control import Control
 from rich.text import Text
 
 from kauldron import status
-from kauldron.train.run.metric_table import Best, MetricTable
-from kauldron.train.run.notebook_display import NotebookConsole, calling_every
-from kauldron.train.run.summary_text import titled_summary
+from kauldron.train.run.terminal.metric_table import Best, MetricTable
+from kauldron.train.run.terminal.notebook import NotebookConsole, calling_every
+from kauldron.train.run.terminal.summaries import titled_summary
 from kauldron.writers import read_scalars
 
 if TYPE_CHECKING:
-    from kauldron.train.run.progress import Progress
+    from kauldron.train.run.terminal.progress import Progress
     from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from kauldron import status
-from kauldron.train.run import panel as panel_lib
+from kauldron.train.run.terminal import panel as panel_lib
 from kauldron.writers import texts
 
 _PLAIN_LINE_SECONDS = 60.0
