@@ -10,6 +10,9 @@ from tests import processes
 # Tests are many small programs: the CPU backend, and no memory for a GPU that is there.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+# Threads of numpy's products of matrices would wait for work that is too small for them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Many tests compile the same programs. Each is compiled once in a session, for both
 # workers and for the processes that tests start.
 os.environ.setdefault(
