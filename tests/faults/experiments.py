@@ -9,7 +9,8 @@ import time
 import types
 
 import flax.linen as nn
-import optax
+import jax
+import numpy as np
 
 from kauldron import kd, konfig
 from kauldron.ckpts import save_session, step_folders
@@ -37,7 +38,8 @@ class WeightNorm(kd.evals.EvaluatorBase):
     """An evaluator as users write them: it writes its values itself."""
 
     def evaluate(self, state, step):
-        value = float(optax.global_norm(state.params))
+        squares = [np.sum(np.square(x)) for x in jax.tree.leaves(state.params)]
+        value = float(np.sqrt(np.sum(squares)))
         self.writer.write_scalars(step, {"metrics/weight_norm": value})
         return kd.train.AuxiliariesOutput(metric_values={"weight_norm": value})
 

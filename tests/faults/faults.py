@@ -365,11 +365,8 @@ FIXED = [
     ),
     one_after_the_other(
         damage(f"{LATEST}/default/d/*", "flip"),
+        damage(f"{OLDER}/ds_iter", "remove"),
         damage("config.json", "flip"),
-        begins="killed",
-    ),
-    one_after_the_other(
-        damage(f"{LATEST}/ds_iter", "remove"),
         damage("run_info.json", "truncate"),
         begins="killed",
     ),
