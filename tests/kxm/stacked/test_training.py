@@ -492,7 +492,9 @@ def test_a_stack_that_was_killed_and_then_stopped_continues_bit_for_bit(
         for number in range(3):
             assert not (tmp_path / str(number) / "train_complete.txt").exists()
             checkpoints = os.listdir(tmp_path / str(number) / "checkpoints")
-            newest[number] = max(int(name.removeprefix("ckpt_")) for name in checkpoints)
+            newest[number] = max(
+                int(name.removeprefix("ckpt_")) for name in checkpoints
+            )
         return code, output
 
     newest = {}
