@@ -9,7 +9,8 @@ import time
 import types
 
 import flax.linen as nn
-import optax
+import jax
+import numpy as np
 
 from kauldron import kd, konfig
 from kauldron.ckpts import save_session, step_folders
@@ -37,7 +38,8 @@ class WeightNorm(kd.evals.EvaluatorBase):
     """An evaluator as users write them: it writes its values itself."""
 
     def evaluate(self, state, step):
-        value = float(optax.global_norm(state.params))
+        squares = [np.sum(np.square(x)) for x in jax.tree.leaves(state.params)]
+        value = float(np.sqrt(np.sum(squares)))
         self.writer.write_scalars(step, {"metrics/weight_norm": value})
         return kd.train.AuxiliariesOutput(metric_values={"weight_norm": value})
 
@@ -61,7 +63,8 @@ class Setup:
       checkpointer: Options of the checkpointer.
       fields: Other fields of the trainer.
       environment: Variables of the process.
-      has_custom_eval: Whether an evaluator of the user's own runs as well.
+      has_custom_eval: Whether an evaluator of the user's own runs during training, and
+        an ordinary one at the end; else it is the other way round.
       eval_every: Steps between evaluations.
       num_processes: How many processes train together.
       is_drawn: Whether faults by chance may disturb it.
@@ -170,9 +173,10 @@ def make_config(workdir, setup="plain"):
     cfg.profiler = None
     cfg.evals = {
         "eval": kd_cfg.evals.Evaluator(run=kd_cfg.evals.EveryNSteps(setup.eval_every)),
-        "final": kd_cfg.evals.Evaluator(run=kd_cfg.evals.Final()),
+        "final": experiments.WeightNorm(run=kd_cfg.evals.Final()),  # compiles nothing
     }
     if setup.has_custom_eval:
+        cfg.evals["final"] = kd_cfg.evals.Evaluator(run=kd_cfg.evals.Final())
         cfg.evals["own"] = experiments.WeightNorm(run=kd_cfg.evals.EveryNSteps(4))
     cfg.checkpointer = kd_cfg.ckpts.Checkpointer(
         save_interval_steps=SAVE_EVERY, **setup.checkpointer

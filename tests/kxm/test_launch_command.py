@@ -28,13 +28,15 @@ def kauldron(capfd):
 
 @pytest.fixture
 def fit(tmp_path):
-    """A program that prints its flags and reports a loss."""
+    """A program that prints its flags; told to, it fails or reports a loss."""
     path = tmp_path / "fit.py"
     path.write_text(
-        "import sys\nfrom kauldron import kxm\nprint(sys.argv[1:])\n"
+        "import sys\nprint(sys.argv[1:])\n"
         "flags = dict(a[2:].split('=') for a in sys.argv[1:])\n"
         "if 'fail' in flags: raise ValueError('told to fail')\n"
-        "kxm.report(loss=float(flags.get('x', 0)))\n"
+        "if 'report' in flags:\n"
+        "    from kauldron import kxm\n"
+        "    kxm.report(loss=float(flags['x']))\n"
     )
     return path
 
@@ -183,7 +185,8 @@ def test_a_flag_settles_what_places_disagree_about(kauldron, config):
 
 def test_experiments_are_listed_shown_and_noted(kauldron, fit):
     assert "No experiments" in kauldron("xp", "list")[1]
-    kauldron("sweep", *single(fit, "--sweep.x=5,1,3", "--xp.tags=a,b"))
+    flags = ["--sweep.x=5,1,3", "--xp.tags=a,b", "--xp.args.report=loss"]
+    kauldron("sweep", *single(fit, *flags))
     out = kauldron("xp", "list")[1]
     assert out.split("\t")[:3] == ["1", "fit", "3 succeeded"]
     assert json.loads(kauldron("xp", "list", "--json")[1])[0]["tags"] == [
@@ -224,6 +227,18 @@ def test_failed_units_are_resumed(kauldron, tmp_path):
     assert kauldron("xp", "resume", 1)[1] == "There is nothing to resume.\n"
 
 
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """The folder of a registry with one experiment, which has ended."""
+    folder = tmp_path_factory.mktemp("known")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KAULDRON_HOME", str(folder / "home"))
+        patch.setenv("KAULDRON_ROOT_DIR", str(folder / "runs"))
+        job = kxm.Job(target=[sys.executable, "-c", ""])
+        assert kxm.Experiment(jobs={"main": job}).launch().xid == 1
+    return str(folder / "home")
+
+
 @pytest.mark.parametrize(
     "command, message",
     [
@@ -237,8 +252,10 @@ def test_failed_units_are_resumed(kauldron, tmp_path):
         (["lst"], "xp list"),
     ],
 )
-def test_bad_questions_about_experiments(kauldron, fit, command, message):
-    kauldron("launch", *single(fit))
+def test_bad_questions_about_experiments(
+    kauldron, known, monkeypatch, command, message
+):
+    monkeypatch.setenv("KAULDRON_HOME", known)
     code, _, err = kauldron("xp", *command)
     assert code == 2
     assert message in err

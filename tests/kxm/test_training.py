@@ -129,6 +129,7 @@ def test_two_processes_of_a_job_that_is_stopped_save_the_same_step(
     command = [
         *["launch", "--cfg=config.py", "--cfg.num_train_steps=1_000_000"],
         *["--cfg.evals={}", "--xp.platform=cpu", "--xp.executor.processes=2"],
+        "--cfg.checkpointer.save_interval_steps=20",
     ]
     launcher = subprocess.Popen(
         [sys.executable, "-m", "kauldron.main", *command],
@@ -136,7 +137,7 @@ def test_two_processes_of_a_job_that_is_stopped_save_the_same_step(
         stderr=subprocess.STDOUT,
     )
     try:
-        poll(lambda: list(tmp_path.glob("runs/1/*/checkpoints/ckpt_4*")))
+        poll(lambda: list(tmp_path.glob("runs/1/*/checkpoints/ckpt_20")))
         handle = kxm.get_experiment(1)
         handle.stop()
         launcher.communicate(timeout=60)

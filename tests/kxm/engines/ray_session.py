@@ -56,24 +56,26 @@ def _answers(engine):
 
 
 def run(folder, trainer, engine):
-    """One unit that succeeds and is evaluated, one that fails, one that is stopped."""
+    """One unit that is stopped, one that is killed, starts again and is evaluated.
+
+    Each start of a job costs Ray another process that imports it.
+    """
     os.chdir(folder)
     code = "import os, sys; sys.exit(int(os.environ['KXM_WID']))"
     out, release = f"{kxm.WU_DIR_PROXY}/out", str(folder / "never")
-    until = {0: str(folder), 1: release, 2: release}
     after = {"train": "succeeded"}
     handle = kxm.Experiment(
         jobs={
-            "train": kxm.Job(target=trainer, args={"out": out}),
+            "train": kxm.Job(target=trainer, args={"out": out, "until": release}),
             "after": kxm.Job(target=[sys.executable, "-c", code], after=after),
         },
-        sweep_info=kxm.SimpleSweep([{"until": until[a]} for a in range(3)]),
+        sweep_info=kxm.SimpleSweep([{"a": 1}, {"a": 2}]),
         executor=engine,
     ).launch(wait=False)
-    done, killed, stopped = handle.work_units
+    stopped, killed = handle.work_units
     ready = [pathlib.Path(unit.folder, "out", "ready") for unit in (killed, stopped)]
     poll(lambda: all(path.exists() for path in ready), seconds=LONG)
-    handle.stop([3])
+    handle.stop([1])
     jobs = engine.client().list_jobs()
     [on_ray] = [job for job in jobs if job.submission_id == _id(killed)]
     os.killpg(killed.jobs["train"]["program_pid"], 9)
@@ -81,9 +83,9 @@ def run(folder, trainer, engine):
     (folder / "never").touch()
     handle.wait(timeout=LONG)
     return {
-        "units": [unit.jobs for unit in (done, killed, stopped)],
+        "units": [unit.jobs for unit in (stopped, killed)],
         "saved": pathlib.Path(stopped.folder, "out", "count").exists(),
-        "logs": [unit.log_path("train").read_text() for unit in (killed, stopped)],
+        "logs": [unit.log_path("train").read_text() for unit in (stopped, killed)],
         "metadata": on_ray.metadata,
     }
 

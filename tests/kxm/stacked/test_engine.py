@@ -21,8 +21,12 @@ pytestmark = pytest.mark.usefixtures("fast_python")
 
 CFG = f"--cfg={stacked_config.__file__}"
 ROOT = pathlib.Path(__file__).parents[3]
-# Fewer programs: each step is logged, and nothing evaluated.
-UNEVALUATED = ["--cfg.evals={}", "--cfg.log_metrics_every=1"]
+# Fewer and smaller programs: each step is logged, nothing evaluated and only the loss measured.
+UNEVALUATED = [
+    "--cfg.evals={}",
+    "--cfg.log_metrics_every=1",
+    "--cfg.train_metrics={}",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -63,17 +67,12 @@ def test_a_plan_names_the_stacks_and_what_sets_them_apart(kauldron, registry):
     assert not registry.exists()  # nothing was launched
 
 
-def test_the_largest_stack_can_be_set(kauldron):
-    _, out, _ = kauldron(
-        "sweep", CFG, "--plan", "--sweep.seed=0:3", "--xp.executor.max_units=2"
-    )
-    assert "3 work units in 2 stacks:" in out
+def test_texts_that_change_no_program_are_stacked_up_to_the_largest_stack(kauldron):
+    texts = "--sweep.on_nonfinite=warn,raise,ignore"
+    _, out, _ = kauldron("sweep", CFG, "--plan", texts, "--xp.executor.max_units=2")
+    assert out.startswith("3 work units in 2 stacks:")
+    assert "stack 1: work units 1-2 (2)" in out
     assert "stack 2: work unit 3 (1); the same program as stack 1" in out
-
-
-def test_texts_that_change_no_program_are_stacked(kauldron):
-    _, out, _ = kauldron("sweep", CFG, "--plan", "--sweep.on_nonfinite=warn,raise")
-    assert out.startswith("2 work units in 1 stack:")
 
 
 def test_the_path_that_changes_the_program_is_found_among_several(tmp_path):
@@ -170,10 +169,11 @@ def test_a_sweep_is_trained_in_stacks(kauldron):
 @pytest.mark.slow
 def test_a_sweep_that_was_stopped_is_resumed(tmp_path):
     flags = ["--sweep.seed=0:2", "--cfg.num_train_steps=100000", *UNEVALUATED]
+    flags += ["--cfg.checkpointer.save_interval_steps=20"]
     command = [sys.executable, "-m", "kauldron.main", "sweep", CFG, "--stack", *flags]
     launcher = subprocess.Popen(command)
     try:
-        checkpoints = "runs/1/*/checkpoints/ckpt_8"
+        checkpoints = "runs/1/*/checkpoints/ckpt_20"
         poll(lambda: len(list(tmp_path.glob(checkpoints))) == 2, seconds=200)
     finally:
         launcher.send_signal(signal.SIGTERM)

@@ -59,7 +59,8 @@ def test_a_killed_search_that_prunes_is_resumed():
     )
     handle = kxm.Experiment(
         cfg_provider=kxm.ConfigProvider.from_module(
-            config, overrides={"log_metrics_every": 1}
+            config,
+            overrides={"log_metrics_every": 1, "checkpointer.save_interval_steps": 8},
         ),
         jobs_provider=kxm.KauldronJobs(),
         sweep_info=search,

@@ -14,6 +14,7 @@ import pytest
 from jax.experimental import checkify
 
 from kauldron import kd, konfig
+from kauldron.ckpts import items
 from kauldron.train.stacked import loop, plan
 from tests import compilation, processes
 from tests.kxm.stacked import config as stacked_config
@@ -64,6 +65,7 @@ def sweep_changes():
         "log_metrics_every": 1,
         "num_train_steps": 10,
         "train_ds.device_transforms": False,
+        "checkpointer.save_interval_steps": 5,
     }
     own = [
         {"seed": 0},
@@ -98,12 +100,20 @@ def assert_close_logs(one, two):
             np.testing.assert_allclose(left[name], right[name], rtol=2e-4, atol=1e-6)
 
 
-def final_state(workdir):
-    return kd.from_workdir.get_state(workdir)
+def leaves(workdir):
+    """Return the arrays of the newest checkpoint, as they are stored."""
+    checkpointer = kd.ckpts.Checkpointer(workdir=str(workdir), save_interval_steps=1)
+    return jax.tree.leaves(checkpointer.restore(items.StandardCheckpointItem()))
 
 
-def leaves(state):
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+def assert_close_states(one, two):
+    for left, right in zip(leaves(one), leaves(two), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
+
+
+def assert_same_states(one, two):
+    for left, right in zip(leaves(one), leaves(two), strict=True):
+        np.testing.assert_array_equal(left, right)
 
 
 class Trained(NamedTuple):
@@ -151,9 +161,10 @@ def both(trained):
 
 @pytest.mark.parametrize("number", range(3))
 def test_results_agree_with_those_of_separate_runs(both, number):
-    one, two = (final_state(folder / str(number)) for folder in both)
+    one, two = (kd.from_workdir.get_state(folder / str(number)) for folder in both)
     assert int(one.step) == int(two.step)
-    for left, right in zip(leaves(one), leaves(two), strict=True):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    for left, right in pairs:
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
 
 
@@ -194,9 +205,7 @@ def test_results_agree_when_compiled_as_for_users(tmp_path, trained):
     assert [ending.kind for ending in endings] == ["complete"] * 2
     for number in range(2):
         folders = [f / str(number) for f in (trained.alone, tmp_path)]
-        one, two = (leaves(final_state(folder)) for folder in folders)
-        for left, right in zip(one, two, strict=True):
-            np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
+        assert_close_states(*folders)
         assert_close_logs(*(scalars(folder, "train") for folder in folders))
 
 
@@ -339,10 +348,7 @@ def test_steps_from_several_threads_give_the_same_bits(tmp_path, threads):
     assert {"stacked-steps-0", "stacked-steps-1"} <= running
     for number in range(3):
         one, two = (tmp_path / f"{count}-{number}" for count in (1, 2))
-        for left, right in zip(
-            leaves(final_state(one)), leaves(final_state(two)), strict=True
-        ):
-            np.testing.assert_array_equal(left, right)
+        assert_same_states(one, two)
         assert scalars(one, "train") == scalars(two, "train")
 
 
@@ -411,9 +417,7 @@ def test_a_loss_that_is_not_finite_ends_one_training_alone(tmp_path, trained):
     assert (tmp_path / "1" / "train_complete.txt").exists()
     assert not (tmp_path / "2" / "train_complete.txt").exists()
 
-    one, two = final_state(trained.alone / "2"), final_state(tmp_path / "0")
-    for left, right in zip(leaves(one), leaves(two), strict=True):
-        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
+    assert_close_states(trained.alone / "2", tmp_path / "0")
 
     assert [e.kind for e in train()] == ["complete", "frozen", "failed", "complete"]
 
@@ -455,41 +459,55 @@ def test_one_training_can_be_stopped(tmp_path):
 
 
 class SignalsItself(loop.Observer):
-    """Sends a signal to its own process after some steps, when step 4 is saved."""
+    """Sends a signal to its own process after some steps, when a checkpoint is there."""
 
-    def __init__(self, folder, number):
-        self.checkpoints = [folder / str(n) / "checkpoints" for n in range(3)]
-        self.number = number
+    def __init__(self, folder, signum, steps, saved):
+        names = [f"{number}/checkpoints/ckpt_{saved}" for number in range(3)]
+        self.checkpoints = [folder / name for name in names]
+        self.signum = signum
+        self.steps = steps
         self.asked = 0
 
     def is_stopped(self, number):
         self.asked += 1
-        if self.asked == 3 * 6:
-            poll(lambda: all((c / "ckpt_4").exists() for c in self.checkpoints))
-            os.kill(os.getpid(), self.number)
+        if self.asked == 3 * self.steps:
+            poll(lambda: all(path.exists() for path in self.checkpoints))
+            os.kill(os.getpid(), self.signum)
         return False
 
 
-def train_until(folder, number):
-    loop.train(make_sweep(folder), observer=SignalsItself(folder, number))
+def train_until(folder, *when):
+    loop.train(make_sweep(folder), observer=SignalsItself(folder, *when))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, trained, signum):
+def test_a_stack_that_was_killed_and_then_stopped_continues_bit_for_bit(
+    tmp_path, trained
+):
     quickly = compilation.quick_environment()
-    process = processes.Process(train_until, tmp_path, signum, environment=quickly)
-    code, output = process.wait()
-    assert code == (143 if signum == signal.SIGTERM else -signum), output
-    for number in range(3):
-        assert not (tmp_path / str(number) / "train_complete.txt").exists()
+
+    def train(*when):
+        process = processes.Process(train_until, tmp_path, *when, environment=quickly)
+        code, output = process.wait()
+        for number in range(3):
+            assert not (tmp_path / str(number) / "train_complete.txt").exists()
+            checkpoints = os.listdir(tmp_path / str(number) / "checkpoints")
+            newest[number] = max(
+                int(name.removeprefix("ckpt_")) for name in checkpoints
+            )
+        return code, output
+
+    newest = {}
+    code, output = train(signal.SIGKILL, 7, 5)
+    assert code == -signal.SIGKILL, output
+    assert set(newest.values()) == {5}
+    code, output = train(signal.SIGTERM, 2, 5)
+    assert code == 143, output
+    assert set(newest.values()) < {6, 7, 8}  # saved when it was told to stop
     loop.train(make_sweep(tmp_path), trained.traced)
     for number in range(3):
         whole, parts = (folder / str(number) for folder in (trained.together, tmp_path))
-        for left, right in zip(
-            leaves(final_state(whole)), leaves(final_state(parts)), strict=True
-        ):
-            np.testing.assert_array_equal(left, right)
+        assert_same_states(whole, parts)
         assert scalars(whole, "train") == scalars(parts, "train")
         assert scalars(whole, "test") == scalars(parts, "test")
 
@@ -497,12 +515,12 @@ def test_a_stack_that_was_stopped_continues_bit_for_bit(tmp_path, trained, signu
 def test_trainings_at_different_steps_catch_up(tmp_path, trained):
     parts = tmp_path / "parts"
     shutil.copytree(trained.together, parts)
-    for number, steps in enumerate([(10,), (8, 10), ()]):
+    for number, steps in enumerate([(10,), (5, 10), ()]):
         for step in steps:  # as if the process had been killed between two saves
             shutil.rmtree(parts / str(number) / "checkpoints" / f"ckpt_{step}")
     endings = loop.train(make_sweep(parts), trained.traced)
     assert [ending.kind for ending in endings] == ["complete"] * 3
     for number in range(2):
-        one, two = (final_state(f / str(number)) for f in (trained.together, parts))
-        for left, right in zip(leaves(one), leaves(two), strict=True):
+        one, two = (leaves(f / str(number)) for f in (trained.together, parts))
+        for left, right in zip(one, two, strict=True):
             np.testing.assert_allclose(left, right, rtol=1e-6)
