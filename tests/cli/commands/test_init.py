@@ -30,7 +30,6 @@ def kauldron(capsys, tmp_path, monkeypatch):
 def _python(*arguments, cwd):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     environment |= quick_environment()
-    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the project needs none
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
