@@ -39,11 +39,23 @@ import orbax.checkpoint as ocp
 from kauldron import kd
 from kauldron.ckpts import step_folders
 
-_NUM_ARRAYS = 20
 _EIGHT_DEVICES = {
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
 }
+
+
+class Sizes(NamedTuple):
+    """How much is measured."""
+
+    num_params: int = 100_000_000
+    num_arrays: int = 20
+    repeats: int = 5
+    checksum_repeats: int = 15
+    num_shapes: int = 40
+
+
+_TINY = Sizes(100, 2, 1, 1, 2)
 
 
 def main() -> None:
@@ -51,19 +63,19 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="quick run")
     parser.add_argument("--first-save", type=int, help="this figure, for n shapes")
     args = parser.parse_args()
+    sizes = _TINY if args.tiny else Sizes()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         if args.first_save:
             measure_first_save(folder, args.first_save)
             return
-        measure(folder, 100_000 if args.tiny else 100_000_000, 1 if args.tiny else 5)
-    num_shapes = 2 if args.tiny else 40
-    command = [sys.executable, __file__, f"--first-save={num_shapes}"]
+        measure(folder, sizes)
+    command = [sys.executable, __file__, f"--first-save={sizes.num_shapes}"]
     subprocess.run(command, env={**os.environ, **_EIGHT_DEVICES}, check=True)
 
 
-def measure(folder: pathlib.Path, num_params: int, repeats: int) -> None:
-    state = make_state(num_params)
+def measure(folder: pathlib.Path, sizes: Sizes) -> None:
+    state, repeats = make_state(sizes), sizes.repeats
     step = jax.jit(lambda s: jax.tree.map(lambda x: x + 1, s), donate_argnums=0)
     state = jax.block_until_ready(step(state))
     checkpointer = kd.ckpts.Checkpointer(
@@ -79,7 +91,7 @@ def measure(folder: pathlib.Path, num_params: int, repeats: int) -> None:
         blocking.append(timed(lambda s=state: save_with_orbax(folder / "orbax", s))[0])
     show("standstill", saves[1:], blocking[1:], goal=0.1)
     show("step_after", extras[1:], blocking[1:])
-    measure_checksums(folder, state, repeats)
+    measure_checksums(folder, state, sizes.checksum_repeats)
     specs = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
     )
@@ -104,7 +116,7 @@ def measure_checksums(folder: pathlib.Path, state: Any, repeats: int) -> None:
     saves: dict[bool, list[Times]] = {False: [], True: []}
     notes, restores, checks = [], [], []
     reader = checkpointers[False]
-    for i in range(3 * repeats + 1):  # the first one warms up
+    for i in range(repeats + 1):  # the first one warms up
         for checksum, checkpointer in checkpointers.items():
             times = timed_twice(lambda c=checkpointer, i=i: save_and_wait(c, state, i))
             saves[checksum].append(times)
@@ -149,13 +161,12 @@ def measure_first_save(folder: pathlib.Path, num_shapes: int) -> None:
     show("first_save", [ours], [limit])
 
 
-def make_state(num_params: int) -> kd.train.TrainState:
+def make_state(sizes: Sizes) -> kd.train.TrainState:
     key = jax.random.key(0)
+    shape = (sizes.num_params // sizes.num_arrays,)
     params = {
-        f"w{i}": jax.random.normal(
-            jax.random.fold_in(key, i), (num_params // _NUM_ARRAYS,)
-        )
-        for i in range(_NUM_ARRAYS)
+        f"w{i}": jax.random.normal(jax.random.fold_in(key, i), shape)
+        for i in range(sizes.num_arrays)
     }
     return kd.train.TrainState(step=jnp.zeros((), jnp.int32), params=params)
 

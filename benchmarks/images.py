@@ -49,14 +49,14 @@ def main() -> None:
     args = parser.parse_args()
     sizes = Sizes(8, 4, 32, 1, 16) if args.tiny else Sizes()
     cores = len(os.sched_getaffinity(0))
-    num_workers = args.workers or (2 if args.tiny else max(2, cores - 2))
+    num_workers = args.workers or (1 if args.tiny else max(2, cores - 2))
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         make_files(root, sizes.num_files)
         report_inline(root, sizes)
         report_default(root, sizes)
         report_workers(root, sizes, num_workers)
-    report_arrays(sizes, args.workers or (1 if args.tiny else num_workers))
+    report_arrays(sizes, num_workers)
 
 
 # ----------------------------------------------------------------------------

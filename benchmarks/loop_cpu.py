@@ -108,15 +108,19 @@ def make_bare_loop(images: np.ndarray, size: int) -> Any:
         updates, opt_state = optimizer.update(grads, opt_state, params)
         return optax.apply_updates(params, updates), opt_state
 
-    keys = jax.random.split(jax.random.PRNGKey(0))
-    params = {
-        "encoder": encoder.init(keys[0], jnp.zeros((1, 784))),
-        "decoder": decoder.init(keys[1], jnp.zeros((1, 128))),
-    }
+    @jax.jit
+    def init(key: jax.Array) -> Any:
+        keys = jax.random.split(key)
+        params = {
+            "encoder": encoder.init(keys[0], jnp.zeros((1, 784))),
+            "decoder": decoder.init(keys[1], jnp.zeros((1, 128))),
+        }
+        return params, optimizer.init(params)
+
     batches = numpy_batches(images, size)
 
     def seconds(steps: int) -> float:
-        state = jax.tree.map(jnp.copy, (params, optimizer.init(params)))
+        state = init(jax.random.PRNGKey(0))
         state = jax.block_until_ready(step(state, next(batches)))
         started = time.perf_counter()
         for _ in range(steps):

@@ -40,13 +40,14 @@ else:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tiny", action="store_true", help="a quick look")
-    calls = 200 if parser.parse_args().tiny else 5000
+    tiny = parser.parse_args().tiny
+    calls = 200 if tiny else 5000
     arrays = np.ones((4, 8, 16)), np.ones((4, 8, 32)), np.ones((4, 8))
     report_calls(arrays, calls)
     report_parts(arrays, calls)
     report_dataclass(calls)
     report_tree(calls)
-    report_import()
+    report_import(1 if tiny else 5)
 
 
 # --------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ def report_tree(calls: int) -> None:
     report("tree_leaf", timed((f, (tree,), max(2, calls // 500))) / 1000, 2.0)
 
 
-def report_import() -> None:
+def report_import(rounds: int) -> None:
     """CPU milliseconds that the import adds to that of jax and numpy."""
     script = (
         "import jax, numpy, time; start = time.process_time();"
@@ -189,7 +190,7 @@ def report_import() -> None:
         "print(1000 * (time.process_time() - start))"
     )
     times = []
-    for _ in range(5):
+    for _ in range(rounds):
         command = [sys.executable, "-c", script]
         result = subprocess.run(command, capture_output=True, text=True, check=True)
         times.append(float(result.stdout))

@@ -35,7 +35,7 @@ def board(folder):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Chromium without a window; its first tab stays, so that others start sooner."""
+    """Chromium without a window."""
     if not CHROMIUM.exists():
         pytest.skip("there is no /usr/bin/chromium")
     playwright = pytest.importorskip("playwright.sync_api")
@@ -44,19 +44,43 @@ def browser():
             executable_path=str(CHROMIUM), args=["--no-sandbox"]
         )
         context = opened.new_context(viewport={"width": 1400, "height": 900})
-        context.new_page()
+        context.set_default_timeout(30_000)
         yield context
         opened.close()
 
 
+@pytest.fixture(scope="module")
+def tab(browser):
+    """The tab of all tests of a module: a new one is a new process."""
+    return browser.new_page()
+
+
 @pytest.fixture
-def page(browser):
-    """A tab of its own; what goes wrong in its scripts fails the test."""
+def page(tab):
+    """An empty tab; what goes wrong in its scripts fails the test."""
+    with _failing_with_its_scripts(tab):
+        yield tab
+
+
+@pytest.fixture
+def hurried_page(browser):
+    """A tab of its own that asks for news all the time."""
     tab = browser.new_page()
-    tab.set_default_timeout(30_000)
     tab.add_init_script(HURRY)
-    errors = []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    yield tab
+    with _failing_with_its_scripts(tab):
+        yield tab
     tab.close()
+
+
+@contextlib.contextmanager
+def _failing_with_its_scripts(tab):
+    errors = []
+
+    def note(error):
+        errors.append(str(error))
+
+    tab.on("pageerror", note)
+    yield
+    tab.goto("about:blank")
+    tab.remove_listener("pageerror", note)
     assert errors == []

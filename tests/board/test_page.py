@@ -141,7 +141,8 @@ def test_chosen_runs_are_shown_side_by_side(page, address):
     page.wait_for_selector("text=Choose runs on the left.")
 
 
-def test_media_and_logs_follow_a_run_that_goes_on(page, tmp_path):
+def test_media_and_logs_follow_a_run_that_goes_on(hurried_page, tmp_path):
+    page = hurried_page
     workdir = write_run(tmp_path / "a", train=[{"losses/total": 1.0}])
     events = EventFile(epath.Path(workdir / "test"))
     events.texts(0, {"summaries/said": "first words"})
@@ -220,7 +221,8 @@ def test_keys_switch_views_and_reach_the_filter(page, address):
     wait_until(page, "document.querySelectorAll('#table tbody tr').length == 2")
 
 
-def test_page_follows_a_run_that_goes_on_and_new_runs(page, tmp_path):
+def test_page_follows_a_run_that_goes_on_and_new_runs(hurried_page, tmp_path):
+    page = hurried_page
     with board(tmp_path) as address:
         page.goto(address)
         page.wait_for_selector("text=No runs yet")
@@ -245,8 +247,7 @@ def test_broken_files_hide_nothing_else(page, tmp_path):
         page.goto(address)
         wait_for_curves(page, "train/loss", 4)
         assert page.locator("#runs li").count() == 5
-        page.goto("about:blank")
-        page.goto(f"{address}#media")
+        page.keyboard.press("3")  # pictures and texts
         page.select_option("#run", "broken")
         page.wait_for_selector("text=This run has written no pictures")
 

@@ -239,7 +239,9 @@ def get_config():
 @pytest.mark.slow
 @pytest.mark.parametrize("reaction", ["pass", "raise ImportError('broken') from error"])
 @pytest.mark.parametrize("command", ["train", "check"])
-def test_ctrl_c_while_a_config_is_loaded_ends_the_command(tmp_path, command, reaction):
+def test_ctrl_c_while_a_config_is_loaded_ends_the_command(
+    tmp_path, command, reaction, fast_python
+):
     """Whatever the modules that are being imported make of it."""
     file = tmp_path / "config.py"
     file.write_text(SWALLOWING.format(reaction=reaction))

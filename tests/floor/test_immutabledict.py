@@ -190,18 +190,6 @@ def test_flax_saves_it_as_a_dict():
     assert flax.serialization.from_bytes(d, data) == d
 
 
-def test_it_is_registered_whether_made_before_or_after_jax_is_imported():
-    script = (
-        "import sys\n"
-        "from kauldron.immutabledict import ImmutableDict\n"
-        "before = ImmutableDict(b=1, a=2)\n"
-        "assert 'jax' not in sys.modules\n"
-        "import jax\n"
-        "assert jax.tree.leaves([before, ImmutableDict(c=3)]) == [2, 1, 3]\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
 def test_threads_may_flatten_it_at_once():
     d = ImmutableDict({f"k{i}": i for i in range(50)})
     results = []
@@ -255,11 +243,13 @@ def test_static_argument():
     assert run._cache_size() == 1
 
 
-def test_made_in_several_threads_while_jax_gets_imported():
+def test_it_is_registered_whether_made_before_while_or_after_jax_gets_imported():
     script = """
-        import threading
+        import sys, threading
         from kauldron.immutabledict import ImmutableDict
 
+        before = ImmutableDict(b=1, a=2)
+        assert "jax" not in sys.modules
         results, start = [], threading.Barrier(5)
 
         def work():
@@ -273,6 +263,9 @@ def test_made_in_several_threads_while_jax_gets_imported():
         for thread in threads:
             thread.join()
         assert results == [[2, 1]] * 5, results
+
+        import jax
+        assert jax.tree.leaves([before, ImmutableDict(c=3)]) == [2, 1, 3]
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
 

@@ -9,6 +9,7 @@ import types
 import pytest
 
 from kauldron import status
+from tests import processes
 
 
 def _run(script):
@@ -154,8 +155,7 @@ def test_facts_about_the_process():
 #
 
 
-SCRIPT = textwrap.dedent(
-    """
+SCRIPT = """
     import logging, sys, tempfile
     from kauldron import status
 
@@ -175,30 +175,24 @@ SCRIPT = textwrap.dedent(
     absl_logging.info("from the user")
     logging.getLogger("orbax").setLevel(logging.INFO)
     save()
-    """
-)
+"""
 
 
-def _stderr(*args):
+def _said(*args):
     """What is said before and after records of orbax are asked for."""
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *args],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    before, of_user, after = result.stderr.lower().partition("from the user")
+    output = processes.run_script_with_jax(SCRIPT, *args)
+    before, of_user, after = output.lower().partition("from the user")
     assert of_user
     return before, after
 
 
 @pytest.fixture(scope="module")
 def quiet():
-    return _stderr("quiet")
+    return _said("quiet")
 
 
 def test_info_records_of_libraries_are_hidden(quiet):
-    assert "checkpoint" in _stderr()[0]
+    assert "checkpoint" in _said()[0]
     assert "checkpoint" not in quiet[0]
 
 

@@ -1,7 +1,5 @@
 """Assertions about trees."""
 
-import subprocess
-import sys
 import textwrap
 
 import jax.numpy as jnp
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd
+from tests import processes
 
 same_type = kd.testing.assert_utils.assert_trees_all_same_type
 
@@ -50,10 +49,11 @@ def test_asserts_are_rewritten_under_pytest(tmp_path):
             """
         )
     )
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert "1 failed, 1 passed" in run.stdout, run.stdout
+    program = """
+        import sys
+        import pytest
+        assert not any(name.startswith("kauldron") for name in sys.modules)
+        pytest.main(["-q", "-p", "no:cacheprovider", sys.argv[1]])
+    """
+    output = processes.run_script_with_jax(program, test)
+    assert "1 failed, 1 passed" in output, output

@@ -8,6 +8,7 @@ there grain takes a block one bit too small and repeats a record; this cipher do
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import numpy as np
 
 _MASK = 0xFFFFFFFF
 _CHUNK = 1 << 16
+_SMALL = 1 << 12  # such epochs cost more to shuffle than to remember
 
 
 def shuffle_indices(indices: np.ndarray, *, size: int, seed: int) -> np.ndarray:
@@ -63,6 +65,14 @@ def _further_along(block: np.ndarray, size: int) -> np.ndarray:
     for _ in range(round(math.log2(longest_walk / 12))):
         table = table.take(table)
     return table
+
+
+@functools.lru_cache(maxsize=64)
+def _small_epoch(size: int, seed: int) -> np.ndarray:
+    """Return the order of a whole epoch; iterators of the same data share it."""
+    order = shuffle_indices(np.arange(size), size=size, seed=seed)
+    order.flags.writeable = False
+    return order
 
 
 class EpochOrder:
@@ -119,12 +129,15 @@ class EpochOrder:
             return chunk
         with self._lock:
             if key not in self._chunks:
-                stop = min((chunk_id + 1) * _CHUNK, self._size)
-                positions = np.arange(chunk_id * _CHUNK, stop)
                 seed = self._seed + epoch
-                self._chunks[key] = shuffle_indices(
-                    positions, size=self._size, seed=seed
-                )
+                if self._size <= _SMALL:
+                    self._chunks[key] = _small_epoch(self._size, seed)
+                else:
+                    stop = min((chunk_id + 1) * _CHUNK, self._size)
+                    positions = np.arange(chunk_id * _CHUNK, stop)
+                    self._chunks[key] = shuffle_indices(
+                        positions, size=self._size, seed=seed
+                    )
             chunk = self._chunks[key]
             while len(self._chunks) > self._max_cached:
                 del self._chunks[next(iter(self._chunks))]  # the oldest

@@ -110,14 +110,15 @@ class Shell:
         os.close(self.terminal)
 
 
-@pytest.fixture
-def path_with_kauldron(tmp_path):
-    program = tmp_path / "kauldron"
+@pytest.fixture(scope="module")
+def path_with_kauldron(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    program = folder / "kauldron"
     program.write_text(
         f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m kauldron.main "$@"\n'
     )
     program.chmod(0o755)
-    return f"{tmp_path}:{os.environ['PATH']}"
+    return f"{folder}:{os.environ['PATH']}"
 
 
 @pytest.fixture(params=list(SETUPS))
@@ -144,24 +145,33 @@ def test_tab_in_a_real_shell(shell):
     shell.wait_for(f"{CONFIG.name} ")  # files are completed after `--cfg=`
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("fish") is None, reason="There is no fish.")
-@pytest.mark.parametrize(
-    "line, expected",
-    [
-        ("kauldron config pat", "paths"),
-        (
-            f"kauldron train --cfg={CONFIG} --cfg.optimizer.learning_rate.init",
-            "--cfg.optimizer.learning_rate.init_value=",
-        ),
-        (f"kauldron train --cfg={str(CONFIG)[:-4]}", f"--cfg={CONFIG}"),
-    ],
-)
-def test_what_a_real_fish_offers(path_with_kauldron, line, expected):
-    script = f"kauldron completion fish | source; complete -C '{line}'"
+OFFERED_BY_FISH = {
+    "kauldron config pat": "paths",
+    f"kauldron train --cfg={CONFIG} --cfg.optimizer.learning_rate.init": (
+        "--cfg.optimizer.learning_rate.init_value="
+    ),
+    f"kauldron train --cfg={str(CONFIG)[:-4]}": f"--cfg={CONFIG}",
+}
+
+
+@pytest.fixture(scope="module")
+def fish(path_with_kauldron):
+    """What one fish offers for each line, and what went wrong."""
+    asked = [f"; echo line; complete -C '{line}'" for line in OFFERED_BY_FISH]
+    script = "kauldron completion fish | source" + "".join(asked)
     environment = {**os.environ, "PATH": path_with_kauldron}
     done = subprocess.run(
         ["fish", "-c", script], env=environment, capture_output=True, text=True
     )
-    offered = [text.split("\t")[0] for text in done.stdout.splitlines()]
-    assert offered == [expected], done.stderr
+    before, *answers = done.stdout.split("line\n")
+    assert before == "", done.stderr
+    return dict(zip(OFFERED_BY_FISH, answers, strict=True)), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("fish") is None, reason="There is no fish.")
+@pytest.mark.parametrize("line", OFFERED_BY_FISH)
+def test_what_a_real_fish_offers(fish, line):
+    answers, errors = fish
+    offered = [text.split("\t")[0] for text in answers[line].splitlines()]
+    assert offered == [OFFERED_BY_FISH[line]], errors

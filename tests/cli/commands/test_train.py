@@ -40,20 +40,22 @@ def test_training_prints_the_last_values_and_where_everything_is(
 
 
 def test_run_that_is_complete_is_left_alone(kauldron, folder):
-    assert kauldron("train", *TOY)[0] == 0
+    flags = (*TOY, "--cfg.num_train_steps=1")
+    assert kauldron("train", *flags)[0] == 0
     before = (folder / "run/train/scalars.jsonl").read_bytes()
-    code, out, _ = kauldron("train", *TOY)
+    code, out, _ = kauldron("train", *flags)
     assert code == 0
     assert "Everything is in run" in out
     assert (folder / "run/train/scalars.jsonl").read_bytes() == before
 
 
 def test_saved_config_continues_the_run(kauldron, folder):
-    assert kauldron("train", *TOY, "--cfg.stop_after_steps=2")[0] == 0
-    assert steps(folder / "run")[-1] == 2
+    flags = ("--cfg.num_train_steps=2", "--cfg.stop_after_steps=1")
+    assert kauldron("train", *TOY, *flags)[0] == 0
+    assert steps(folder / "run")[-1] == 1
     code, _, _ = kauldron("train", "--cfg=run", "--cfg.stop_after_steps=None")
     assert code == 0
-    assert steps(folder / "run")[-1] == 4
+    assert steps(folder / "run")[-1] == 2
 
 
 def test_overrides_reach_the_config_of_the_run(kauldron, folder):
@@ -441,7 +443,7 @@ def arrays():
 
 
 EVAL = ("-m", "kauldron.main", "eval", "--workdir=run")
-RESUME = ("-m", "kauldron.main", "--cfg=run", "--cfg.num_train_steps=5")
+RESUME = ("-m", "kauldron.main", "--cfg=run", "--cfg.num_train_steps=2")
 RESOLVE = ("-c", "from kauldron import kd; kd.from_workdir.get_trainer('run')")
 
 
@@ -459,7 +461,8 @@ def test_modules_of_the_project_are_found_then_and_later(
 ):
     (layout / where / "kauldron_parts.py").write_text(PARTS)
     config = layout / "project/configs/exp.py"
-    assert main(["train", f"--cfg={config}", "--cfg.workdir=run"]) == 0
+    flags = ["--cfg.workdir=run", "--cfg.num_train_steps=1"]
+    assert main(["train", f"--cfg={config}", *flags]) == 0
     # -P: as for a console command, where we are is not on the path by itself.
     for arguments in later:
         command = [sys.executable, "-P", *arguments]

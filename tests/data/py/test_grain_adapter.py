@@ -27,11 +27,16 @@ def part(start, count, **kwargs):
 
 
 def assert_is_grain(ds, theirs=None):
-    """Our engine gives what grain gives, bit by bit."""
+    """Our engine gives what grain gives, bit by bit.
+
+    Where there are many records, some are compared: to shuffle few, grain takes longest.
+    """
     theirs = theirs or grain_adapter.dataset_of(ds)
     assert isinstance(theirs, grain.MapDataset)
     assert len(ds) == ds.num_epochs * len(theirs)
-    assert [ds[i] for i in range(len(ds))] == [theirs[i] for i in range(len(ds))]
+    places = np.random.default_rng(0).permutation(len(ds))[:40].tolist()
+    places += [0, len(ds) - 1]
+    assert [ds[i] for i in places] == [theirs[i] for i in places]
 
 
 def mixed_by_grain(ds, mix, rng=None):
@@ -60,7 +65,7 @@ def test_a_source_gives_the_records_and_random_numbers_of_grain(
     assert_is_grain(
         part(
             0,
-            17,
+            1700,
             shuffle=shuffle,
             shard_by_process=shard_by_process,
             seed=5,
@@ -74,10 +79,10 @@ def test_a_source_gives_the_records_and_random_numbers_of_grain(
 @pytest.mark.parametrize("weights", [None, [1, 2.5]])
 def test_a_mixture_gives_the_records_and_random_numbers_of_grain(shuffle, weights):
     children = [
-        part(0, 9, transforms=[AddRandom()]),
+        part(0, 900, transforms=[AddRandom()]),
         part(
-            100,
-            6,
+            1000,
+            600,
             shuffle=False,
             shard_by_process=False,
             transforms=[AddRandom(), Same()],
@@ -96,7 +101,7 @@ def test_a_mixture_gives_the_records_and_random_numbers_of_grain(shuffle, weight
     assert_is_grain(mix)
     inner = dataclasses.replace(mix, seed=children[0].seed, num_epochs=None)
     outer = kd.data.py.Mix(
-        [inner, part(500, 7)],
+        [inner, part(5000, 700)],
         weights=weights,
         seed=9,
         num_epochs=2,
@@ -109,11 +114,11 @@ def test_a_mixture_gives_the_records_and_random_numbers_of_grain(shuffle, weight
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_concatenated_and_zipped_records_are_those_of_grain(shuffle):
     kwargs = {"shuffle": shuffle, "seed": 1, "num_epochs": 2}
-    both = kd.data.py.Concatenate([part(0, 5), part(50, 7)], **kwargs)
+    both = kd.data.py.Concatenate([part(0, 500), part(500, 700)], **kwargs)
     assert_is_grain(both, mixed_by_grain(both, grain.MapDataset.concatenate))
     assert_is_grain(both)
     assert_is_grain(
-        kd.data.py.ZipDatasets({"a": part(0, 5), "b": part(9, 7)}, **kwargs)
+        kd.data.py.ZipDatasets({"a": part(0, 500), "b": part(900, 700)}, **kwargs)
     )
 
 
