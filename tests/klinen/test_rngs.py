@@ -11,6 +11,7 @@ from kauldron import klinen as knn
 from tests.klinen.toy import (
     MLP,
     AutoEncoder,
+    Dense,
     SetupNet,
     X,
     assert_close,
@@ -70,7 +71,7 @@ CASES = {
         lambda m, x: m.decoder(_parts_of_setup(m.encoder, x)),
     ),
     "linen": (
-        knn.Sequential([nn.Dropout(0.5, deterministic=False), nn.Dense(8), MLP()]),
+        knn.Sequential([nn.Dropout(0.5, deterministic=False), Dense(8), MLP()]),
         lambda m, x: m.layers[2](m.layers[1](m.layers[0](x))),
     ),
 }
