@@ -125,10 +125,16 @@ def test_around_a_raw_class_with_klinen_fields(transform):
     expected = jax.eval_shape(raw.init, key, X)["params"]
     shapes = jax.tree.map(jnp.shape, unfreeze(bound.params))
     assert shapes == jax.tree.map(jnp.shape, expected)
-    y, _ = jax.jit(raw.apply)(bound.variables, X)
-    grads, output = jax.jit(
-        jax.grad(lambda m, x: (m(x)[0].sum(), m(x)[0]), has_aux=True)
-    )(bound, X)
+
+    def loss(model, x):
+        y, _ = model(x)
+        return y.sum(), y
+
+    @jax.jit
+    def run(bound, x):
+        return raw.apply(bound.variables, x)[0], jax.grad(loss, has_aux=True)(bound, x)
+
+    y, (grads, output) = run(bound, X)
     assert_close(output, y)
     assert jax.tree.structure(grads) == jax.tree.structure(bound)
 
