@@ -15,7 +15,7 @@ from kauldron.contrib import metrics
 from kauldron.contrib.rotations import quaternion_of_matrix
 from kauldron.metrics import Metric
 from kauldron.summaries.colors import apply_colormap
-from tests.contrib.metrics.values import value_of, values_of
+from tests.metrics.values import value_of, values_of
 
 RNG = np.random.default_rng(0)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kauldron.contrib import metrics
-from tests.contrib.metrics.values import value_of, values_of
+from tests.metrics.values import value_of, values_of
 
 RNG = np.random.default_rng(0)
 
