@@ -13,7 +13,7 @@ from flax.core import unfreeze
 
 from kauldron import kd, kontext, writers
 from kauldron import klinen as knn
-from tests.klinen.toy import MLP, AutoEncoder, X, assert_close, assert_same
+from tests.klinen.toy import MLP, AutoEncoder, Dense, X, assert_close, assert_same
 from tests.train.toy import make_arrays, make_ds, make_trainer
 
 #
@@ -34,9 +34,9 @@ class Plain(nn.Module):
 class PlainMLP(nn.Module):
     @nn.compact
     def __call__(self, x, train):
-        x = nn.relu(nn.Dense(8)(x))
+        x = nn.relu(Dense(8)(x))
         x = nn.Dropout(0.5)(x, deterministic=not train)
-        return nn.Dense(8)(x)
+        return Dense(8)(x)
 
 
 def _program(fn, *args):
@@ -67,7 +67,7 @@ def test_a_bound_call_compiles_to_what_apply_compiles_to(train):
 def test_a_model_as_argument_adds_nothing_when_it_has_no_keys():
     model = knn.Dense(8).init_bind(0, X)
     ours = _program(lambda model, x: model(x), model, X)
-    plain = _program(lambda p, x: nn.Dense(8).apply({"params": p}, x), model.params, X)
+    plain = _program(lambda p, x: Dense(8).apply({"params": p}, x), model.params, X)
     assert ours == plain
 
 
@@ -125,10 +125,16 @@ def test_around_a_raw_class_with_klinen_fields(transform):
     expected = jax.eval_shape(raw.init, key, X)["params"]
     shapes = jax.tree.map(jnp.shape, unfreeze(bound.params))
     assert shapes == jax.tree.map(jnp.shape, expected)
-    y, _ = jax.jit(raw.apply)(bound.variables, X)
-    grads, output = jax.jit(
-        jax.grad(lambda m, x: (m(x)[0].sum(), m(x)[0]), has_aux=True)
-    )(bound, X)
+
+    def loss(model, x):
+        y, _ = model(x)
+        return y.sum(), y
+
+    @jax.jit
+    def run(bound, x):
+        return raw.apply(bound.variables, x)[0], jax.grad(loss, has_aux=True)(bound, x)
+
+    y, (grads, output) = run(bound, X)
     assert_close(output, y)
     assert jax.tree.structure(grads) == jax.tree.structure(bound)
 
@@ -139,11 +145,14 @@ def test_inside_of_a_klinen_module(transform):
         @nn.compact
         def __call__(self, x):
             y, _ = transform(Block)(x)
-            return nn.Dense(8)(y)
+            return Dense(8)(y)
 
-    model = jax.jit(lambda x: Net().init_bind(0, x))(X)
-    expected = Net().apply(model.variables, X)
-    assert_same(model(X), expected)
+    @jax.jit
+    def run(x):
+        model = Net().init_bind(0, x)
+        return model(x), Net().apply(model.variables, x)
+
+    assert_same(*run(X))
 
 
 def test_as_a_decorator_of_a_method():
@@ -255,7 +264,7 @@ modes: list[bool] = []
 
 def _model():
     return Regressor(
-        encoder=Encoder([knn.Dropout(0.25), nn.Dense(8), kd.nn.Dropout(0.25)]),
+        encoder=Encoder([knn.Dropout(0.25), Dense(8), kd.nn.Dropout(0.25)]),
         x="batch.x",
     )
 

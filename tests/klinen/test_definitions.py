@@ -19,6 +19,7 @@ from kauldron import klinen as knn
 from tests.klinen.toy import (
     MLP,
     AutoEncoder,
+    Dense,
     Normed,
     SetupNet,
     X,
@@ -64,7 +65,7 @@ class Derived(MLP):
 
     @nn.compact
     def __call__(self, x):
-        return nn.Dense(self.extra)(super().__call__(x))
+        return Dense(self.extra)(super().__call__(x))
 
 
 class Box(knn.Module, Generic[_T]):
@@ -97,10 +98,10 @@ def test_everything_of_flax_works_in_a_module():
 
 
 def test_keyword_only_inherited_and_generic_classes():
-    assert KwOnly(inner=nn.Dense(8)).init_bind(0, X)(X).shape == (4, 8)
+    assert KwOnly(inner=Dense(8)).init_bind(0, X)(X).shape == (4, 8)
     assert Derived().init_bind(0, X).eval()(X).shape == (4, 8)
-    assert Box(inside=nn.Dense(8)).init_bind(0, X).inside(X).shape == (4, 8)
-    assert Box[nn.Dense](inside=nn.Dense(8)).init_bind(0, X)(X).shape == (4, 8)
+    assert Box(inside=Dense(8)).init_bind(0, X).inside(X).shape == (4, 8)
+    assert Box[nn.Dense](inside=Dense(8)).init_bind(0, X)(X).shape == (4, 8)
 
 
 def test_linen_inside_klinen_inside_linen():
@@ -114,7 +115,7 @@ def test_linen_inside_klinen_inside_linen():
     class Mixed(knn.Module):
         @nn.compact
         def __call__(self, x):
-            return Outer(part=AutoEncoder(encoder=nn.Dense(8), decoder=MLP()))(x)
+            return Outer(part=AutoEncoder(encoder=Dense(8), decoder=MLP()))(x)
 
     model = Mixed().init_bind(0, X).with_rng(0)
     variables = Mixed().init(jax.random.PRNGKey(0), X)
@@ -142,7 +143,7 @@ def test_raw_modules_are_plain_flax_modules():
 
 
 def test_parameters_are_named_by_flax():
-    model = Containers({"b": [nn.Dense(8), MLP()], "a": (nn.Dense(8, name="mine"),)})
+    model = Containers({"b": [Dense(8), MLP()], "a": (Dense(8, name="mine"),)})
     key = jax.random.PRNGKey(3)
     bound = model.init_bind(key, X)
     expected = model.init(key, X)["params"]
@@ -154,7 +155,7 @@ def test_preserve_adopted_names_of_flax_is_respected():
     class Keeps(AutoEncoder):
         preserve_adopted_names = True
 
-    model = Keeps(encoder=nn.Dense(8, name="mine"), decoder=MLP()).init_bind(0, X)
+    model = Keeps(encoder=Dense(8, name="mine"), decoder=MLP()).init_bind(0, X)
     assert set(model.params) == {"mine", "decoder"}
     assert_same(model.encoder.params, model.params["mine"])
 
@@ -162,12 +163,12 @@ def test_preserve_adopted_names_of_flax_is_respected():
 @pytest.mark.parametrize(
     "items",
     [
-        [nn.Dense(8), nn.Dense(8)],
-        (nn.Dense(8), 3, nn.Dense(8)),
-        {"z": nn.Dense(8), "a": nn.Dense(8)},
-        FrozenDict({"z": nn.Dense(8), "a": nn.Dense(8)}),
-        Pair(nn.Dense(8), [nn.Dense(8)]),
-        {"x": [({"y": nn.Dense(8)}, "text")]},
+        [Dense(8), Dense(8)],
+        (Dense(8), 3, Dense(8)),
+        {"z": Dense(8), "a": Dense(8)},
+        FrozenDict({"z": Dense(8), "a": Dense(8)}),
+        Pair(Dense(8), [Dense(8)]),
+        {"x": [({"y": Dense(8)}, "text")]},
     ],
 )
 def test_containers_keep_their_types(items):
@@ -185,7 +186,7 @@ def test_containers_keep_their_types(items):
 
 def test_dicts_keep_their_order_and_other_things_their_identity():
     function = object()
-    model = Containers({"d": [3, function], "m": nn.Dense(8)}).init_bind(0, X)
+    model = Containers({"d": [3, function], "m": Dense(8)}).init_bind(0, X)
     assert model.items["d"][1] is function
     assert list(Containers({"z": 1, "a": 2}).init_bind(0, X).items) == ["z", "a"]
     ordered = collections.OrderedDict(z=1, a=function)
@@ -211,7 +212,7 @@ def test_the_bound_model_ignores_later_changes_of_the_raw_one():
         @nn.compact
         def __call__(self, x):
             for size in self.sizes:
-                x = nn.Dense(size)(x)
+                x = Dense(size)(x)
             return x
 
     raw = Net(sizes)
@@ -316,7 +317,7 @@ def _same_level():
 
 def _across():
     part = MLP()
-    return Across(shared=part, block=knn.Sequential([part, nn.Dense(8)]))
+    return Across(shared=part, block=knn.Sequential([part, Dense(8)]))
 
 
 def test_two_fields_with_one_instance_are_one_module():

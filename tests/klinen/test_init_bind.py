@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import functools
 
 import flax.errors
 import flax.linen as nn
@@ -17,6 +18,7 @@ from kauldron import klinen as knn
 from tests.klinen.toy import (
     MLP,
     AutoEncoder,
+    Dense,
     Normed,
     X,
     assert_same,
@@ -25,6 +27,13 @@ from tests.klinen.toy import (
 )
 
 SPEC = jax.ShapeDtypeStruct(X.shape, X.dtype)
+
+
+@functools.cache
+def params_of_flax():
+    """What flax itself makes of the key 5."""
+    raw = AutoEncoder(encoder=MLP(), decoder=MLP())
+    return raw.init(jax.random.PRNGKey(5), X)["params"]
 
 
 @pytest.mark.parametrize(
@@ -45,8 +54,7 @@ SPEC = jax.ShapeDtypeStruct(X.shape, X.dtype)
 )
 def test_equivalent_keys_give_the_parameters_of_flax(rng):
     raw = AutoEncoder(encoder=MLP(), decoder=MLP())
-    expected = raw.init(jax.random.PRNGKey(5), X)["params"]
-    assert_same(raw.init_bind(rng, X).params, FrozenDict(expected))
+    assert_same(raw.init_bind(rng, X).params, FrozenDict(params_of_flax()))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +137,7 @@ def test_specs_of_all_kinds(spec):
         @nn.compact
         def __call__(self, x):
             seen.append((x.shape, str(x.dtype)))
-            return nn.Dense(8)(x)
+            return Dense(8)(x)
 
     Net().init_bind(0, spec)
     assert seen == [((4, 8), "float32")]
@@ -168,7 +176,7 @@ def test_other_arguments_reach_the_model_untouched():
         @nn.compact
         def __call__(self, x, n, text, *, train, color, dtype, batch, fn, none):
             seen.append((n, text, train, color, dtype, batch, fn, none))
-            return nn.Dense(8)(x)
+            return Dense(8)(x)
 
     batch = Batch(image=SPEC, label="cat")
     Net().init_bind(
@@ -194,7 +202,7 @@ def test_dict_inputs_keep_their_order():
     class Net(knn.Module):
         @nn.compact
         def __call__(self, inputs):
-            return [nn.Dense(8)(value) for value in inputs.values()]
+            return [Dense(8)(value) for value in inputs.values()]
 
     inputs = {"z": SPEC, "a": jax.ShapeDtypeStruct((4, 3), jnp.float32)}
     params = jax.eval_shape(lambda: Net().init_bind(0, inputs)).params
@@ -209,7 +217,7 @@ def test_init_runs_in_training_mode_and_calls_start_without_keys():
         @nn.compact
         def __call__(self, x):
             modes.append(self.training)
-            return nn.Dense(8)(x)
+            return Dense(8)(x)
 
     model = Net().init_bind(0, X)
     assert modes == [True]
@@ -261,8 +269,8 @@ def test_init_bind_of_a_handle_makes_a_new_root():
 def test_method_initialises_through_another_method():
     class Net(knn.Module):
         def setup(self):
-            self.a = nn.Dense(8)
-            self.b = nn.Dense(8)
+            self.a = Dense(8)
+            self.b = Dense(8)
 
         def __call__(self, x):
             return self.a(x)

@@ -16,7 +16,7 @@ import pytest
 
 from kauldron import klinen as knn
 from kauldron.klinen import Intermediate as Interm
-from tests.klinen.toy import MLP, AutoEncoder, X, assert_close, assert_same
+from tests.klinen.toy import MLP, AutoEncoder, Dense, X, assert_close, assert_same
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -53,11 +53,11 @@ class Log(knn.Module):
             self.table = {f"n{len(self.values)}": x}
         self.last = self.values[-1]
         self.sow("intermediates", "sown", x)
-        return nn.Dense(8)(x)
+        return Dense(8)(x)
 
 
 def _log():
-    return Log([nn.Dense(8), nn.Dense(8)])
+    return Log([Dense(8), Dense(8)])
 
 
 @pytest.fixture(scope="module")

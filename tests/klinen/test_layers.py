@@ -142,6 +142,7 @@ def test_anything_else_is_a_type_error(target):
 )
 def test_raw_and_bound_instances_pickle_and_copy(module):
     bound = module.init_bind(0, X).with_rng(1)
+    expected = bound(X)
     for duplicate in (
         copy.deepcopy,
         copy.copy,
@@ -149,10 +150,10 @@ def test_raw_and_bound_instances_pickle_and_copy(module):
     ):
         raw = duplicate(module)
         assert type(raw) is type(module) and raw == module
-        assert_same(raw.init_bind(0, X).with_rng(1)(X), bound(X))
+        assert_same(raw.init_bind(0, X).with_rng(1)(X), expected)
         again = duplicate(bound)
         assert type(again) is type(bound)
-        assert_same(again(X), bound(X))
+        assert_same(again(X), expected)
 
 
 def test_dropout_follows_the_mode_alone():

@@ -13,6 +13,7 @@ from kauldron import klinen as knn
 from tests.klinen.toy import (
     MLP,
     AutoEncoder,
+    Dense,
     Normed,
     SetupNet,
     X,
@@ -37,7 +38,7 @@ class Methods(knn.Module):
 
     @nn.compact
     def project(self, x):
-        return nn.Dense(8)(self.encoder(x))
+        return Dense(8)(self.encoder(x))
 
     def double_size(self):
         return 2 * self.size
@@ -62,7 +63,7 @@ class Methods(knn.Module):
 class NameScoped(knn.Module):
     @nn.compact_name_scope
     def scoped(self, x):
-        return nn.Dense(8)(x)
+        return Dense(8)(x)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_methods_with_their_own_name_scope():
     model = NameScoped().init_bind(0, X, method="scoped")
     assert_same(
         model.scoped(X),
-        nn.Dense(8).apply({"params": model.params["scoped"]["Dense_0"]}, X),
+        Dense(8).apply({"params": model.params["scoped"]["Dense_0"]}, X),
     )
 
 
@@ -115,8 +116,8 @@ def test_hyper_parameter_methods_work_on_raw_modules():
 
 
 def test_raw_calls_say_what_to_do():
-    linen_child = AutoEncoder(encoder=nn.Dense(8), decoder=nn.Dense(8))
-    for raw in (MLP(), linen_child, knn.Dense(8), knn.Sequential([nn.Dense(8)])):
+    linen_child = AutoEncoder(encoder=Dense(8), decoder=Dense(8))
+    for raw in (MLP(), linen_child, knn.Dense(8), knn.Sequential([Dense(8)])):
         with pytest.raises(
             flax.errors.CallCompactUnboundModuleError, match=r"model\.init_bind\(key"
         ):
@@ -160,7 +161,7 @@ def test_every_collection_may_be_written_during_a_call():
     class Writes(knn.Module):
         @nn.compact
         def __call__(self, x):
-            dense = nn.Dense(8, name="dense")
+            dense = Dense(8, name="dense")
             y = dense(x)
             self.put_variable("cache", "new", y)
             if not self.is_initializing():
@@ -195,7 +196,7 @@ def test_a_model_in_a_closure_runs_with_its_own_weights_mode_and_keys():
             modes.append(self.training)
             target = teacher(x)
             modes.append(self.training)
-            return nn.Dense(8)(x), target
+            return Dense(8)(x), target
 
     student = Student().init_bind(0, X)
     assert set(student.params) == {"Dense_0"}
@@ -338,7 +339,7 @@ def test_models_are_equal_if_their_definitions_are():
     assert all(model == other and other == model for other in same)
     assert {model, *same, model.unbind()[0]} == {model}
     assert model.encoder == model.encoder.eval() and model.encoder != model.decoder
-    assert isinstance(hash(knn.Sequential([nn.Dense(8)]).init_bind(0, X)), int)
+    assert isinstance(hash(knn.Sequential([Dense(8)]).init_bind(0, X)), int)
 
 
 def test_programs_of_equal_models_are_never_mixed_up():

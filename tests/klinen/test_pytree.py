@@ -13,6 +13,7 @@ from kauldron import klinen as knn
 from tests.klinen.toy import (
     MLP,
     AutoEncoder,
+    Dense,
     Normed,
     X,
     assert_close,
@@ -32,7 +33,7 @@ class Linear(knn.Module):
         self.variable("state", "key", lambda: jax.random.key(3))
         self.variable("state", "mean", lambda: jnp.zeros(3))
         keep = jax.random.bernoulli(self.make_rng("dropout"), 0.5, x.shape)
-        return nn.Dense(8)(x * keep)
+        return Dense(8)(x * keep)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,7 @@ def test_definitions_need_not_be_hashable_and_arrays_count_by_identity():
 
         @nn.compact
         def __call__(self, x):
-            return nn.Dense(self.sizes[0])(x) + self.table[0]
+            return Dense(self.sizes[0])(x) + self.table[0]
 
     traces = []
 

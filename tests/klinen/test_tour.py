@@ -14,7 +14,7 @@ from flax.core import FrozenDict
 
 from kauldron import kd
 from kauldron import klinen as knn
-from tests.klinen.toy import assert_close, assert_same, differ
+from tests.klinen.toy import Dense, assert_close, assert_same, differ
 
 BATCH = 4
 
@@ -22,9 +22,9 @@ BATCH = 4
 class MLP(knn.Module):
     @nn.compact
     def __call__(self, x):
-        x = nn.Dense(8)(x)
+        x = Dense(8)(x)
         x = nn.Dropout(0.5)(x, deterministic=not self.training)
-        return nn.Dense(8)(x)
+        return Dense(8)(x)
 
 
 class AutoEncoder(knn.Module):
@@ -52,23 +52,23 @@ class Sequential(knn.Module):
         return x
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def rng():
     return jax.random.PRNGKey(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def x():
     values = np.linspace(-1, 1, BATCH * 8, dtype=np.float32)
     return jnp.asarray(values.reshape(BATCH, 8))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def raw():
     return AutoEncoder(encoder=MLP(), decoder=MLP())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model(raw, rng):
     return raw.init_bind(rng, jnp.zeros((BATCH, 8)))
 

@@ -7,7 +7,15 @@ import pytest
 
 from kauldron import kd
 from kauldron import klinen as knn
-from tests.klinen.toy import MLP, AutoEncoder, X, assert_same, auto_encoder, differ
+from tests.klinen.toy import (
+    MLP,
+    AutoEncoder,
+    Dense,
+    X,
+    assert_same,
+    auto_encoder,
+    differ,
+)
 
 
 class Mode(knn.Module):
@@ -115,10 +123,10 @@ def test_kd_nn_follows_the_model():
     class Net(knn.Module):
         @nn.compact
         def __call__(self, x):
-            return kd.nn.Dropout(0.5)(nn.Dense(8)(x))
+            return kd.nn.Dropout(0.5)(Dense(8)(x))
 
     model = Net().init_bind(0, X).with_rng(0)
-    dense = nn.Dense(8).apply({"params": model.params["Dense_0"]}, X)
+    dense = Dense(8).apply({"params": model.params["Dense_0"]}, X)
     assert_same(model.eval()(X), dense)
     assert differ(model(X), dense)
     by_flax = model.apply(

@@ -17,6 +17,7 @@ from kauldron.klinen.variables import CodedTree
 from tests.klinen.toy import (
     MLP,
     AutoEncoder,
+    Dense,
     Normed,
     X,
     assert_same,
@@ -91,7 +92,7 @@ def test_params_inside_a_call():
         @nn.compact
         def __call__(self, x):
             seen.append(self.params)
-            y = nn.Dense(8)(x)
+            y = Dense(8)(x)
             seen.append((self.params, self.collections, set(self.variables)))
             return y
 

@@ -12,6 +12,7 @@ from kauldron import klinen as knn
 from tests.klinen.toy import (
     MLP,
     AutoEncoder,
+    Dense,
     Normed,
     SetupNet,
     X,
@@ -36,9 +37,9 @@ class Reader(knn.Module):
     """A `setup()` that needs more than its own parameters."""
 
     def setup(self):
-        self.embed = nn.Dense(8)
+        self.embed = Dense(8)
         self.table = self.embed(jnp.ones((2, 8)))
-        self.head = nn.Dense(8)
+        self.head = Dense(8)
         self.running = self.variable("state", "running", lambda: jnp.zeros(()))
 
     def __call__(self, x):
@@ -53,7 +54,7 @@ class Own(knn.Module):
 
     def setup(self):
         self.bias = self.param("bias", nn.initializers.ones, (8,))
-        self.inner = AutoEncoder(encoder=self.given, decoder=nn.Dense(8))
+        self.inner = AutoEncoder(encoder=self.given, decoder=Dense(8))
 
     def __call__(self, x):
         return self.inner(x) + self.bias
@@ -61,8 +62,8 @@ class Own(knn.Module):
 
 @pytest.fixture(scope="module")
 def nest():
-    deep = AutoEncoder(encoder=MLP(), decoder=nn.Dense(8))
-    return Nest(childs=[nn.Dense(8), deep], d={"k": MLP()}).init_bind(0, X).with_rng(1)
+    deep = AutoEncoder(encoder=MLP(), decoder=Dense(8))
+    return Nest(childs=[Dense(8), deep], d={"k": MLP()}).init_bind(0, X).with_rng(1)
 
 
 def test_handles_are_modules_of_their_class(nest):
@@ -139,7 +140,7 @@ def test_fields_that_setup_fills():
         size: int = dataclasses.field(init=False, default=0)
 
         def setup(self):
-            self.inner = nn.Dense(8)
+            self.inner = Dense(8)
             self.size = 3
 
         def __call__(self, x):
@@ -188,7 +189,7 @@ def test_a_handle_carries_what_the_setup_above_it_needs():
     f = jax.jit(lambda m, x: m(x))
     assert_same(f(model.head, X), jax.jit(lambda x: model.head(x))(X))
 
-    model = AutoEncoder(encoder=Own(given=nn.Dense(8)), decoder=MLP()).init_bind(0, X)
+    model = AutoEncoder(encoder=Own(given=Dense(8)), decoder=MLP()).init_bind(0, X)
     inner = model.encoder.inner
     assert_same(f(inner, X), jax.jit(lambda x: inner(x))(X))
     paths = [p for p, _ in jax.tree_util.tree_flatten_with_path(inner)[0]]

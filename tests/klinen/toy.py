@@ -16,6 +16,19 @@ from kauldron import klinen as knn
 X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 8)), jnp.float32)
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _lecun_normal(key, shape, dtype):
+    return nn.initializers.lecun_normal()(key, shape, dtype)
+
+
+def kernel_init(key, shape, dtype=jnp.float32):
+    """What flax does by default, traced once: flax does it again in each call."""
+    return _lecun_normal(key, shape, dtype)
+
+
+Dense = functools.partial(nn.Dense, kernel_init=kernel_init)
+
+
 class MLP(knn.Module):
     """Two layers with dropout between them."""
 
@@ -24,9 +37,9 @@ class MLP(knn.Module):
 
     @nn.compact
     def __call__(self, x):
-        x = nn.relu(nn.Dense(self.features)(x))
+        x = nn.relu(Dense(self.features)(x))
         x = nn.Dropout(self.rate)(x, deterministic=not self.training)
-        return nn.Dense(8)(x)
+        return Dense(8)(x)
 
 
 class AutoEncoder(knn.Module):
@@ -47,7 +60,7 @@ class SetupNet(knn.Module):
     def setup(self):
         self.scale = self.param("scale", nn.initializers.ones, ())
         self.trunk = MLP(self.width)
-        self.heads = [nn.Dense(8), MLP()]
+        self.heads = [Dense(8), MLP()]
         self.factor = 2.0
 
     def __call__(self, x):
@@ -62,7 +75,7 @@ class Normed(knn.Module):
     def __call__(self, x):
         count = self.variable("counts", "calls", lambda: jnp.zeros((), jnp.int32))
         count.value += 1
-        x = nn.Dense(8)(x)
+        x = Dense(8)(x)
         return nn.BatchNorm(use_running_average=not self.training, momentum=0.5)(x)
 
 

@@ -164,10 +164,8 @@ EXAMPLES = {
     ),
 }
 every_metric = pytest.mark.parametrize("name", EXAMPLES)
-every_metric_of_arrays = pytest.mark.parametrize(
-    "name",
-    [name for name in EXAMPLES if name != "ShowTexts"],  # no strings inside jit
-)
+OF_ARRAYS = [name for name in EXAMPLES if name != "ShowTexts"]  # no strings inside jit
+every_metric_of_arrays = pytest.mark.parametrize("name", OF_ARRAYS)
 
 
 @functools.cache
@@ -177,11 +175,42 @@ def states(name):
     return tuple(metric.get_state(**make_inputs()) for _ in range(2))
 
 
+# What follows computes all metrics in one program: it is compiled much sooner than many.
+
+
 @functools.cache
-def jitted(name):
-    """The metric's `get_state`, compiled once for all tests."""
-    metric, _ = EXAMPLES[name]
-    return jax.jit(lambda inputs: metric.get_state(**inputs))
+def batches():
+    """Two batches of inputs for all metrics of arrays, by name."""
+    return tuple(
+        {name: jax.tree.map(jnp.asarray, EXAMPLES[name][1]()) for name in OF_ARRAYS}
+        for _ in range(2)
+    )
+
+
+@functools.cache
+def states_made_in_jit():
+    """The states of both batches, by name."""
+
+    @jax.jit
+    def get_states(batch):
+        return {name: EXAMPLES[name][0].get_state(**batch[name]) for name in batch}
+
+    return tuple(get_states(batch) for batch in batches())
+
+
+@functools.cache
+def states_merged_on_the_host():
+    """The states of both batches, merged one by one, then passed through `jit`."""
+    left, right = states_made_in_jit()
+    return jax.jit(lambda states: states)(
+        {name: left[name].merge(right[name]) for name in OF_ARRAYS}
+    )
+
+
+@functools.cache
+def states_merged_together():
+    """The states of both batches, merged as a tree."""
+    return merge_states(*states_made_in_jit())
 
 
 def plain(value):
@@ -211,7 +240,7 @@ def test_every_public_metric_has_an_example():
     provided = {
         name
         for package in (metrics, losses, summaries)
-        for name, member in vars(package).items()
+        for name, member in list(vars(package).items())
         if isinstance(member, type) and issubclass(member, metrics.Metric)
     }
     missing = provided - set(EXAMPLES) - {"Metric", "Loss"}
@@ -279,18 +308,13 @@ def test_merging_does_not_change_the_operands(name):
 
 @every_metric_of_arrays
 def test_states_made_in_jit_merge_on_the_host_and_pass_through_jit_again(name):
-    metric, make_inputs = EXAMPLES[name]
-    get_state = jitted(name)
-    inputs = [jax.tree.map(jnp.asarray, make_inputs()) for _ in range(2)]
-    eager = metric.get_state(**inputs[0]).merge(metric.get_state(**inputs[1]))
-    merged = get_state(inputs[0]).merge(get_state(inputs[1]))
-    again = jax.jit(lambda state: state)(merged)
+    metric, _ = EXAMPLES[name]
+    left, right = (metric.get_state(**batch[name]) for batch in batches())
+    eager = left.merge(right)
+    again = states_merged_on_the_host()[name]
     assert again.parent == eager.parent
     assert_same(again.compute(), eager.compute())
-    assert_same(
-        merge_states(get_state(inputs[0]), get_state(inputs[1])).compute(),
-        eager.compute(),
-    )
+    assert_same(states_merged_together()[name].compute(), eager.compute())
 
 
 @every_metric_of_arrays
@@ -303,12 +327,11 @@ def test_shapes_of_states_need_no_data(name):
 
 @every_metric_of_arrays
 def test_computes_without_transfer_guard_trouble(name):
-    metric, make_inputs = EXAMPLES[name]
-    get_state = jitted(name)
-    pair = [get_state(jax.tree.map(jnp.asarray, make_inputs())) for _ in range(2)]
-    expected = pair[0].merge(pair[1]).compute()
+    metric, _ = EXAMPLES[name]
+    left, right = (states[name] for states in states_made_in_jit())
+    expected = left.merge(right).compute()
     with jax.transfer_guard("disallow"):
-        value = metric.empty().merge(pair[0]).merge(pair[1]).compute()
+        value = metric.empty().merge(left).merge(right).compute()
     assert_same(value, expected)
 
 
@@ -328,15 +351,15 @@ CHANGES_WITH_FILLER = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name, (metric, _) in EXAMPLES.items()
-        if metric.takes_mask and name != "Norm-concat"
-    ],
-)
-def test_filler_of_a_padded_batch_does_not_count(name):
+TAKE_A_MASK = [
+    name
+    for name, (metric, _) in EXAMPLES.items()
+    if metric.takes_mask and name != "Norm-concat"
+]
+
+
+def with_and_without_filler(name):
+    """The metric with keys, a context with filler, and one without."""
     metric, make_inputs = EXAMPLES[name]
     inputs = {k: v for k, v in make_inputs().items() if k != "mask"}
     size = len(jax.tree.leaves(inputs)[0])
@@ -352,12 +375,33 @@ def test_filler_of_a_padded_batch_does_not_count(name):
         "preds": jax.tree.map(padded, inputs),
         "batch": {BATCH_MASK: mask},
     }
-    keyed.check_padding(context)
-    get_state = jax.jit(keyed.get_state_from_context)
-    expected = get_state({"preds": inputs}).compute()
-    assert_same(get_state(context).compute(), expected)
+    return keyed, context, {"preds": inputs}
+
+
+@functools.cache
+def states_with_and_without_filler():
+    """Of each metric what `with_and_without_filler` gives, and the two states."""
+    made = {name: with_and_without_filler(name) for name in TAKE_A_MASK}
+
+    @jax.jit
+    def get_states(contexts):
+        return {
+            name: [made[name][0].get_state_from_context(context) for context in pair]
+            for name, pair in contexts.items()
+        }
+
+    states = get_states({name: pair for name, (_, *pair) in made.items()})
+    return {name: (*made[name], *states[name]) for name in made}
+
+
+@pytest.mark.parametrize("name", TAKE_A_MASK)
+def test_filler_of_a_padded_batch_does_not_count(name):
+    metric, context, _, filled, real = states_with_and_without_filler()[name]
+    metric.check_padding(context)
+    expected = real.compute()
+    assert_same(filled.compute(), expected)
     if name in ("Accuracy", "L2"):
-        assert_same(keyed(context=context), expected)
+        assert_same(metric(context=context), expected)
 
 
 def test_metric_without_a_mask_refuses_padded_batches_by_name():

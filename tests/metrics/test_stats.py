@@ -1,5 +1,8 @@
 """Norms, standard deviations and single dimensions against plain numpy."""
 
+import functools
+import itertools
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -9,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import metrics
+from tests.metrics.values import values_of
 
 RNG = np.random.default_rng(0)
 
@@ -17,23 +21,45 @@ RNG = np.random.default_rng(0)
 #
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 4, 3)])
-@pytest.mark.parametrize("order", [None, 1, np.inf, 0])
-@pytest.mark.parametrize("axis", [0, None])
-def test_vector_norm_matches_numpy(shape, order, axis):
-    tensor = RNG.normal(size=shape).astype(np.float32)
-    value = metrics.Norm(axis=axis, ord=order)(tensor=tensor)
+TENSOR = RNG.normal(size=(3, 4, 3)).astype(np.float32)
+OF_VECTORS = list(itertools.product([1, 3], [None, 1, np.inf, 0], [0, None]))
+OF_MATRICES = [None, "fro", "nuc", 1, 2, np.inf]
+
+
+def of_rank(rank):
+    return TENSOR if rank == 3 else TENSOR[0, 0]
+
+
+@functools.cache
+def norms():
+    """Norms of vectors by rank, order and axis, and those of matrices by order."""
+    measured = {
+        (rank, order, axis): (
+            metrics.Norm(axis=axis, ord=order),
+            {"tensor": of_rank(rank)},
+        )
+        for rank, order, axis in OF_VECTORS
+    }
+    measured |= {
+        order: (metrics.Norm(axis=(-2, -1), ord=order), {"tensor": TENSOR})
+        for order in OF_MATRICES
+    }
+    return dict(zip(measured, values_of(*measured.values())))
+
+
+@pytest.mark.parametrize(("rank", "order", "axis"), OF_VECTORS)
+def test_vector_norm_matches_numpy(rank, order, axis):
+    tensor = of_rank(rank)
     flat = tensor.ravel() if axis is None else tensor
-    expected = np.linalg.norm(flat, ord=order, axis=0 if axis is None else axis)
+    expected = np.linalg.norm(flat, ord=order, axis=0)
+    value = norms()[rank, order, axis]
     assert value == pytest.approx(np.mean(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("order", [None, "fro", "nuc", 1, 2, np.inf])
+@pytest.mark.parametrize("order", OF_MATRICES)
 def test_matrix_norm_matches_numpy(order):
-    tensor = RNG.normal(size=(5, 3, 4)).astype(np.float32)
-    value = metrics.Norm(axis=(-2, -1), ord=order)(tensor=tensor)
-    expected = np.linalg.norm(tensor, ord=order, axis=(-2, -1)).mean()
-    assert value == pytest.approx(expected, rel=1e-4)
+    expected = np.linalg.norm(TENSOR, ord=order, axis=(-2, -1)).mean()
+    assert norms()[order] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("axis", [-1, None])

@@ -1,7 +1,5 @@
 """Any model computes in 16 bits; parameters, results and gradients have 32."""
 
-import functools
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,7 @@ import optax
 import pytest
 
 from kauldron import kd, kontext
-from tests.nn.param_shapes import param_shapes, random_variables
+from tests.nn.param_shapes import param_shapes, random_variables, variable_specs
 
 KEY = jax.random.key(0)
 IMAGE = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype(np.float32)
@@ -37,22 +35,31 @@ def test_model_is_the_same_and_computes_in_16_bits(make):
     assert kontext.get_keypaths(mixed) == kontext.get_keypaths(model)
     assert param_shapes(mixed, IMAGE) == param_shapes(model, IMAGE)
     variables = random_variables(model, IMAGE)
-    apply = functools.partial(mixed.apply, mutable=True, capture_intermediates=True)
-    preds, captured = jax.jit(apply)(variables, IMAGE)
+
+    @jax.jit
+    def run(variables):
+        ours = mixed.apply(variables, IMAGE, mutable=True, capture_intermediates=True)
+        return ours, model.apply(variables, IMAGE)
+
+    (preds, captured), exact = run(variables)
     assert dtypes(preds) == dtypes(captured["params"]) == {"float32"}
     interms = captured["intermediates"]
     hidden = interms["encoder" if "encoder" in interms else "layers_0"]["__call__"]
     assert dtypes(hidden) == {"bfloat16"}
-    exact = np.asarray(jax.jit(model.apply)(variables, IMAGE)["logits"])
+    exact = np.asarray(exact["logits"])
     difference = abs(np.asarray(preds["logits"]) - exact).max()
     assert 0 < difference < 0.05 * abs(exact).max()
 
 
 def test_initial_values_are_those_of_the_model():
     model = conv_net()
-    variables = jax.jit(kd.nn.MixedPrecision(model=model).init)(KEY, IMAGE)
-    same = jax.jit(model.init)(KEY, IMAGE)
-    jax.tree.map(np.testing.assert_array_equal, variables, same)
+
+    @jax.jit
+    def init():
+        mixed = kd.nn.MixedPrecision(model=model)
+        return [module.init(KEY, IMAGE) for module in (mixed, model)]
+
+    jax.tree.map(np.testing.assert_array_equal, *init())
 
 
 def test_gradients_have_32_bits_and_are_near():
@@ -84,7 +91,7 @@ def test_less_is_stored_for_the_backward_pass():
         def loss(variables):
             return module.apply(variables, IMAGE)["logits"].mean()
 
-        variables = jax.eval_shape(lambda: module.init(KEY, IMAGE))
+        variables = variable_specs(vit(), IMAGE)
         pull_back = jax.eval_shape(lambda v: jax.vjp(loss, v)[1], variables)
         leaves = jax.tree.leaves(pull_back)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import pathlib
 import signal
 
 import flax.linen as nn
@@ -94,11 +95,19 @@ def test_readout_learns_at_each_evaluation_and_compiles_once(tmp_path):
     assert len([name for name in compiled if "step" in name]) <= 5
 
 
-def test_result_holds_the_inner_metrics(tmp_path):
-    trainer = make(tmp_path)
-    output = trainer.evals["probe"].evaluate(trainer.init_state(), 0)
-    logged = points(tmp_path, "probe.test", "metrics/error")
-    assert output.metric_values == {"test": {"error": logged[0][1]}}
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The trainer of a run that has evaluated its first state; it is alone in a folder."""
+    trainer = make(tmp_path_factory.mktemp("alone") / "run", every=100)
+    trainer.train()
+    return trainer
+
+
+def test_result_holds_the_inner_metrics(run):
+    output = run.evals["probe"].evaluate(run.init_state(), 7)
+    *_, (step, error) = points(run.workdir, "probe.test", "metrics/error")
+    assert step == 7
+    assert output.metric_values == {"test": {"error": error}}
 
 
 def test_trainer_of_one_evaluation_starts_with_the_outer_parameters(tmp_path):
@@ -235,15 +244,14 @@ def test_config_of_the_outer_model_is_put_into_that_of_the_readout(tmp_path):
     assert stored["evals"]["probe"]["readout_config"]["num_train_steps"] == 3
 
 
-def test_test_of_the_run_trains_its_readout_elsewhere(tmp_path):
-    trainer = make(tmp_path / "run", every=100)
-    trainer.train()
-    before = sorted(tmp_path.rglob("*"))
-    values = trainer.test("probe")["probe"].metric_values
+def test_test_of_the_run_trains_its_readout_elsewhere(run):
+    folder = pathlib.Path(run.workdir).parent
+    before = sorted(folder.rglob("*"))
+    values = run.test("probe")["probe"].metric_values
     assert values["test"]["error"] > 0
-    assert sorted(tmp_path.rglob("*")) == before
-    trainer.test("probe", write_to=tmp_path / "again")
-    assert steps(tmp_path / "again", "probe.test", "metrics/error") == [4]
-    assert [at for at, _ in points(tmp_path / "again", "probe.train.4")] == [0, 1, 2, 3]
-    inside = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
-    assert all((tmp_path / "again") in (p, *p.parents) for p in inside)
+    assert sorted(folder.rglob("*")) == before
+    run.test("probe", write_to=folder / "again")
+    assert steps(folder / "again", "probe.test", "metrics/error") == [4]
+    assert [at for at, _ in points(folder / "again", "probe.train.4")] == [0, 1, 2, 3]
+    inside = [path for path in sorted(folder.rglob("*")) if path not in before]
+    assert all((folder / "again") in (p, *p.parents) for p in inside)

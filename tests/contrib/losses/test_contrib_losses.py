@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kauldron.contrib import losses
-from tests.contrib.metrics.values import value_of
+from tests.metrics.values import value_of
 
 RNG = np.random.default_rng(0)
 
@@ -44,13 +44,20 @@ def test_focal_loss_matches_numpy(alpha):
     weights = np.where(targets == 1, alpha, 1 - alpha) if alpha >= 0 else 1.0
     expected = (-weights * np.log(right) * (1 - right) ** 2).mean()
     loss = losses.SigmoidFocalLoss(alpha=alpha)
-    value = value_of(loss, preds=preds, targets=targets)
-    assert value == pytest.approx(expected, rel=1e-5)
     half = losses.SigmoidFocalLoss(alpha=alpha, num_objects="n")
-    context = {"x": preds, "y": targets, "n": np.float32(2)}
     half = dataclasses.replace(half, preds="x", targets="y")
-    state = jax.jit(half.get_state_from_context)(context)
-    assert state.compute() == pytest.approx(expected / 2, rel=1e-5)
+
+    @jax.jit
+    def get_states(preds, targets):
+        context = {"x": preds, "y": targets, "n": np.float32(2)}
+        return (
+            loss.get_state(preds=preds, targets=targets),
+            half.get_state_from_context(context),
+        )
+
+    state, state_of_half = get_states(preds, targets)
+    assert state.compute() == pytest.approx(expected, rel=1e-5)
+    assert state_of_half.compute() == pytest.approx(expected / 2, rel=1e-5)
 
 
 def test_focal_loss_without_focus_is_the_cross_entropy():

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import importlib
 import pickle
 
@@ -14,7 +15,7 @@ from kauldron.contrib import metrics
 from kauldron.contrib.rotations import quaternion_of_matrix
 from kauldron.metrics import Metric
 from kauldron.summaries.colors import apply_colormap
-from tests.contrib.metrics.values import value_of
+from tests.metrics.values import value_of, values_of
 
 RNG = np.random.default_rng(0)
 
@@ -44,34 +45,39 @@ def test_everything_contributed_has_a_hash_and_equals_its_copies(package):
         assert pickle.loads(pickle.dumps(metric)) == metric
 
 
-@pytest.mark.parametrize(
-    ("metric", "inputs"),
-    [
-        (metrics.RootMeanSquaredError(), {"preds": (3, 2), "targets": (3, 2)}),
-        (metrics.MultilabelAveragePrecision(), {"scores": (3, 4), "labels": (3, 4)}),
-        (metrics.PoseEndPointError(), {"preds": (3, 3, 4), "targets": (3, 3, 4)}),
-        (
-            metrics.RelativeRotationError(mode="mean"),
-            {"preds": (3, 3, 4), "targets": (3, 3, 4)},
-        ),
-        (
-            metrics.RelativeTranslationError(mode="mean"),
-            {"preds": (3, 3, 4), "targets": (3, 3, 4)},
-        ),
-        (
-            metrics.TapOcclusionAccuracy(),
-            {"pred_visible": (3, 2, 4, 1), "gt_visible": (3, 2, 4, 1)},
-        ),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Metric) else "",
-)
-def test_records_are_masked_out(metric, inputs):
-    inputs = {name: normal(*shape) for name, shape in inputs.items()}
-    inputs = {n: x > 0 if "visible" in n else x for n, x in inputs.items()}
-    real = {name: array[:2] for name, array in inputs.items()}
-    masked = value_of(metric, **inputs, mask=np.array([True, True, False]))
-    assert masked == pytest.approx(value_of(metric, **real), rel=1e-5)
-    assert masked != pytest.approx(value_of(metric, **inputs), rel=1e-5)
+POSES = {"preds": (3, 3, 4), "targets": (3, 3, 4)}
+OF_RECORDS = {
+    metrics.RootMeanSquaredError(): {"preds": (3, 2), "targets": (3, 2)},
+    metrics.MultilabelAveragePrecision(): {"scores": (3, 4), "labels": (3, 4)},
+    metrics.PoseEndPointError(): POSES,
+    metrics.RelativeRotationError(mode="mean"): POSES,
+    metrics.RelativeTranslationError(mode="mean"): POSES,
+    metrics.TapOcclusionAccuracy(): {
+        "pred_visible": (3, 2, 4, 1),
+        "gt_visible": (3, 2, 4, 1),
+    },
+}
+
+
+@functools.cache
+def values_of_records():
+    """For each metric: of three records, of the first two, and with the third masked."""
+    measured = []
+    for metric, shapes in OF_RECORDS.items():
+        inputs = {name: normal(*shape) for name, shape in shapes.items()}
+        inputs = {n: x > 0 if "visible" in n else x for n, x in inputs.items()}
+        real = {name: array[:2] for name, array in inputs.items()}
+        masked = {**inputs, "mask": np.array([True, True, False])}
+        measured += [(metric, inputs), (metric, real), (metric, masked)]
+    values = iter(values_of(*measured))
+    return dict(zip(OF_RECORDS, zip(values, values, values)))
+
+
+@pytest.mark.parametrize("metric", OF_RECORDS, ids=lambda metric: type(metric).__name__)
+def test_records_are_masked_out(metric):
+    everything, real, masked = values_of_records()[metric]
+    assert masked == pytest.approx(real, rel=1e-5)
+    assert masked != pytest.approx(everything, rel=1e-5)
 
 
 def test_joint_accuracy_needs_both_to_be_right():
@@ -138,10 +144,12 @@ def test_relative_error_matches_numpy():
 def test_delta1_counts_what_is_within_a_factor():
     targets = np.array([1.0, 1.0, 1.0, 2.0])
     preds = np.array([1.2, 0.7, -5.0, 2.4])
-    assert value_of(metrics.Delta1(), preds=preds, targets=targets) == 0.5
     scaled = metrics.Delta1(denormalize=True, depth_mean=1.0, depth_std=2.0)
-    value = value_of(scaled, preds=(preds - 1) / 2, targets=(targets - 1) / 2)
-    assert value == 0.5
+    values = values_of(
+        (metrics.Delta1(), {"preds": preds, "targets": targets}),
+        (scaled, {"preds": (preds - 1) / 2, "targets": (targets - 1) / 2}),
+    )
+    assert values == [0.5, 0.5]
 
 
 def test_relative_error_of_depths_drawn_in_colours():
@@ -276,21 +284,25 @@ def test_end_point_error_matches_numpy():
 
 def test_rotation_error_is_the_angle_between_rotations():
     preds, targets = np.stack([pose(10), pose(50)]), np.stack([pose(0), pose(20)])
-    mean = metrics.RelativeRotationError(mode="mean")
-    value = value_of(mean, preds=preds, targets=targets)
-    assert value == pytest.approx(20.0, abs=1e-2)
-    accuracy = metrics.RelativeRotationError()
-    assert value_of(accuracy, preds=preds, targets=targets) == 0.5
+    inputs = {"preds": preds, "targets": targets}
+    mean, accuracy = values_of(
+        (metrics.RelativeRotationError(mode="mean"), inputs),
+        (metrics.RelativeRotationError(), inputs),
+    )
+    assert mean == pytest.approx(20.0, abs=1e-2)
+    assert accuracy == 0.5
 
 
 def test_translation_error_is_the_angle_between_directions():
     preds = np.stack([pose(translation=(2, 0, 0)), pose(translation=(0, 0, 3))])
     targets = np.stack([pose(translation=(1, 1, 0)), pose(translation=(0, 0, 1))])
-    mean = metrics.RelativeTranslationError(mode="mean")
-    value = value_of(mean, preds=preds, targets=targets)
-    assert value == pytest.approx(22.5, abs=0.1)
-    accuracy = metrics.RelativeTranslationError(threshold_degs=30)
-    assert value_of(accuracy, preds=preds, targets=targets) == 0.5
+    inputs = {"preds": preds, "targets": targets}
+    mean, accuracy = values_of(
+        (metrics.RelativeTranslationError(mode="mean"), inputs),
+        (metrics.RelativeTranslationError(threshold_degs=30), inputs),
+    )
+    assert mean == pytest.approx(22.5, abs=0.1)
+    assert accuracy == 0.5
 
 
 def test_similarity_of_translations_is_the_cosine():
@@ -310,48 +322,67 @@ def as_quaternions(poses):
     return np.concatenate([quaternions, poses[..., 3]], axis=-1)[..., None]
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [
-        metrics.PoseEndPointError,
-        metrics.RelativeRotationError,
-        metrics.RelativeTranslationError,
-        metrics.PoseMeanAverageAccuracy,
-    ],
-)
+OF_POSES = [
+    metrics.PoseEndPointError,
+    metrics.RelativeRotationError,
+    metrics.RelativeTranslationError,
+    metrics.PoseMeanAverageAccuracy,
+]
+PREDS = np.stack([pose(30, (1, 2, 3)), pose(170, (0, 1, 0)), pose(-5, (1, 0, 0))])
+TARGETS = np.stack([pose(10, (1, 2, 2)), pose(-170, (0, 1, 1)), pose(0, (1, 0, 0))])
+
+
+@functools.cache
+def values_of_poses():
+    """For each metric: of poses as matrices, and of the same as quaternions."""
+    matrices = {"preds": PREDS, "targets": TARGETS}
+    quaternions = {name: as_quaternions(poses) for name, poses in matrices.items()}
+    measured = []
+    for cls in OF_POSES:
+        as_given = cls(rotation_as_quaternion=True)
+        measured += [(cls(), matrices), (as_given, quaternions)]
+    values = iter(values_of(*measured))
+    return dict(zip(OF_POSES, zip(values, values)))
+
+
+@pytest.mark.parametrize("cls", OF_POSES)
 def test_poses_may_be_quaternions(cls):
-    preds = np.stack([pose(30, (1, 2, 3)), pose(170, (0, 1, 0)), pose(-5, (1, 0, 0))])
-    targets = np.stack([pose(10, (1, 2, 2)), pose(-170, (0, 1, 1)), pose(0, (1, 0, 0))])
-    expected = value_of(cls(), preds=preds, targets=targets)
-    value = value_of(
-        cls(rotation_as_quaternion=True),
-        preds=as_quaternions(preds),
-        targets=as_quaternions(targets),
-    )
-    assert value == pytest.approx(expected, abs=1e-4)
+    of_matrices, of_quaternions = values_of_poses()[cls]
+    assert of_quaternions == pytest.approx(of_matrices, abs=1e-4)
     with pytest.raises(ValueError, match=r"\(7, 1\)"):
-        value_of(cls(rotation_as_quaternion=True), preds=preds, targets=targets)
+        value_of(cls(rotation_as_quaternion=True), preds=PREDS, targets=TARGETS)
 
 
-@pytest.mark.parametrize(
-    ("errors", "expected"),
-    [
-        ([0, 45], 0.5),
-        ([10, 10], 21 / 31),
-        ([0, 10, 29.9, 29.99, 30.1], 0.348387),
-        ([0, 0], 1.0),
-    ],
-)
-def test_mean_average_accuracy_of_poses(errors, expected):
-    preds = np.stack([pose(angle, (1, 0, 0)) for angle in errors])[None]
-    targets = np.stack([pose(0, (1, 0, 0))] * len(errors))[None]
+ACCURACIES = {
+    (0, 45): 0.5,
+    (10, 10): 21 / 31,
+    (0, 10, 29.9, 29.99, 30.1): 0.348387,
+    (0, 0): 1.0,
+}
+
+
+@functools.cache
+def values_of_errors():
+    """For each tuple of errors: of these alone, and with others that are masked out."""
     metric = metrics.PoseMeanAverageAccuracy()
-    value = value_of(metric, preds=preds, targets=targets)
-    assert value == pytest.approx(expected, abs=1e-5)
-    both = np.concatenate([preds, targets], axis=1)
-    mask = np.repeat([1, 0], len(errors))[None]
-    targets = np.concatenate([targets, targets], axis=1)
-    masked = value_of(metric, preds=both, targets=targets, mask=mask)
+    measured = []
+    for errors in ACCURACIES:
+        preds = np.stack([pose(angle, (1, 0, 0)) for angle in errors])[None]
+        targets = np.stack([pose(0, (1, 0, 0))] * len(errors))[None]
+        more = {
+            "preds": np.concatenate([preds, targets], axis=1),
+            "targets": np.concatenate([targets, targets], axis=1),
+            "mask": np.repeat([1, 0], len(errors))[None],
+        }
+        measured += [(metric, {"preds": preds, "targets": targets}), (metric, more)]
+    values = iter(values_of(*measured))
+    return dict(zip(ACCURACIES, zip(values, values)))
+
+
+@pytest.mark.parametrize(("errors", "expected"), ACCURACIES.items())
+def test_mean_average_accuracy_of_poses(errors, expected):
+    alone, masked = values_of_errors()[errors]
+    assert alone == pytest.approx(expected, abs=1e-5)
     assert masked == pytest.approx(expected, abs=1e-5)
 
 

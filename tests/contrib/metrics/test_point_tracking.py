@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kauldron.contrib import metrics
-from tests.contrib.metrics.values import value_of
+from tests.metrics.values import value_of, values_of
 
 RNG = np.random.default_rng(0)
 
@@ -96,12 +96,14 @@ def test_the_query_is_the_first_frame_unless_given():
     pred[0, 0, :, 0] = np.array([0, 3, 20]) / 256
     visible = visibility([1, 1, 1])
     inputs = {"pred_tracks": pred, "gt_tracks": true, "gt_visible": visible}
-    position = value_of(metrics.TapPositionAccuracy(), **inputs)
+    position, jaccard, wide = values_of(
+        (metrics.TapPositionAccuracy(), inputs),
+        (metrics.TapAverageJaccard(), inputs | {"pred_visible": visible}),
+        (metrics.TapPositionAccuracy(thresholds=[1.0]), inputs),
+    )
     assert position == pytest.approx(0.3)
-    jaccard = value_of(metrics.TapAverageJaccard(), **inputs, pred_visible=visible)
     assert jaccard == pytest.approx(0.2)
-    wide = metrics.TapPositionAccuracy(thresholds=[1.0])
-    assert value_of(wide, **inputs) == 1.0
+    assert wide == 1.0
 
 
 def test_frames_before_the_query_do_not_count_in_mode_first():
@@ -114,17 +116,19 @@ def test_frames_before_the_query_do_not_count_in_mode_first():
     assert value == 1.0
 
 
-@pytest.mark.parametrize(
-    ("weights", "expected"), [(None, 0.5), ((1, 0), 0), ((0, 1), 1)]
-)
-def test_queries_have_weights(weights, expected):
-    value = value_of(
-        metrics.TapOcclusionAccuracy(),
-        pred_visible=visibility([1, 0, 0], [1, 1, 1]),
-        gt_visible=visibility([1, 1, 1], [1, 1, 1]),
-        query_mask=None if weights is None else np.array([weights], np.float32),
+def test_queries_have_weights():
+    metric = metrics.TapOcclusionAccuracy()
+    inputs = {
+        "pred_visible": visibility([1, 0, 0], [1, 1, 1]),
+        "gt_visible": visibility([1, 1, 1], [1, 1, 1]),
+    }
+    first, second = (np.array([mask], np.float32) for mask in ((1, 0), (0, 1)))
+    values = values_of(
+        (metric, inputs),
+        (metric, inputs | {"query_mask": first}),
+        (metric, inputs | {"query_mask": second}),
     )
-    assert value == expected
+    assert values == [0.5, 0, 1]
 
 
 def test_videos_without_points_do_not_count():
@@ -134,7 +138,7 @@ def test_videos_without_points_do_not_count():
     mask = np.ones((2, 2, 1))
     mask[1] = 0
     metric = metrics.TapOcclusionAccuracy(axis_order="BTQC")
-    value = metric(pred_visible=pred, gt_visible=true, evaluation_mask=mask)
+    value = value_of(metric, pred_visible=pred, gt_visible=true, evaluation_mask=mask)
     assert value == 0.5
 
 
@@ -154,18 +158,20 @@ def space_inputs(**changes):
 def test_points_in_space_are_scaled_to_the_truth():
     position, jaccard = metrics.Tap3DPositionAccuracy, metrics.Tap3DAverageJaccard
     inputs = space_inputs()
-    measured = jax.jit(position().get_state)
-    assert measured(**inputs).compute() == pytest.approx(0.8)
-    assert value_of(jaccard(), **inputs) == pytest.approx(0.733333, abs=1e-5)
     relative = inputs | {"intrinsics": np.array([[1.0, 1, 0.5, 0.5]])}
-    normalized = position(use_normalized_coordinates=True)
-    assert value_of(normalized, **relative) == pytest.approx(0.8)
-    fixed = position(use_fixed_metric_threshold=True)
-    assert value_of(fixed, **inputs) == pytest.approx(0.8)
-    in_2d = position(depth_scaling="reproduce_2d")
-    assert value_of(in_2d, **inputs) == pytest.approx(0.8)
     hidden = inputs | {"pred_visible": np.zeros((1, 1, 3, 1))}
-    assert measured(**hidden).compute() == 0.0  # not scaled
+    plain, normalized, fixed, in_2d, not_scaled, of_jaccard = values_of(
+        (position(), inputs),
+        (position(use_normalized_coordinates=True), relative),
+        (position(use_fixed_metric_threshold=True), inputs),
+        (position(depth_scaling="reproduce_2d"), inputs),
+        (position(), hidden),
+        (jaccard(), inputs),
+    )
+    for value in (plain, normalized, fixed, in_2d):
+        assert value == pytest.approx(0.8)
+    assert not_scaled == 0.0
+    assert of_jaccard == pytest.approx(0.733333, abs=1e-5)
 
 
 @pytest.mark.parametrize("is_map", [True, False])

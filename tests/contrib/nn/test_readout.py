@@ -39,15 +39,20 @@ def _init(model, **inputs):
     return init(jax.random.key(0), **(inputs or {"model_image": X}))
 
 
+@pytest.fixture(scope="module")
+def variables():
+    """Those of `_wrap()`, whatever it reads."""
+    return _init(_wrap())
+
+
 def _apply(model, variables, x=X):
     run = functools.partial(model.apply, capture_intermediates=True, mutable=True)
     return jax.jit(run)({"params": variables["params"]}, model_image=x)
 
 
-def test_names_of_parameters_keys_results_and_intermediates():
+def test_names_of_parameters_keys_results_and_intermediates(variables):
     model = _wrap()
     assert kontext.get_keypaths(model) == {"model_image": "batch.image"}
-    variables = _init(model)
     assert jax.tree.map(jnp.shape, variables["params"]) == {
         "model": {"encoder": {"kernel": (5, 4), "bias": (4,)}},
         "readout_heads_cls": {"kernel": (4, 3), "bias": (3,)},
@@ -68,9 +73,9 @@ def test_names_of_parameters_keys_results_and_intermediates():
 
 def test_inputs_of_preds_need_no_intermediates():
     model = _wrap("preds.h")
-    init = jax.jit(model.init)
-    variables = init(jax.random.key(0), model_image=X)
-    result = jax.eval_shape(lambda: model.apply(variables, model_image=X))
+    key = jax.random.key(0)
+    variables = jax.eval_shape(lambda: model.init(key, model_image=X))
+    result = jax.eval_shape(lambda v: model.apply(v, model_image=X), variables)
     assert result["readouts"]["cls"].shape == (3, 3)
 
 
@@ -79,9 +84,8 @@ def test_missing_intermediates_are_explained():
         jax.eval_shape(lambda: _wrap().init(jax.random.key(0), model_image=X))
 
 
-def test_values_of_an_earlier_call_are_not_read():
+def test_values_of_an_earlier_call_are_not_read(variables):
     model = _wrap()
-    variables = _init(model)
     fresh, _ = _apply(model, variables, 2 * X)
     stale, _ = model.apply(  # with the intermediates of `init`
         variables, model_image=2 * X, capture_intermediates=True, mutable=True
@@ -92,9 +96,9 @@ def test_values_of_an_earlier_call_are_not_read():
 
 
 @pytest.mark.parametrize("finetune", [False, True])
-def test_heads_train_the_model_only_when_it_is_finetuned(finetune):
+def test_heads_train_the_model_only_when_it_is_finetuned(finetune, variables):
     model = _wrap("preds.h", finetune=finetune)
-    params = _init(model)["params"]
+    params = variables["params"]
 
     def loss(params):
         return model.apply({"params": params}, model_image=X)["readouts"]["cls"].sum()
@@ -123,7 +127,7 @@ def test_external_inputs_are_keys_of_the_wrapper():
         "readout_x_y_b": "batch.other",
     }
     inputs = {"model_image": X, "readout_x_b": X, "readout_x_y_b": X[:, :2]}
-    params = _init(model, **inputs)["params"]
+    params = jax.eval_shape(lambda: _init(model, **inputs))["params"]
     assert params["readout_heads_x"]["Dense_0"]["kernel"].shape == (9, 2)
     assert params["readout_heads_x_y"]["Dense_0"]["kernel"].shape == (6, 2)
 

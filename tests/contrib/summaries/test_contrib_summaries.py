@@ -1,5 +1,6 @@
 """The summaries of `kd.contrib`."""
 
+import functools
 import logging
 
 import jax
@@ -29,26 +30,50 @@ def entries(table: str) -> np.ndarray:
     return np.array([[float(cell) for cell in row.split("|")[1:]] for row in rows])
 
 
-@pytest.mark.parametrize("normalize", [None, "true", "pred", "all"])
+LOGITS = RNG.normal(size=(30, 3)).astype(np.float32)
+LABELS = RNG.integers(0, 3, (30, 1))
+WEIGHTS = RNG.uniform(size=(30, 1)).astype(np.float32)
+NORMALIZED = [None, "true", "pred", "all"]
+
+
+@functools.cache
+def merged_confusion_matrices():
+    """States of two batches, merged; by normalisation, and whether they are weighted."""
+
+    @jax.jit
+    def get_states(logits, labels, weights):
+        return {
+            (str(normalize), is_weighted): summaries.ConfusionMatrix(
+                normalize=normalize, precision=6
+            ).get_state(
+                logits=logits,
+                labels=labels,
+                sample_weight=weights if is_weighted else None,
+            )
+            for normalize in NORMALIZED
+            for is_weighted in (False, True)
+        }
+
+    @jax.jit
+    def merge(a, b):
+        return {key: a[key].merge(b[key]) for key in a}
+
+    return merge(
+        *(
+            get_states(LOGITS[part], LABELS[part], WEIGHTS[part])
+            for part in (slice(0, 15), slice(15, 30))
+        )
+    )
+
+
+@pytest.mark.parametrize("normalize", NORMALIZED)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_confusion_matrix_matches_scikit_learn(normalize, weighted):
-    logits = RNG.normal(size=(30, 3)).astype(np.float32)
-    labels = RNG.integers(0, 3, (30, 1))
-    weights = RNG.uniform(size=(30, 1)).astype(np.float32) if weighted else None
-    metric = summaries.ConfusionMatrix(normalize=normalize, precision=6)
-    states = [
-        jax.jit(metric.get_state)(
-            logits=logits[part],
-            labels=labels[part],
-            sample_weight=None if weights is None else weights[part],
-        )
-        for part in (slice(0, 15), slice(15, 30))
-    ]
-    merged = jax.jit(lambda a, b: a.merge(b))(*states)
+    merged = merged_confusion_matrices()[str(normalize), weighted]
     expected = sklearn.metrics.confusion_matrix(
-        labels[:, 0],
-        logits.argmax(-1),
-        sample_weight=None if weights is None else weights[:, 0],
+        LABELS[:, 0],
+        LOGITS.argmax(-1),
+        sample_weight=WEIGHTS[:, 0] if weighted else None,
         normalize=normalize,
     )
     np.testing.assert_allclose(entries(merged.compute()), expected, atol=1e-5)

@@ -59,6 +59,7 @@ LOSSES = {
     "discriminator": DiscriminatorLoss(real="preds.real", fake="preds.fake"),
     "generator": GeneratorLoss(fake="preds.fake"),
 }
+NORM = kd.metrics.Norm(tensor="subgrads.generator.generator.kernel", axis=None)
 PENALTY = GradientPenalty(grads="subgrads.discriminator.discriminator")
 
 
@@ -120,7 +121,7 @@ def _losses_of(trainer, params, batch):
 
 @pytest.fixture(scope="module")
 def trainer():
-    return _trainer()
+    return _trainer(train_metrics={"norm": NORM})
 
 
 @pytest.fixture(scope="module")
@@ -167,18 +168,17 @@ def test_state_of_the_optimizers_keeps_its_structure(step):
     assert jax.tree.structure(context.opt_state) == jax.tree.structure(state.opt_state)
 
 
-def test_metric_reads_the_gradient_of_one_loss(trainer):
-    metric = kd.metrics.Norm(tensor="subgrads.generator.generator.kernel", axis=None)
-    with_metric = trainer.replace(train_metrics={"g": metric})
-    state, _, context = _step(with_metric)
+def test_metric_reads_the_gradient_of_one_loss(step):
+    _, _, context = step
     expected = np.linalg.norm(context.subgrads["generator"]["generator"]["kernel"])
-    assert float(context.metric_states["g"].compute()) == pytest.approx(expected)
+    assert float(context.metric_states["norm"].compute()) == pytest.approx(expected)
 
 
 @pytest.fixture(scope="module")
 def penalised_step(trainer):
     penalised = trainer.replace(
         train_losses={**LOSSES, "penalty": PENALTY},
+        train_metrics={},
         optimizer=_optimizer(penalty=_part("discriminator")),
     )
     return _step(penalised)
@@ -212,7 +212,8 @@ def test_other_losses_have_the_same_gradients_beside_one_that_reads_them(
 
 def test_loss_without_optimizer_is_reported_and_warned_about(trainer):
     idle = trainer.replace(
-        optimizer=kd.contrib.train.multi_optimizer(generator=_part("generator"))
+        train_metrics={},
+        optimizer=kd.contrib.train.multi_optimizer(generator=_part("generator")),
     )
     with pytest.warns(UserWarning, match="No optimizer for the losses discriminator"):
         state, new_state, context = _step(idle)
@@ -244,9 +245,9 @@ def test_one_forward_pass_serves_all_losses():
 def test_run_trains_saves_and_resumes(tmp_path):
     trainer = _trainer(
         tmp_path / "whole",
-        num_train_steps=6,
+        num_train_steps=4,
         log_metrics_every=1,
-        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=2),
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=4),
     )
     whole, _ = trainer.train()
     half = trainer.replace(workdir=tmp_path / "half", stop_after_steps=3)

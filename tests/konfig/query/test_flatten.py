@@ -177,18 +177,18 @@ def test_fingerprint_is_stable_across_processes():
     assert process.stdout.strip() == konfig.fingerprint(config)
 
 
-@hypothesis.given(st.data())
-def test_equal_configs_have_equal_fingerprints(data):
-    leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
-    trees = st.recursive(
-        leaves,
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-        ),
-        max_leaves=6,
-    )
-    fields = data.draw(st.dictionaries(st.text(max_size=3), trees, max_size=4))
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@hypothesis.given(st.dictionaries(st.text(max_size=3), TREES, max_size=4))
+def test_equal_configs_have_equal_fingerprints(fields):
     cfg = konfig.ConfigDict(fields)
     again = konfig.ConfigDict(dict(reversed(list(copy.deepcopy(fields).items()))))
     assert cfg == again
