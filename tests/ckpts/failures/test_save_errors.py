@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 
-import jax.numpy as jnp
 import pytest
 
 from kauldron import kd
 from kauldron.ckpts import orbax_io, save_session
 from tests.ckpts.states import (
+    full,
     make_checkpointer,
     make_state,
     random_array,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings(
 def _large(step):
     """A state that does not fit while the disk is full."""
     params = {"w": random_array(100_000, seed=step)}
-    return kd.train.TrainState(step=jnp.asarray(step), params=params)
+    return kd.train.TrainState(step=full((), step), params=params)
 
 
 @contextlib.contextmanager
