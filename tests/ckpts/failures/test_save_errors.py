@@ -240,7 +240,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 def test_command_whose_saves_all_fail_says_so_in_a_few_lines(tmp_path, fast_python):
     (tmp_path / "config.py").write_text(CONFIG)
     arguments = {
-        "--cfg": f"{tmp_path}/config.py:40000",
+        "--cfg": f"{tmp_path}/config.py:10000",
         "--cfg.workdir": tmp_path / "run",
         "--cfg.num_train_steps": 20,
         "--cfg.checkpointer.on_save_error": "warn",
