@@ -199,10 +199,10 @@ class Model(nn.Module):
 
 
 def test_msgpack_of_a_flax_model(tmp_path):
-    variables = Model().init(jax.random.key(0), zeros((1, 2)))
+    variables = jax.jit(Model().init)(jax.random.key(0), zeros((1, 2)))
     path = tmp_path / "model.msgpack"
     path.write_bytes(serialization.to_bytes(variables))
-    blank = jax.tree.map(jnp.zeros_like, variables)
+    blank = jax.tree.map(lambda leaf: zeros(leaf.shape, leaf.dtype), variables)
     state = kd.train.TrainState(
         step=0,
         params=blank["params"],
