@@ -24,22 +24,38 @@ def make_state(step=0, *, features=3, optimizer=True, dtype=jnp.float32):
     kernel = np.random.default_rng(step).normal(size=(4, features))
     params = {
         "dense": {
-            "kernel": jnp.asarray(kernel.astype(dtype)),
-            "bias": jnp.asarray(np.full((features,), step, dtype)),
+            "kernel": jax.device_put(kernel.astype(dtype)),
+            "bias": full((features,), step, dtype),
         }
     }
-    mean = np.full((features,), 0.5 + step, np.float32)
     return kd.train.TrainState(
-        step=jnp.asarray(step, jnp.int32),
+        step=full((), step, np.int32),
         params=params,
-        collections={"stats": {"mean": jnp.asarray(mean)}},
+        collections={"stats": {"mean": full((features,), 0.5 + step, np.float32)}},
         opt_state=optax.adam(1e-3).init(params) if optimizer else None,
     )
 
 
+#
+# Arrays made without compiling anything, as `jnp` does for each new shape
+#
+
+
+def full(shape, value, dtype=None):
+    return jax.device_put(np.full(shape, value, dtype))
+
+
+def zeros(shape, dtype=np.float32):
+    return full(shape, 0, dtype)
+
+
+def ones(shape, dtype=np.float32):
+    return full(shape, 1, dtype)
+
+
 def random_array(size, seed=0):
-    """Numbers that cannot be compressed, made without compiling anything."""
-    return jnp.asarray(np.random.default_rng(seed).random(size, np.float32))
+    """Numbers that cannot be compressed."""
+    return jax.device_put(np.random.default_rng(seed).random(size, np.float32))
 
 
 def make_checkpointer(workdir, **kwargs):

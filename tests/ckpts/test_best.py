@@ -210,13 +210,17 @@ def test_kept_are_never_worse_than_deleted(values, n, mode, keep_without):
 #
 
 
-def _trainer(tmp_path, run, **kwargs):
+def _trainer(tmp_path, run, num_steps=10, **kwargs):
     from tests.train.toy import make_ds, make_trainer
 
     evals = {"my_eval": kd.evals.Evaluator(run=run, num_batches=1)}
     checkpointer = kd.ckpts.Checkpointer(save_interval_steps=4, **kwargs)
     return make_trainer(
-        tmp_path, checkpointer=checkpointer, eval_ds=make_ds(), evals=evals
+        tmp_path,
+        checkpointer=checkpointer,
+        eval_ds=make_ds(),
+        evals=evals,
+        num_train_steps=num_steps,
     )
 
 
@@ -224,7 +228,7 @@ def _trainer(tmp_path, run, **kwargs):
     "run", [kd.evals.Once(3), kd.evals.StandaloneEveryCheckpoint()]
 )
 def test_training_warns_if_evaluations_and_saves_never_meet(tmp_path, run):
-    trainer = _trainer(tmp_path, run, best_metric_path="my_eval.norm")
+    trainer = _trainer(tmp_path, run, num_steps=4, best_metric_path="my_eval.norm")
     with pytest.warns(UserWarning, match="never runs in the training job"):
         trainer.train()
 

@@ -9,11 +9,11 @@ import jax
 import orbax.checkpoint as ocp
 import pytest
 
-from kauldron import kd, konfig, writers
+from kauldron import kd, writers
 from kauldron.train.run.chrono import Chrono
 from kauldron.train.state import CheckpointState
 from tests.ckpts.states import assert_equal, orbax_manager
-from tests.evals.experiments import make_cfg, standalone, steps
+from tests.evals.experiments import make_cfg, resolve, standalone, steps
 
 STEP = 6
 TIMER = {
@@ -56,9 +56,11 @@ def written(tmp_path_factory):
     )
     (workdir / "train_complete.txt").touch()
     (workdir / "checkpoints" / "_SNAPSHOTS-1700000000000000000").mkdir(parents=True)
-    state = konfig.resolve(cfg).init_state()
+    state = resolve(cfg).init_state()
     fields = {n: getattr(state, n) for n in TheirState.__dataclass_fields__}
-    changed = jax.tree.map(lambda leaf: leaf + STEP, fields)
+    changed = jax.device_put(
+        jax.tree.map(lambda leaf: leaf + leaf.dtype.type(STEP), jax.device_get(fields))
+    )
     _save(workdir, TheirState(**changed))
     return workdir, state.replace(**changed)
 
@@ -93,7 +95,7 @@ def test_it_is_evaluated(workdir):
 
 def test_another_run_starts_from_it(workdir, written, tmp_path):
     loader = kd.ckpts.SimpleCheckpointLoader(workdir=workdir, load_opt_state=True)
-    other = konfig.resolve(make_cfg(tmp_path / "other")).replace(init_transform=loader)
+    other = resolve(make_cfg(tmp_path / "other")).replace(init_transform=loader)
     state = other.init_state()
     assert_equal(state.params, written[1].params)
     assert_equal(state.opt_state, written[1].opt_state)
@@ -121,7 +123,7 @@ def test_training_goes_on_and_says_that_the_data_begins_anew(workdir, timer, cap
 
 
 def test_position_beyond_the_data_names_the_way_out(tmp_path):
-    trainer = konfig.resolve(make_cfg(tmp_path, num_train_steps=4))
+    trainer = resolve(make_cfg(tmp_path, num_train_steps=4))
     trainer.train()
     (path,) = (tmp_path / "checkpoints/ckpt_4/ds_iter").glob("process_*.json")
     path.write_text(json.dumps({"next_index": -3}))

@@ -14,9 +14,12 @@ from kauldron import kd, konfig, kontext
 from tests.ckpts.states import (
     assert_equal,
     files_below,
+    full,
     make_checkpointer,
     make_state,
+    ones,
     save_steps,
+    zeros,
 )
 
 
@@ -34,13 +37,13 @@ def nested(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("nested")
     params = {
         "encoder": {
-            "layers": [{"w": jnp.full((2,), i)} for i in range(3)],
-            "norm": {"scale": jnp.full((2,), 7.0)},
+            "layers": [{"w": full((2,), i)} for i in range(3)],
+            "norm": {"scale": full((2,), 7.0)},
         },
-        "head": {"kernel": jnp.full((2, 5), 8.0)},
+        "head": {"kernel": full((2, 5), 8.0)},
     }
     state = kd.train.TrainState(
-        step=jnp.asarray(9),
+        step=full((), 9),
         params=params,
         collections={},
         opt_state=optax.adam(1.0).init(params),
@@ -56,7 +59,7 @@ def _loader(workdir, **kwargs):
 
 def _state(params, **kwargs):
     return kd.train.TrainState(
-        step=jnp.zeros((), jnp.int32), params=params, collections={}, **kwargs
+        step=zeros((), jnp.int32), params=params, collections={}, **kwargs
     )
 
 
@@ -77,8 +80,8 @@ def test_step_can_be_chosen(workdir):
 
 
 def test_renamed_parameter_goes_to_its_new_place_and_all_else_stays(workdir):
-    bias = jnp.full((3,), 5.0)
-    state = _state({"proj": {"w": jnp.zeros((4, 3))}, "dense": {"bias": bias}})
+    bias = full((3,), 5.0)
+    state = _state({"proj": {"w": zeros((4, 3))}, "dense": {"bias": bias}})
     loader = _loader(workdir, new_to_old={"params.proj.w": "params.dense.kernel"})
     loaded = loader.transform(state)
     expected = make_state(2).params["dense"]["kernel"]
@@ -96,8 +99,8 @@ def test_other_dtype_is_cast(workdir):
 
 
 def test_types_of_containers_need_not_match(nested):
-    layers = {str(i): {"w": jnp.zeros(2)} for i in range(3)}
-    state = _state({"body": {"blocks": layers, "norm": {"scale": jnp.zeros(2)}}})
+    layers = {str(i): {"w": zeros(2)} for i in range(3)}
+    state = _state({"body": {"blocks": layers, "norm": {"scale": zeros(2)}}})
     loader = _loader(
         nested,
         new_to_old={
@@ -121,13 +124,13 @@ def test_types_of_containers_need_not_match(nested):
 def test_paths_in_any_spelling(nested, old):
     new = "params.x.w" if old.endswith("w") else "params.x"
     loaded = _loader(nested, new_to_old={new: old}).transform(
-        _state({"x": {"w": jnp.zeros(2)}})
+        _state({"x": {"w": zeros(2)}})
     )
     np.testing.assert_array_equal(loaded.params["x"]["w"], 2)
 
 
 def test_one_old_leaf_can_go_to_two_places(nested):
-    state = _state({"a": jnp.zeros(2), "b": jnp.zeros(2, jnp.bfloat16)})
+    state = _state({"a": zeros(2), "b": zeros(2, jnp.bfloat16)})
     old = "params.encoder.norm.scale"
     loader = _loader(nested, new_to_old={"params.a": old, "params.b": old})
     loaded = loader.transform(state).params
@@ -141,7 +144,7 @@ def test_one_old_leaf_can_go_to_two_places(nested):
 
 
 def test_missing_and_extra_names_are_listed_with_the_arguments_that_allow_them(nested):
-    state = _state({"norm": {"scale": jnp.zeros(2)}, "new": jnp.zeros(1)})
+    state = _state({"norm": {"scale": zeros(2)}, "new": zeros(1)})
     loader = _loader(nested, new_to_old={"params": "params.encoder"})
     with pytest.raises(ValueError) as error:
         loader.transform(state)
@@ -156,8 +159,8 @@ def test_missing_and_extra_names_are_listed_with_the_arguments_that_allow_them(n
     "old", ["layers.*.w", "layers.**", "**.w", "params.encoder.layers.*.w"]
 )
 def test_matching_patterns_allow_them(nested, new, old):
-    mine = jnp.full((1,), 3.0)
-    state = _state({"norm": {"scale": jnp.zeros(2)}, "new": mine})
+    mine = full((1,), 3.0)
+    state = _state({"norm": {"scale": zeros(2)}, "new": mine})
     loader = _loader(
         nested,
         new_to_old={"params": "params.encoder"},
@@ -170,7 +173,7 @@ def test_matching_patterns_allow_them(nested, new, old):
 
 
 def test_pattern_that_matches_only_some_is_not_enough(nested):
-    state = _state({"norm": {"scale": jnp.zeros(2)}})
+    state = _state({"norm": {"scale": zeros(2)}})
     loader = _loader(
         nested,
         new_to_old={"params": "params.encoder"},
@@ -181,8 +184,8 @@ def test_pattern_that_matches_only_some_is_not_enough(nested):
     assert "layers[1]" not in str(error.value)
 
 
-HEAD = {"kernel": jnp.zeros((2, 5))}
-NORM = {"scale": jnp.zeros(2)}
+HEAD = {"kernel": zeros((2, 5))}
+NORM = {"scale": zeros(2)}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_pattern_may_be_for_the_optimizer_alone(nested):
     )
     state = loader.transform(state)
     opt_state = optax.adam(1.0).init(params)
-    extra = opt_state[0]._replace(nu={**params, "extra": jnp.ones(1)})
+    extra = opt_state[0]._replace(nu={**params, "extra": ones(1)})
     loaded = loader.transform_after_optimizer(
         state.replace(opt_state=(extra, *opt_state[1:]))
     )
@@ -254,7 +257,7 @@ def test_pattern_that_allows_nothing_is_warned_about(
 
 
 def test_report_says_by_subtree_what_was_loaded_kept_and_skipped(nested, caplog):
-    layers = [{"w": jnp.zeros(2), "new": jnp.zeros(1)} for _ in range(3)]
+    layers = [{"w": zeros(2), "new": zeros(1)} for _ in range(3)]
     state = _state({"encoder": {"layers": layers, "norm": NORM}, "top": NORM})
     loader = _loader(
         nested,
@@ -280,9 +283,7 @@ def test_report_says_by_subtree_what_was_loaded_kept_and_skipped(nested, caplog)
 
 def test_report_of_a_large_model_is_short(nested, caplog):
     def blocks(count):
-        return {
-            f"block_{i}": {"w": jnp.zeros(2), "v": jnp.zeros(2)} for i in range(count)
-        }
+        return {f"block_{i}": {"w": zeros(2), "v": zeros(2)} for i in range(count)}
 
     state = _state({f"part_{i}": blocks(15) for i in range(20)})
     names = {
@@ -326,19 +327,19 @@ def test_misspelt_paths_are_told_at_construction(kwargs):
 def test_old_path_that_does_not_exist_names_close_ones(nested):
     loader = _loader(nested, new_to_old={"params": "params.encoer"})
     with pytest.raises(KeyError, match=r"nothing at 'params\.encoer'.*params\.encoder"):
-        loader.transform(_state({"w": jnp.zeros(1)}))
+        loader.transform(_state({"w": zeros(1)}))
 
 
 def test_new_path_that_does_not_exist_is_told(nested):
     loader = _loader(nested, new_to_old={"params.enc": "params.encoder"})
     with pytest.raises(KeyError, match=r"params\.enc"):
-        loader.transform(_state({"w": jnp.zeros(1)}))
+        loader.transform(_state({"w": zeros(1)}))
 
 
 def test_other_shape_is_refused_with_both_paths_and_shapes(nested):
     loader = _loader(nested, new_to_old={"params.out.w": "params.head.kernel"})
     with pytest.raises(ValueError) as error:
-        loader.transform(_state({"out": {"w": jnp.zeros((2, 6))}}))
+        loader.transform(_state({"out": {"w": zeros((2, 6))}}))
     assert (
         "params.out.w (from params.head.kernel): model (2, 6) vs checkpoint (2, 5)"
         in str(error.value)
@@ -348,7 +349,7 @@ def test_other_shape_is_refused_with_both_paths_and_shapes(nested):
 def test_other_kind_of_numbers_is_refused_with_both_paths(nested):
     loader = _loader(nested, new_to_old={"params.ids": "params.encoder.norm.scale"})
     with pytest.raises(kd.ckpts.StructureMismatch) as error:
-        loader.transform(_state({"ids": jnp.zeros(2, jnp.int32)}))
+        loader.transform(_state({"ids": zeros(2, jnp.int32)}))
     assert (
         "params.ids (from params.encoder.norm.scale): model int32 vs checkpoint float32"
         in str(error.value)
@@ -359,7 +360,7 @@ def test_integers_may_become_numbers_of_another_kind(nested):
     loader = _loader(
         nested, new_to_old={"params.w": "params.encoder.layers[1].w", "step": "step"}
     )
-    loaded = loader.transform(_state({"w": jnp.zeros(2, jnp.bfloat16)}))
+    loaded = loader.transform(_state({"w": zeros(2, jnp.bfloat16)}))
     assert loaded.params["w"].tolist() == [1, 1]
     assert loaded.params["w"].dtype == jnp.bfloat16
 
@@ -490,7 +491,7 @@ def test_simple_loader_is_strict(workdir):
     with pytest.raises(ValueError, match=r"model \(4, 5\) vs checkpoint \(4, 3\)"):
         loader.transform(make_state(features=5))
     state = make_state()
-    state = state.replace(params={**state.params, "more": jnp.ones(1)})
+    state = state.replace(params={**state.params, "more": ones(1)})
     with pytest.raises(ValueError, match=r"params\.more"):
         loader.transform(state)
 

@@ -4,7 +4,6 @@ import importlib
 import json
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -21,6 +20,7 @@ from tests.ckpts.states import (
     make_state,
     orbax_manager,
     save_steps,
+    zeros,
 )
 
 
@@ -161,7 +161,7 @@ def _iterator():
 
 
 def _records():
-    return {"x": np.arange(8), "y": jnp.zeros(8)}
+    return {"x": np.arange(8), "y": zeros(8)}
 
 
 class _JsonIterator(kd.data.iters.NonCheckpointableIterator):

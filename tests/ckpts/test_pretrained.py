@@ -12,6 +12,7 @@ import pytest
 from flax import serialization
 
 from kauldron import kd, konfig
+from tests.ckpts.states import ones, zeros
 from tests.ckpts.test_weight_files import write_safetensors
 
 D, H, LAYERS, MLP, CLASSES, PATCH = 8, 2, 2, 12, 3, 4
@@ -37,9 +38,7 @@ def vit(**kwargs):
 
 def initial(model, image=IMAGE):
     specs = jax.eval_shape(lambda: model.init(jax.random.key(0), image))
-    return jax.tree.map(
-        lambda s: jnp.asarray(np.zeros(s.shape, s.dtype)), specs["params"]
-    )
+    return jax.tree.map(lambda s: zeros(s.shape, s.dtype), specs["params"])
 
 
 #
@@ -268,7 +267,7 @@ def test_model_computes_what_the_original_does(layout, scan_layers, tmp_path, ex
 def test_head_of_another_size_is_fresh(tmp_path):
     path = write("timm_vit", tmp_path, timm_arrays())
     model = kd.nn.Vit(encoder=vit().encoder, num_classes=7)
-    start = jax.tree.map(lambda p: jnp.asarray(np.asarray(p) + 5), initial(model))
+    start = jax.tree.map(lambda p: jax.device_put(np.asarray(p) + 5), initial(model))
     params, report = kd.ckpts.load_pretrained(
         start, path, fresh=("pre_logits.**", "classifier_head.**")
     )
@@ -383,9 +382,9 @@ def test_training_starts_with_the_weights(tmp_path, caplog):
     )
     loader = konfig.resolve(cfg)
     start, _ = made(scan_layers=False)
-    params = {"vit": start, "other": jnp.ones(2)}
+    params = {"vit": start, "other": ones(2)}
     state = kd.train.TrainState(
-        step=jnp.zeros((), jnp.int32), params=params, collections={}
+        step=zeros((), jnp.int32), params=params, collections={}
     )
     loader.check()
     loader.check(state)

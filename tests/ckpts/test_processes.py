@@ -23,15 +23,14 @@ from tests.ckpts.states import (
 
 KILLED_WHILE_SAVING = """
     import os, signal, sys
-    import jax.numpy as jnp
     from kauldron import kd
-    from tests.ckpts.states import make_checkpointer, make_state, random_array
+    from tests.ckpts.states import make_checkpointer, make_state, random_array, full
 
     checkpointer = make_checkpointer(sys.argv[1])
     checkpointer.save(make_state(1), step=1)
     checkpointer.wait_until_finished()
     params = {"w": random_array(20_000_000)}
-    checkpointer.save(kd.train.TrainState(step=jnp.asarray(2), params=params), step=2)
+    checkpointer.save(kd.train.TrainState(step=full((), 2), params=params), step=2)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -122,7 +121,7 @@ def test_save_that_fails_while_leaving_is_told(left):
 
 EIGHT_DEVICES = """
     import sys
-    import jax, jax.numpy as jnp, numpy as np
+    import jax, numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
     from kauldron import kd
     from tests.ckpts.states import make_checkpointer
@@ -132,8 +131,8 @@ EIGHT_DEVICES = """
     def state(values, devices, spec):
         mesh = Mesh(np.array(jax.devices()[:devices]), ("x",))
         put = lambda v, s: jax.device_put(v, NamedSharding(mesh, s))
-        params = {"w": put(jnp.asarray(values), spec), "b": put(jnp.ones(3), P())}
-        return kd.train.TrainState(step=put(jnp.asarray(1), P()), params=params)
+        params = {"w": put(values, spec), "b": put(np.ones(3, np.float32), P())}
+        return kd.train.TrainState(step=put(np.int32(1), P()), params=params)
 
     values = np.arange(64, dtype=np.float32).reshape(16, 4)
     checkpointer = make_checkpointer(sys.argv[1])

@@ -15,11 +15,14 @@ import pytest
 from kauldron import kd
 from tests.ckpts.states import (
     assert_equal,
+    full,
     make_checkpointer,
     make_state,
+    ones,
     random_array,
     save_steps,
     without_permission,
+    zeros,
 )
 
 
@@ -84,7 +87,7 @@ def test_maybe_save_saves_if_due_or_forced(tmp_path):
 def test_save_under_way_counts_for_should_save_but_is_not_there_yet(tmp_path):
     checkpointer = make_checkpointer(tmp_path)
     large = {"w": random_array(4_000_000)}
-    state = kd.train.TrainState(step=jnp.asarray(1), params=large)
+    state = kd.train.TrainState(step=full((), 1), params=large)
     checkpointer.save(state, step=1)
     assert not checkpointer.should_save(1)
     assert checkpointer.should_save(2)
@@ -144,7 +147,7 @@ def test_what_is_no_item_is_refused_with_the_way_out(tmp_path):
 
 
 def test_leaf_that_is_no_number_is_named(tmp_path):
-    state = kd.train.TrainState(step=1, params={"a": [jnp.ones(2), "text"]})
+    state = kd.train.TrainState(step=1, params={"a": [ones(2), "text"]})
     checkpointer = make_checkpointer(tmp_path)
     with pytest.raises(ValueError, match=r"params\.a\[1\] has the type str, and"):
         checkpointer.save(state, step=1)
@@ -228,7 +231,7 @@ def test_older_ones_go_only_after_the_newer_is_there(tmp_path):
     checkpointer = make_checkpointer(tmp_path, max_to_keep=1)
     save_steps(checkpointer, [1])
     with pytest.raises(ValueError, match="zero size"):
-        bad = kd.train.TrainState(step=2, params={"w": jnp.zeros((0, 3))})
+        bad = kd.train.TrainState(step=2, params={"w": zeros((0, 3))})
         checkpointer.save(bad, step=2)
     assert checkpointer.all_steps == [1]
 

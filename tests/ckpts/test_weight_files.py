@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kauldron import kd, konfig
 from kauldron.ckpts.weight_files import SafetensorsFile
-from tests.ckpts.states import assert_equal
+from tests.ckpts.states import assert_equal, full, ones, zeros
 
 _NAMES = {
     "float32": "F32",
@@ -49,9 +49,7 @@ def write_safetensors(path, arrays, metadata=None):
 
 
 def _state(params):
-    return kd.train.TrainState(
-        step=jnp.zeros((), jnp.int32), params=params, collections={}
-    )
+    return kd.train.TrainState(step=zeros((), jnp.int32), params=params, collections={})
 
 
 @pytest.fixture
@@ -66,7 +64,7 @@ def file(tmp_path):
 
 
 def test_safetensors_go_to_their_places_in_the_dtype_of_the_state(file):
-    state = _state({"enc": {"kernel": jnp.zeros((2, 3)), "bias": jnp.zeros(3)}})
+    state = _state({"enc": {"kernel": zeros((2, 3)), "bias": zeros(3)}})
     loader = kd.ckpts.SafetensorsLoader(
         path=file, new_to_old={"params.enc": "encoder.dense"}
     )
@@ -78,19 +76,19 @@ def test_safetensors_go_to_their_places_in_the_dtype_of_the_state(file):
 
 
 def test_whole_file_is_the_parameters_by_default(tmp_path):
-    params = {"a": {"b": jnp.arange(3.0)}, "c": jnp.ones((2, 2))}
+    params = {"a": {"b": jnp.arange(3.0)}, "c": ones((2, 2))}
     path = write_safetensors(
         tmp_path / "w", {"a.b": params["a"]["b"], "c": params["c"]}
     )
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    loaded = kd.ckpts.SafetensorsLoader(path=path).transform(_state(zeros))
+    blank = jax.tree.map(jnp.zeros_like, params)
+    loaded = kd.ckpts.SafetensorsLoader(path=path).transform(_state(blank))
     assert_equal(loaded.params, params)
 
 
 def test_other_separator(tmp_path):
     path = write_safetensors(tmp_path / "w", {"a.b/c": np.ones(2, np.float32)})
     loader = kd.ckpts.SafetensorsLoader(path=path, separator="/")
-    loaded = loader.transform(_state({"a.b": {"c": jnp.zeros(2)}}))
+    loaded = loader.transform(_state({"a.b": {"c": zeros(2)}}))
     np.testing.assert_array_equal(loaded.params["a.b"]["c"], 1)
 
 
@@ -98,12 +96,12 @@ def test_indices_reach_into_lists(file):
     loader = kd.ckpts.SafetensorsLoader(
         path=file, new_to_old={"params.blocks": "layers"}
     )
-    loaded = loader.transform(_state({"blocks": [{"w": jnp.zeros(2)}]}))
+    loaded = loader.transform(_state({"blocks": [{"w": zeros(2)}]}))
     np.testing.assert_array_equal(loaded.params["blocks"][0]["w"], 5)
 
 
 def test_files_are_as_strict_as_checkpoints(file):
-    state = _state({"kernel": jnp.zeros((2, 4)), "new": jnp.zeros(1)})
+    state = _state({"kernel": zeros((2, 4)), "new": zeros(1)})
     names = {"params": "encoder.dense"}
     with pytest.raises(ValueError) as error:
         kd.ckpts.SafetensorsLoader(path=file, new_to_old=names).transform(state)
@@ -120,13 +118,13 @@ def test_files_are_as_strict_as_checkpoints(file):
         ignore_model_keys=("new",),
         ignore_restored_keys=("bias",),
     )
-    state = _state({"kernel": jnp.zeros((2, 3)), "new": jnp.full(1, 4.0)})
+    state = _state({"kernel": zeros((2, 3)), "new": full(1, 4.0)})
     params = loader.transform(state).params
     assert params["new"][0] == 4 and params["kernel"][1, 2] == 5
 
 
 def test_files_report_what_was_loaded_too(file, caplog):
-    state = _state({"enc": {"kernel": jnp.zeros((2, 3)), "bias": jnp.zeros(3)}})
+    state = _state({"enc": {"kernel": zeros((2, 3)), "bias": zeros(3)}})
     names = {"params.enc": "encoder.dense"}
     with caplog.at_level(logging.INFO, "kauldron"):
         kd.ckpts.SafetensorsLoader(path=file, new_to_old=names).transform(state)
@@ -201,14 +199,14 @@ class Model(nn.Module):
 
 
 def test_msgpack_of_a_flax_model(tmp_path):
-    variables = Model().init(jax.random.key(0), jnp.zeros((1, 2)))
+    variables = jax.jit(Model().init)(jax.random.key(0), zeros((1, 2)))
     path = tmp_path / "model.msgpack"
     path.write_bytes(serialization.to_bytes(variables))
-    zeros = jax.tree.map(jnp.zeros_like, variables)
+    blank = jax.tree.map(lambda leaf: zeros(leaf.shape, leaf.dtype), variables)
     state = kd.train.TrainState(
         step=0,
-        params=zeros["params"],
-        collections={"batch_stats": zeros["batch_stats"]},
+        params=blank["params"],
+        collections={"batch_stats": blank["batch_stats"]},
     )
     loader = kd.ckpts.MsgpackLoader(
         path=path,
@@ -232,5 +230,5 @@ def test_loaders_resolve_from_configs(file):
     cfg = kd_cfg.ckpts.SafetensorsLoader(
         path=str(file), new_to_old={"params.head": "head"}
     )
-    loaded = konfig.resolve(cfg).transform(_state({"head": jnp.ones(())}))
+    loaded = konfig.resolve(cfg).transform(_state({"head": ones(())}))
     assert loaded.params["head"] == 0

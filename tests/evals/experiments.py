@@ -1,6 +1,9 @@
 """The toy experiment as a config, and a look at what was logged."""
 
+import functools
+
 from kauldron import konfig, writers
+from tests.train.toy import step_fields
 
 with konfig.imports():
     import optax
@@ -29,6 +32,21 @@ def make_cfg(workdir, **changes):
     for name, value in changes.items():
         cfg[name] = value
     return cfg
+
+
+def resolve(cfg):
+    """The trainer of such a config, with the usual model and optimizer.
+
+    It shares its step, and so its programs, with the others.
+    """
+    return konfig.resolve(cfg).replace(**_shared_step())
+
+
+@functools.cache
+def _shared_step():
+    fields = step_fields(konfig.resolve(make_cfg("")))
+    del fields["raw_cfg"]
+    return fields
 
 
 def eval_data():

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from kauldron import cli, konfig
+from kauldron import cli
 from tests.ckpts.states import files_below
-from tests.evals.experiments import make_cfg, standalone
+from tests.evals.experiments import make_cfg, resolve, standalone
 
 EVAL_ONLY = """
 from kauldron import konfig
@@ -34,7 +34,7 @@ def finished(tmp_path_factory):
     """A complete run with the checkpoints 4 and 5."""
     workdir = tmp_path_factory.mktemp("finished")
     evals = {"e": standalone()}
-    konfig.resolve(make_cfg(workdir, evals=evals, num_train_steps=5)).train()
+    resolve(make_cfg(workdir, evals=evals, num_train_steps=5)).train()
     return workdir
 
 

@@ -48,7 +48,7 @@ def test_losses_are_written_at_every_nth_step_and_no_metrics_if_empty(tmp_path):
         ),
         "k": kd.evals.Evaluator(run=kd.evals.Once(7), ds=make_ds(**ALL)),
     }
-    make_trainer(tmp_path, num_train_steps=10, evals=evals).train()
+    make_trainer(tmp_path, num_train_steps=10, evals=evals, checkpointer=None).train()
     assert steps(tmp_path, "eval") == [0, 5, 10]
     assert steps(tmp_path, "eval", "metrics/norm") == []
     assert steps(tmp_path, "k") == [7]
@@ -100,6 +100,7 @@ def test_model_is_in_eval_mode_in_evaluators_and_in_training_mode_in_the_loop(tm
         log_metrics_every=1,
         eval_ds=make_ds(**ALL),
         evals={"e": kd.evals.Evaluator(run=kd.evals.EveryNSteps(1))},
+        checkpointer=None,
     ).train()
     assert points(tmp_path, "train", "metrics/mode") == [(0, 1.0)]
     assert points(tmp_path, "e", "metrics/mode") == [(0, 0.0), (1, 0.0)]
@@ -172,7 +173,7 @@ def test_number_of_batches(tmp_path, num_batches, used):
 
 def _mean_squared_error(state, used):
     arrays = make_arrays()
-    dense = state.params["dense"]
+    dense = jax.device_get(state.params["dense"])
     preds = arrays["x"][:used] @ dense["kernel"] + dense["bias"]
     return float(np.mean((preds - arrays["y"][:used]) ** 2))
 
@@ -249,17 +250,14 @@ def test_cache_needs_a_known_length(tmp_path):
 #
 
 
-@pytest.mark.parametrize("discard_opt", [False, True])
-def test_averaged_weights_are_evaluated_with_and_without_optimizer(
-    tmp_path, discard_opt
-):
+def test_averaged_weights_are_evaluated_with_and_without_optimizer(tmp_path):
+    transforms = {"ema": kd.optim.UseEmaParams(), "plain": kd.ckpts.NoopTransform()}
     evals = {
-        "ema": kd.evals.Evaluator(
-            run=kd.evals.Once(5),
-            init_transform=kd.optim.UseEmaParams(),
-            discard_opt=discard_opt,
-        ),
-        "plain": kd.evals.Evaluator(run=kd.evals.Once(5), discard_opt=discard_opt),
+        f"{name}{'_discarding' if discard_opt else ''}": kd.evals.Evaluator(
+            run=kd.evals.Once(5), init_transform=transform, discard_opt=discard_opt
+        )
+        for name, transform in transforms.items()
+        for discard_opt in (False, True)
     }
     trainer = make_trainer(
         tmp_path,
@@ -270,12 +268,13 @@ def test_averaged_weights_are_evaluated_with_and_without_optimizer(
         checkpointer=None,
     )
     state, _ = trainer.train()
-    averaged = kd.optim.UseEmaParams().transform(state)
-    expected = {"ema": averaged, "plain": state}
-    for name, used in expected.items():
-        value = points(tmp_path, name)[0][1]
-        assert value == pytest.approx(_mean_squared_error(used, 64), rel=1e-4)
-    assert points(tmp_path, "ema") != points(tmp_path, "plain")
+    for suffix in ("", "_discarding"):
+        for name, transform in transforms.items():
+            value = points(tmp_path, f"{name}{suffix}")[0][1]
+            expected = _mean_squared_error(transform.transform(state), 64)
+            assert value == pytest.approx(expected, rel=1e-4)
+        averaged, plain = (points(tmp_path, f"{name}{suffix}") for name in transforms)
+        assert averaged != plain
 
 
 def test_optimizer_state_is_not_there_if_discarded(tmp_path):

@@ -12,6 +12,9 @@ from tests.evals.experiments import points, steps
 from tests.train.toy import make_ds, make_trainer
 
 ALL = {"shuffle": False, "num_epochs": 1}
+ONLY_THE_LAST = kd.ckpts.Checkpointer(
+    save_interval_steps=1000, never_save_step_zero=True
+)
 
 
 class Probe(kd.evals.EvaluatorBase):
@@ -32,30 +35,45 @@ class Terminating(kd.evals.Evaluator):
         return super().checked_step(index, state, batch)
 
 
-@pytest.mark.parametrize("stop, last", [(None, 10), (6, 6)])
-def test_it_runs_once_on_the_state_of_the_last_checkpoint(tmp_path, stop, last):
+@pytest.fixture(scope="module", params=[True, False], ids=["freed", "kept"])
+def finished(request, tmp_path_factory):
+    """A run whose last evaluator frees memory or not: what it and the run end with."""
     seen = []
+    final = kd.evals.Final(free_memory=request.param)
     trainer = make_trainer(
-        tmp_path,
-        stop_after_steps=stop,
-        evals={"p": Probe(run=kd.evals.Final(), seen=(seen,))},
+        tmp_path_factory.mktemp("finished"),
+        evals={"p": Probe(run=final, seen=(seen,), discard_opt=True)},
     )
-    trainer.train()
+    state, _ = trainer.train()
+    return request.param, seen, state, trainer
+
+
+def assert_seen_once(seen, saved, last):
     ((state, step),) = seen
-    saved = trainer.checkpointer.restore(trainer.init_state())
     assert step == int(state.step) == int(saved.step) == last
     jax.tree.map(np.testing.assert_array_equal, state.params, saved.params)
 
 
-@pytest.mark.parametrize("free_memory", [True, False])
-def test_optimizer_state_is_put_away_only_if_nobody_needs_it(tmp_path, free_memory):
+def test_it_runs_once_on_the_state_of_the_last_checkpoint(finished):
+    _, seen, _, trainer = finished
+    saved = trainer.checkpointer.restore(trainer.init_state())
+    assert_seen_once(seen, saved, last=10)
+
+
+def test_it_runs_once_where_the_run_is_to_stop(tmp_path):
     seen = []
-    final = kd.evals.Final(free_memory=free_memory)
     trainer = make_trainer(
         tmp_path,
-        evals={"p": Probe(run=final, seen=(seen,), discard_opt=True)},
+        stop_after_steps=6,
+        evals={"p": Probe(run=kd.evals.Final(), seen=(seen,))},
     )
-    state, _ = trainer.train()
+    trainer.train()
+    saved = trainer.checkpointer.restore(trainer.init_state())
+    assert_seen_once(seen, saved, last=6)
+
+
+def test_optimizer_state_is_put_away_only_if_nobody_needs_it(finished):
+    free_memory, seen, state, trainer = finished
     assert (seen[0][0].opt_state is None) == free_memory
     saved = trainer.checkpointer.restore(trainer.init_state())
     jax.tree.map(np.testing.assert_array_equal, state, saved)
@@ -72,6 +90,7 @@ def test_optimizer_state_stays_for_a_transform_that_reads_it(tmp_path):
         optimizer=optax.chain(optax.adam(0.1), kd.optim.ema_params(decay=0.5)),
         eval_ds=make_ds(**ALL),
         evals={"ema": evaluator},
+        checkpointer=ONLY_THE_LAST,
     ).train()
     assert steps(tmp_path, "ema") == [10]
 
@@ -82,7 +101,9 @@ def test_failure_names_evaluator_and_step_and_leaves_the_run_incomplete(tmp_path
             raise LookupError("nothing there")
 
     trainer = make_trainer(
-        tmp_path, evals={"bad": Failing(run=kd.evals.Final(free_memory=False))}
+        tmp_path,
+        evals={"bad": Failing(run=kd.evals.Final(free_memory=False))},
+        checkpointer=ONLY_THE_LAST,
     )
     with pytest.raises(LookupError, match="Evaluator bad failed at step 10: nothing"):
         trainer.train()
@@ -93,7 +114,10 @@ def test_stopped_between_two_batches_it_runs_at_the_next_start(tmp_path):
     first = kd.evals.Evaluator(run=kd.evals.Final(free_memory=False))
     second = Terminating(run=kd.evals.Final(free_memory=False))
     trainer = make_trainer(
-        tmp_path, eval_ds=make_ds(**ALL), evals={"first": first, "second": second}
+        tmp_path,
+        eval_ds=make_ds(**ALL),
+        evals={"first": first, "second": second},
+        checkpointer=ONLY_THE_LAST,
     )
     with pytest.raises(kd.train.Preempted) as info:
         trainer.train()
@@ -108,7 +132,9 @@ def test_stopped_between_two_batches_it_runs_at_the_next_start(tmp_path):
 
 def test_relaunching_runs_only_what_is_new(tmp_path):
     evals = {"a": kd.evals.Evaluator(run=kd.evals.Final(free_memory=False))}
-    trainer = make_trainer(tmp_path, eval_ds=make_ds(**ALL), evals=evals)
+    trainer = make_trainer(
+        tmp_path, eval_ds=make_ds(**ALL), evals=evals, checkpointer=ONLY_THE_LAST
+    )
     trainer.train()
     more = {**evals, "b": kd.evals.Evaluator(run=kd.evals.Final(free_memory=False))}
     trainer.replace(evals=more).train()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kauldron import kd, konfig
-from tests.evals.experiments import make_cfg
+from tests.evals.experiments import make_cfg, resolve
 from tests.train.toy import make_arrays
 
 
@@ -16,7 +16,7 @@ from tests.train.toy import make_arrays
 def finished(tmp_path_factory):
     """A complete run and its last state."""
     workdir = tmp_path_factory.mktemp("finished")
-    state, _ = konfig.resolve(make_cfg(workdir)).train()
+    state, _ = resolve(make_cfg(workdir)).train()
     return workdir, state
 
 

@@ -1,6 +1,7 @@
 """Evaluations in a process of their own, on the checkpoints of a run."""
 
 import contextlib
+import dataclasses
 import json
 import shutil
 import signal
@@ -15,13 +16,14 @@ from kauldron import kd, konfig, kontext
 from kauldron.evals import standalone_files
 from kauldron.evals.standalone_files import EvalProgress
 from tests.evals.experiments import kd as kd_cfg
-from tests.evals.experiments import make_cfg, points, standalone, steps
+from tests.evals.experiments import make_cfg, points, resolve, standalone, steps
+
+ONLY_THE_LAST = {"save_interval_steps": 1000, "never_save_step_zero": True}
 
 
 def train(workdir, **changes):
     """Train with standalone evaluators that did not run yet; gives the trainer."""
-    cfg = make_cfg(workdir, **{"evals": {"e": standalone()}, **changes})
-    trainer = konfig.resolve(cfg)
+    trainer = resolve(make_cfg(workdir, **{"evals": {"e": standalone()}, **changes}))
     trainer.train()
     return trainer
 
@@ -31,15 +33,24 @@ def finished(tmp_path_factory):
     """A complete run with all its checkpoints; not to be changed."""
     workdir = tmp_path_factory.mktemp("finished")
     checkpointer = kd_cfg.ckpts.Checkpointer(save_interval_steps=4, max_to_keep=None)
-    train(workdir, checkpointer=checkpointer)
+    along = kd_cfg.evals.Evaluator(run=kd_cfg.evals.EveryNSteps(2))
+    evals = {"e": standalone(), "along": along}
+    train(workdir, checkpointer=checkpointer, evals=evals)
     return workdir
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Where the run of each test is."""
+    return tmp_path_factory.mktemp("runs") / "run"
+
+
 @pytest.fixture
-def run(finished, tmp_path):
-    """A copy of the complete run."""
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    return tmp_path
+def run(finished, place):
+    """A copy of the complete run, always in the same place."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(finished, place)
+    return place
 
 
 def trainer_of(workdir, **changes):
@@ -47,7 +58,26 @@ def trainer_of(workdir, **changes):
     cfg.workdir = str(workdir)
     for name, value in changes.items():
         cfg[name] = value
-    return konfig.resolve(cfg)
+    return resolve(cfg)
+
+
+@pytest.fixture(scope="module")
+def shared_trainer(finished, place):
+    """Evaluates in the place of all runs: its evaluators are compiled once."""
+    evals = {
+        "e": standalone(),
+        "all": standalone(skip_missed=False),
+        "limited": standalone(timeout_secs=0.1),
+        "a": standalone(job_group="g"),
+        "b": standalone(job_group="g", every=False),
+    }
+    return trainer_of(finished, evals=evals).replace(workdir=str(place))
+
+
+@pytest.fixture
+def trainer(shared_trainer, run):
+    """A trainer for the run of this test."""
+    return shared_trainer
 
 
 @contextlib.contextmanager
@@ -76,15 +106,15 @@ def in_background(function, *args):
 
 
 def test_evaluator_started_before_training_ends_with_the_last_checkpoint(tmp_path):
-    cfg = make_cfg(tmp_path, evals={"e": standalone()}, num_train_steps=30)
-    with in_background(konfig.resolve(cfg).continuous_eval, "e") as outcome:
-        konfig.resolve(cfg).train()
+    cfg = make_cfg(tmp_path, evals={"e": standalone()}, num_train_steps=22)
+    with in_background(resolve(cfg).continuous_eval, "e") as outcome:
+        resolve(cfg).train()
     assert "error" not in outcome, outcome
     evaluated = steps(tmp_path, "e")
     assert evaluated == sorted(set(evaluated))
-    assert evaluated[-1] == 30 and set(evaluated) <= {*range(0, 30, 4), 30}
+    assert evaluated[-1] == 22 and set(evaluated) <= {*range(0, 22, 4), 22}
     value = outcome["result"]["e"].compute().loss_values["losses/l2"]
-    assert points(tmp_path, "e")[-1] == (30, value)
+    assert points(tmp_path, "e")[-1] == (22, value)
 
 
 def test_after_training_only_the_last_checkpoint_is_evaluated(run):
@@ -92,32 +122,25 @@ def test_after_training_only_the_last_checkpoint_is_evaluated(run):
     assert steps(run, "e") == [10] and list(result) == ["e"]
 
 
-def test_every_checkpoint_in_order_if_none_may_be_missed(run):
-    evals = {"e": standalone(skip_missed=False)}
-    trainer_of(run, evals=evals).continuous_eval("e")
-    assert steps(run, "e") == [0, 4, 8, 10]
+def test_every_checkpoint_in_order_and_with_the_values_of_training_if_none_may_be_missed(
+    run, trainer
+):
+    trainer.continuous_eval("all")
+    expected = dict(points(run, "along"))
+    assert points(run, "all") == [(step, expected[step]) for step in (0, 4, 8, 10)]
 
 
-def test_values_are_those_of_the_same_evaluator_along_training(run, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("along")
-    along = kd_cfg.evals.Evaluator(run=kd_cfg.evals.EveryNSteps(2))
-    train(workdir, evals={"a": along})
-    evals = {"e": standalone(skip_missed=False)}
-    trainer_of(run, evals=evals).continuous_eval("e")
-    expected = dict(points(workdir, "a"))
-    assert points(run, "e") == [(step, expected[step]) for step in (0, 4, 8, 10)]
-
-
-def test_nothing_of_the_run_itself_is_touched(run):
+def test_nothing_of_the_run_itself_is_touched(run, trainer):
     def content():
         paths = [run / "config.json", run / "element_spec.json"]
         paths += (run / "checkpoints").rglob("*")
         return {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in paths}
 
     before = content()
-    trainer_of(run).continuous_eval("e")
+    trainer.continuous_eval("e")
     assert content() == before
     new = {p.name for p in run.iterdir()} - {"checkpoints", "train", "train.lock"}
+    new -= {"along"}
     new -= {"config.json", "element_spec.json", "run_info.json", "train_complete.txt"}
     assert new == {"e", "_eval_e"}
 
@@ -135,22 +158,24 @@ def test_last_checkpoint_evaluators_wait_for_the_end_and_restore_once(
         ],
     )
     cfg = make_cfg(tmp_path, evals={"l": standalone(every=False)})
-    konfig.resolve(cfg).replace(stop_after_steps=5).train()
+    resolve(cfg).replace(stop_after_steps=5).train()
     (tmp_path / "train_complete.txt").unlink()
-    with in_background(konfig.resolve(cfg).continuous_eval, "l") as outcome:
-        konfig.resolve(cfg).train()
+    with in_background(resolve(cfg).continuous_eval, "l") as outcome:
+        resolve(cfg).train()
     assert "error" not in outcome, outcome
     assert loaded == [10] and steps(tmp_path, "l") == [10]
 
 
 def test_training_that_goes_on_later_is_followed_again(tmp_path):
-    train(tmp_path, num_train_steps=5).continuous_eval("e")
-    train(tmp_path, num_train_steps=9).continuous_eval("e")
+    for num_steps in (5, 9):
+        checkpointer = kd_cfg.ckpts.Checkpointer(**ONLY_THE_LAST)
+        trainer = train(tmp_path, num_train_steps=num_steps, checkpointer=checkpointer)
+        trainer.continuous_eval("e")
     assert steps(tmp_path, "e") == [5, 9]
 
 
 def test_restarted_training_leaves_the_values_of_standalone_evaluators_alone(tmp_path):
-    trainer = konfig.resolve(make_cfg(tmp_path, evals={"e": standalone()}))
+    trainer = resolve(make_cfg(tmp_path, evals={"e": standalone()}))
     trainer.replace(stop_after_steps=8).train()
     trainer.continuous_eval("e")
     shutil.rmtree(tmp_path / "checkpoints" / "ckpt_8")  # it goes back to step 4
@@ -164,23 +189,19 @@ def test_restarted_training_leaves_the_values_of_standalone_evaluators_alone(tmp
 #
 
 
-def test_group_runs_together_and_others_do_not(run, caplog):
-    evals = {
-        "a": standalone(job_group="g"),
-        "b": standalone(job_group="g", every=False),
-        "c": standalone(),
-    }
-    result = trainer_of(run, evals=evals).continuous_eval("g")
+def test_group_runs_together_and_others_do_not(run, trainer):
+    result = trainer.continuous_eval("g")
     assert list(result) == ["a", "b"]
     assert steps(run, "a") == steps(run, "b") == [10]
-    assert not (run / "c").exists()
+    assert not (run / "e").exists()
     assert json.loads((run / "_eval_g/progress.json").read_text()) == {"a": 10, "b": 10}
 
 
 def test_folder_is_named_after_the_evaluators_or_a_digest_of_many(run):
     names = [f"evaluator_number_{i}" for i in range(9)]
-    evals = {name: standalone() for name in names}
-    trainer = trainer_of(run, evals=evals)
+    every = kd.evals.StandaloneEveryCheckpoint()
+    evals = {name: StateProbe(run=every, seen=([],)) for name in names}
+    trainer = trainer_of(run).replace(evals=evals)
     trainer.continuous_eval(names[:2])
     assert (run / "_eval_evaluator_number_0+evaluator_number_1").is_dir()
     trainer.continuous_eval(names)
@@ -238,32 +259,31 @@ def test_dead_training_ends_in_a_timeout_that_says_what_was_awaited(tmp_path, ca
     assert "Waiting for" in caplog.text and "element_spec.json" in caplog.text
 
 
-def test_timeout_while_waiting_for_another_checkpoint(run):
+def test_timeout_while_waiting_for_another_checkpoint(run, trainer):
     (run / "train_complete.txt").unlink()
-    evals = {"e": standalone(timeout_secs=0.1)}
     with pytest.raises(TimeoutError, match=r"after step 10 in .*checkpoints, or for"):
-        trainer_of(run, evals=evals).continuous_eval("e")
-    assert steps(run, "e") == [10]
+        trainer.continuous_eval("limited")
+    assert steps(run, "limited") == [10]
 
 
-def test_run_that_was_begun_anew_is_told_what_to_delete(run):
-    trainer_of(run).continuous_eval("e")
+def test_run_that_was_begun_anew_is_told_what_to_delete(run, trainer):
+    trainer.continuous_eval("limited")
     (run / "train_complete.txt").unlink()
     for step in (8, 10):
         shutil.rmtree(run / "checkpoints" / f"ckpt_{step}")
-    evals = {"e": standalone(timeout_secs=0.1)}
-    with pytest.raises(TimeoutError, match=r"started over\? Then delete .*/_eval_e\)"):
-        trainer_of(run, evals=evals).continuous_eval("e")
-    shutil.rmtree(run / "_eval_e")
+    advice = r"started over\? Then delete .*/_eval_limited\)"
+    with pytest.raises(TimeoutError, match=advice):
+        trainer.continuous_eval("limited")
+    shutil.rmtree(run / "_eval_limited")
     with pytest.raises(TimeoutError, match="after step 4"):
-        trainer_of(run, evals=evals).continuous_eval("e")
-    assert steps(run, "e") == [10, 4]
+        trainer.continuous_eval("limited")
+    assert steps(run, "limited") == [10, 4]
 
 
-def test_complete_run_without_a_checkpoint_is_an_error(run):
+def test_complete_run_without_a_checkpoint_is_an_error(run, trainer):
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(FileNotFoundError, match="complete, but there is no checkpoint"):
-        trainer_of(run).continuous_eval("e")
+        trainer.continuous_eval("e")
 
 
 #
@@ -318,7 +338,9 @@ def test_all_evaluators_failing_end_at_once(run):
     assert len(info.value.exceptions) == 2 and calls == [10, 10]
 
 
-def test_checkpoint_deleted_while_it_is_read_gives_way_to_the_next(run, monkeypatch):
+def test_checkpoint_deleted_while_it_is_read_gives_way_to_the_next(
+    run, trainer, monkeypatch
+):
     load = standalone_files.OwnRun.load
 
     def delete_and_load(self, step, **kwargs):
@@ -327,23 +349,27 @@ def test_checkpoint_deleted_while_it_is_read_gives_way_to_the_next(run, monkeypa
         return load(self, step, **kwargs)
 
     monkeypatch.setattr(standalone_files.OwnRun, "load", delete_and_load)
-    trainer_of(run).continuous_eval("e")
+    trainer.continuous_eval("e")
     assert steps(run, "e") == [8]
 
 
-def test_damaged_checkpoint_is_reported_and_the_newest_good_one_used(run, caplog):
+def test_damaged_checkpoint_is_reported_and_the_newest_good_one_used(
+    run, trainer, caplog
+):
     damaged = run / "checkpoints" / "ckpt_10" / "default"
     for path in damaged.rglob("*"):
         if path.is_file() and path.stat().st_size > 100:
             path.write_bytes(path.read_bytes()[:50])
-    trainer_of(run).continuous_eval("e")
+    trainer.continuous_eval("e")
     assert "ckpt_10 cannot be read" in caplog.text
     assert steps(run, "e") == [8]
 
 
-def test_renamed_checkpoint_is_reported_and_not_evaluated_as_another_step(run, caplog):
+def test_renamed_checkpoint_is_reported_and_not_evaluated_as_another_step(
+    run, trainer, caplog
+):
     (run / "checkpoints" / "ckpt_4").rename(run / "checkpoints" / "ckpt_12")
-    trainer_of(run).continuous_eval("e")
+    trainer.continuous_eval("e")
     assert "ckpt_12 cannot be read" in caplog.text
     assert "the state of step 4: was it renamed?" in caplog.text
     assert steps(run, "e") == [10]
@@ -407,7 +433,9 @@ def test_averaged_weights_are_found_although_the_optimizer_is_discarded(tmp_path
         }.items()
     }
     trainer = konfig.resolve(make_cfg(tmp_path)).replace(
-        optimizer=optimizer, evals=evals
+        optimizer=optimizer,
+        evals=evals,
+        checkpointer=kd.ckpts.Checkpointer(**ONLY_THE_LAST),
     )
     trainer.train()
     trainer.continuous_eval(["plain", "ema"])
@@ -423,20 +451,45 @@ def test_averaged_weights_are_found_although_the_optimizer_is_discarded(tmp_path
 class Interrupted(kd.evals.Evaluator):
     """Calls a function before each batch."""
 
-    before_batch: tuple = ()
+    hooks: list = None  # the last one is called
 
     def checked_step(self, index, state, batch):
-        self.before_batch[0](index)
+        self.hooks[-1](index)
         return super().checked_step(index, state, batch)
 
 
-def with_hook(trainer, hook, **kwargs):
-    every = kd.evals.StandaloneEveryCheckpoint(**{"seconds_to_sleep": 0.02, **kwargs})
-    evals = {"e": Interrupted(run=every, before_batch=(hook,))}
-    return trainer.replace(evals=evals)
+def interrupted(trainer):
+    """The trainer with evaluators that call a function before each batch."""
+    hooks = []
+    every = kd.evals.StandaloneEveryCheckpoint(seconds_to_sleep=0.02)
+    really_every = dataclasses.replace(every, skip_missed=False)
+    evals = {
+        "e": Interrupted(run=every, hooks=hooks),
+        "all": Interrupted(run=really_every, hooks=hooks),
+    }
+    return trainer.replace(evals=evals), hooks
 
 
-def test_sigterm_stops_at_the_next_batch_and_a_new_start_repeats_the_evaluation(run):
+@pytest.fixture(scope="module")
+def shared_interrupted(shared_trainer):
+    return interrupted(shared_trainer)
+
+
+@pytest.fixture
+def with_hook(shared_interrupted, run):
+    """Gives a trainer for the run of this test, which calls a hook before each batch."""
+
+    def with_hook(hook):
+        trainer, hooks = shared_interrupted
+        hooks[:] = [hook]
+        return trainer
+
+    return with_hook
+
+
+def test_sigterm_stops_at_the_next_batch_and_a_new_start_repeats_the_evaluation(
+    run, trainer, with_hook
+):
     batches = []
 
     def terminate(index):
@@ -445,11 +498,11 @@ def test_sigterm_stops_at_the_next_batch_and_a_new_start_repeats_the_evaluation(
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(kd.train.Preempted) as info:
-        with_hook(trainer_of(run), terminate).continuous_eval("e")
+        with_hook(terminate).continuous_eval("e")
     assert info.value.code == 143 and batches == [0, 1]
     assert steps(run, "e") == []
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    trainer_of(run).continuous_eval("e")
+    trainer.continuous_eval("e")
     assert steps(run, "e") == [10]
 
 
@@ -470,7 +523,7 @@ def test_sigterm_is_served_while_waiting(run, monkeypatch):
 
 @pytest.mark.parametrize("moment", ["evaluating", "noting"])
 def test_finished_steps_are_not_repeated_and_the_interrupted_one_is_logged_once(
-    run, monkeypatch, moment
+    run, trainer, with_hook, monkeypatch, moment
 ):
     seen = []
     finish = EvalProgress.finish
@@ -485,53 +538,52 @@ def test_finished_steps_are_not_repeated_and_the_interrupted_one_is_logged_once(
             raise KeyboardInterrupt
         finish(self, name, step)
 
-    trainer = with_hook(trainer_of(run), die_evaluating, skip_missed=False)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(EvalProgress, "finish", die_noting)
-        trainer.continuous_eval("e")
-    assert json.loads((run / "_eval_e/progress.json").read_text()) == {"e": 0}
-    evals = {"e": standalone(skip_missed=False)}
-    trainer_of(run, evals=evals).continuous_eval("e")
-    assert steps(run, "e") == [0, 4, 8, 10]
-    trainer_of(run, evals=evals).continuous_eval("e")
-    assert steps(run, "e") == [0, 4, 8, 10]
+        with_hook(die_evaluating).continuous_eval("all")
+    assert json.loads((run / "_eval_all/progress.json").read_text()) == {"all": 0}
+    trainer.continuous_eval("all")
+    assert steps(run, "all") == [0, 4, 8, 10]
+    trainer.continuous_eval("all")
+    assert steps(run, "all") == [0, 4, 8, 10]
 
 
-def test_what_was_done_in_another_group_is_not_done_again(run):
-    evals = {"a": standalone(), "b": standalone()}
-    trainer = trainer_of(run, evals=evals)
-    trainer.continuous_eval(["a", "b"])
+def test_what_was_done_in_another_group_is_not_done_again(run, trainer):
+    trainer.continuous_eval(["a", "e"])
     trainer.continuous_eval("a")
     assert steps(run, "a") == [10]
 
 
-def test_values_that_were_written_along_training_are_kept(run):
+def test_values_that_were_written_along_training_are_kept(run, trainer):
     writer = kd.train.KDMetricWriter(workdir=str(run), collection="e")
     writer.write_scalars(4, {"losses/l2": 1.0})
     writer.close()
-    trainer_of(run).continuous_eval("e")
+    trainer.continuous_eval("e")
     assert steps(run, "e") == [4, 10]
 
 
-def test_unreadable_progress_is_reported_and_ignored(run, caplog):
+def test_unreadable_progress_is_reported_and_ignored(run, trainer, caplog):
     (run / "_eval_e").mkdir()
     (run / "_eval_e" / "progress.json").write_text("{nonsense")
-    trainer_of(run).continuous_eval("e")
+    trainer.continuous_eval("e")
     assert steps(run, "e") == [10] and "progress.json cannot be read" in caplog.text
 
 
-def test_checkpoint_deleted_during_an_interruption_is_still_evaluated(run):
-    cfg = {"setup": kd_cfg.train.Setup(preemptable_eval=True)}
+PREEMPTABLE = {"setup": kd_cfg.train.Setup(preemptable_eval=True)}
 
+
+def test_checkpoint_deleted_during_an_interruption_is_still_evaluated(run):
     def terminate(index):
         if index == 1:
             assert (run / "_eval_e/checkpoints/ckpt_10").is_dir()
             raise KeyboardInterrupt
 
+    trainer, hooks = interrupted(trainer_of(run, **PREEMPTABLE))
+    hooks.append(terminate)
     with pytest.raises(KeyboardInterrupt):
-        with_hook(trainer_of(run, **cfg), terminate).continuous_eval("e")
+        trainer.continuous_eval("e")
     shutil.rmtree(run / "checkpoints" / "ckpt_10")
-    trainer_of(run, **cfg).continuous_eval("e")
+    trainer_of(run, **PREEMPTABLE).continuous_eval("e")
     assert steps(run, "e") == [10]
     assert not (run / "_eval_e/checkpoints").exists()
 
@@ -544,8 +596,9 @@ def test_kept_checkpoint_shares_its_files_with_the_original(run):
             files = sorted(p for p in (root / "ckpt_10").rglob("*") if p.is_file())
             inodes.append([p.stat().st_ino for p in files])
 
-    cfg = {"setup": kd_cfg.train.Setup(preemptable_eval=True)}
-    with_hook(trainer_of(run, **cfg), look).continuous_eval("e")
+    trainer, hooks = interrupted(trainer_of(run, **PREEMPTABLE))
+    hooks.append(look)
+    trainer.continuous_eval("e")
     assert inodes[0] == inodes[1] != []
 
 
@@ -555,9 +608,8 @@ def test_kept_checkpoint_shares_its_files_with_the_original(run):
 
 
 @pytest.mark.parametrize("names", [["e"], ["e", "f"]])
-def test_second_process_with_the_same_evaluator_is_refused(run, names):
+def test_second_process_with_the_same_evaluator_is_refused(trainer, with_hook, names):
     every = kd.evals.StandaloneEveryCheckpoint()
-    trainer = trainer_of(run)
     tried = []
 
     def start_another(index):
@@ -568,14 +620,14 @@ def test_second_process_with_the_same_evaluator_is_refused(run, names):
             ).continuous_eval(names)
 
     with pytest.raises(ExceptionGroup) as info:
-        with_hook(trainer, start_another).continuous_eval("e")
+        with_hook(start_another).continuous_eval("e")
     assert "Another process evaluates e in" in str(info.value.exceptions[0])
     assert "process" in str(info.value.exceptions[0])
 
 
-def test_lock_of_a_dead_process_is_taken_over(run):
+def test_lock_of_a_dead_process_is_taken_over(run, trainer):
     (run / "_eval_e").mkdir()
     owner = {"host": "elsewhere", "pid": 1, "time": 0.0, "evaluators": ["e"]}
     (run / "_eval_e" / "eval.lock").write_text(json.dumps(owner))
-    trainer_of(run).continuous_eval("e")
+    trainer.continuous_eval("e")
     assert steps(run, "e") == [10]

@@ -40,6 +40,11 @@ def count_compilations():
     jax.monitoring.clear_event_listeners()
 
 
+def ones(*shape):
+    """An array on a device, made without compiling anything."""
+    return jax.device_put(np.ones(shape, np.float32))
+
+
 def struct(*shape, dtype=jnp.float32, **kwargs):
     return jax.ShapeDtypeStruct(shape, dtype, **kwargs)
 
@@ -87,7 +92,7 @@ def test_device_put_without_sharding_uses_the_first_dimension(first):
 
 
 def test_device_put_takes_numbers_and_jax_arrays(replicated):
-    tree = {"i": 3, "f": 0.5, "b": True, "n": np.float32(2), "j": jnp.ones(3)}
+    tree = {"i": 3, "f": 0.5, "b": True, "n": np.float32(2), "j": ones(3)}
     placed = kd.sharding.device_put(tree, replicated)
     assert all(x.sharding == replicated for x in jax.tree.leaves(placed))
     assert jax.tree.map(float, {k: placed[k] for k in "ifbn"}) == {
@@ -152,7 +157,7 @@ def test_device_put_of_what_is_no_number_names_the_key(value, replicated):
 
 
 def test_device_put_takes_narrow_dtypes_and_keys(replicated):
-    tree = {"h": jnp.ones(2, jnp.bfloat16), "k": jax.random.key(0)}
+    tree = {"h": jnp.asarray(np.ones(2, jnp.bfloat16)), "k": jax.random.key(0)}
     placed = kd.sharding.device_put(tree, replicated)
     assert placed["h"].dtype == jnp.bfloat16
     assert placed["k"].sharding.is_fully_replicated
@@ -175,8 +180,8 @@ def _mixed(first):
 
 
 def _mixed_arrays():
-    rule = {"large": jnp.ones((8, 2)), "small": jnp.ones(3), "inner": [jnp.ones(4)]}
-    return {"none": jnp.ones(8), "all": [jnp.ones(8), None, jnp.ones(16)], "rule": rule}
+    rule = {"large": ones(8, 2), "small": ones(3), "inner": [ones(4)]}
+    return {"none": ones(8), "all": [ones(8), None, ones(16)], "rule": rule}
 
 
 def _check_mixed(out, first, replicated):
@@ -218,14 +223,14 @@ def test_constraint_keeps_the_weak_type_of_structs(first):
 
 
 def test_constraint_of_structs_and_arrays_together(first):
-    out = kd.sharding.with_sharding_constraint([struct(8), jnp.ones(8)], first)
+    out = kd.sharding.with_sharding_constraint([struct(8), ones(8)], first)
     assert isinstance(out[0], jax.ShapeDtypeStruct)
     assert out[0].sharding == out[1].sharding == first
 
 
 @pytest.mark.parametrize("mapping", [dict, ImmutableDict, flax.core.FrozenDict])
 def test_mappings_match_by_key(mapping, first, replicated):
-    arrays = {"b": jnp.ones(8), "a": jnp.ones(8)}
+    arrays = {"b": ones(8), "a": ones(8)}
     out = kd.sharding.with_sharding_constraint(
         arrays, mapping({"a": first, "b": replicated})
     )
@@ -239,26 +244,26 @@ def test_constraint_of_none_with_a_sharding_tree(first):
 
 
 def test_mismatch_names_path_and_both_key_sets(first):
-    arrays = {"enc": {"w": jnp.ones(8), "b": jnp.ones(8)}}
+    arrays = {"enc": {"w": ones(8), "b": ones(8)}}
     with pytest.raises(ValueError, match=r"\['enc'\].*\['b', 'w'\].*\['kernel'\]"):
         kd.sharding.with_sharding_constraint(arrays, {"enc": {"kernel": first}})
 
 
 def test_sharding_tree_deeper_than_the_arrays(first):
     with pytest.raises(ValueError, match=r"\['a'\].*of shape \(8,\)"):
-        kd.sharding.with_sharding_constraint({"a": jnp.ones(8)}, {"a": {"b": first}})
+        kd.sharding.with_sharding_constraint({"a": ones(8)}, {"a": {"b": first}})
 
 
 def test_leaf_that_is_no_sharding():
     with pytest.raises(ValueError, match="a str"):
-        kd.sharding.with_sharding_constraint({"a": jnp.ones(8)}, {"a": "devices"})
+        kd.sharding.with_sharding_constraint({"a": ones(8)}, {"a": "devices"})
 
 
 def test_constraint_inside_jit_of_an_indivisible_array_points_to_the_caller(first):
     def line_of_the_user(x):
         return kd.sharding.with_sharding_constraint(x, first)
 
-    jaxpr = jax.make_jaxpr(line_of_the_user)(jnp.ones(8)).jaxpr
+    jaxpr = jax.make_jaxpr(line_of_the_user)(ones(8)).jaxpr
     text = jaxpr.pretty_print(source_info=True)
     assert "line_of_the_user" in text
     assert "constraint.py" not in text
@@ -288,9 +293,9 @@ def _spec(rule, array):
 def test_largest_divisible_dimension_is_sharded(shape, expected):
     rule = kd.sharding.FSDPSharding(min_size_to_shard_mb=0)
     assert _spec(rule, struct(*shape)) == expected
-    assert _spec(rule, jnp.ones(shape)) == expected
+    assert _spec(rule, ones(*shape)) == expected
     assert _spec(rule, np.ones(shape)) == expected
-    jax.jit(lambda x: _check_traced(rule, x, expected))(jnp.ones(shape))
+    jax.jit(lambda x: _check_traced(rule, x, expected)).trace(struct(*shape))
 
 
 def _check_traced(rule, x, expected):
@@ -339,7 +344,7 @@ def test_rule_in_a_strategy_shards_parameters(first):
     strategy = kd.sharding.ShardingStrategy(
         params=kd.sharding.FSDPSharding(min_size_to_shard_mb=0)
     )
-    params = {"kernel": jnp.ones((3, 16)), "bias": jnp.ones(3)}
+    params = {"kernel": ones(3, 16), "bias": ones(3)}
     out = jax.jit(lambda p: kd.sharding.with_sharding_constraint(p, strategy.params))(
         params
     )

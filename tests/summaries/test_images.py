@@ -3,7 +3,6 @@
 import importlib.util
 
 import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -210,7 +209,7 @@ def test_difference_of_uint8_does_not_wrap():
         np.uint8([20]).reshape(1, 1, 1, 1),
     )
     show = summaries.ShowDifferenceImages(vrange=(0, 1))
-    shown = show(images1=jnp.asarray(first), images2=jnp.asarray(second))
+    shown = show(images1=jax.device_put(first), images2=jax.device_put(second))
     assert shown.max() == pytest.approx(10 / 255)
 
 

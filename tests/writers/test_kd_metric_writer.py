@@ -304,8 +304,8 @@ def test_parameters_are_described_with_their_statistics(writer, tmp_path):
 
 def test_many_parameters_have_the_same_statistics(monkeypatch):
     params = {
-        "w": jax.random.normal(jax.random.PRNGKey(0), (30, 7)),
-        "n": jnp.arange(3),
+        "w": jax.device_put(np.random.default_rng(0).normal(size=(30, 7))),
+        "n": jax.device_put(np.arange(3)),
     }
     small = texts.describe_params(params)
     monkeypatch.setattr(texts, "_QUICK_TO_COPY_BYTES", 0)

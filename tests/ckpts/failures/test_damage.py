@@ -7,7 +7,6 @@ import shutil
 
 import crc32c
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
@@ -16,7 +15,7 @@ from kauldron import kd
 from kauldron.ckpts import step_folders
 from kauldron.train.run import chrono
 from kauldron.train.state import CheckpointState
-from tests.ckpts.states import assert_equal, make_checkpointer, random_array
+from tests.ckpts.states import assert_equal, full, make_checkpointer, ones, random_array
 
 # Readers that failed leave tasks behind, which say so when they are collected.
 pytestmark = pytest.mark.filterwarnings(
@@ -31,8 +30,8 @@ def _item(step):
         "zeros": np.zeros((64, 64), np.float32),
         "small": np.full((3,), step, np.float32),
     }
-    params = jax.tree.map(jnp.asarray, params)
-    state = kd.train.TrainState(step=jnp.asarray(step), params=params)
+    params = jax.device_put(params)
+    state = kd.train.TrainState(step=full((), step), params=params)
     timer = chrono.Chrono(name="train", _global_total_time=float(step))
     ds = kd.data.InMemoryPipeline(loader=_records, batch_size=2, num_epochs=None)
     iterator = iter(ds)
@@ -170,7 +169,7 @@ def test_all_damaged_raises_the_error_of_the_newest(written, tmp_path):
 
 def test_other_structure_is_an_error_and_not_a_damage(written):
     item = _item(0)
-    params = {**item.train_state.params, "more": jnp.ones(1)}
+    params = {**item.train_state.params, "more": ones(1)}
     item = item._replace(train_state=item.train_state.replace(params=params))
     with pytest.raises(kd.ckpts.StructureMismatch, match=r"params\.more"):
         make_checkpointer(written).restore(item)
@@ -204,7 +203,7 @@ def test_item_that_was_deleted_with_the_checksums_is_gone_on_without(written, tm
 
 def _large_state(step):
     params = {"w": random_array(1_000_000, seed=step)}
-    return kd.train.TrainState(step=jnp.asarray(step), params=params)
+    return kd.train.TrainState(step=full((), step), params=params)
 
 
 @pytest.fixture(scope="module")

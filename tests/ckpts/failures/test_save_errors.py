@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 
-import jax.numpy as jnp
 import pytest
 
 from kauldron import kd
 from kauldron.ckpts import orbax_io, save_session
 from tests.ckpts.states import (
+    full,
     make_checkpointer,
     make_state,
     random_array,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings(
 def _large(step):
     """A state that does not fit while the disk is full."""
     params = {"w": random_array(100_000, seed=step)}
-    return kd.train.TrainState(step=jnp.asarray(step), params=params)
+    return kd.train.TrainState(step=full((), step), params=params)
 
 
 @contextlib.contextmanager
@@ -240,7 +240,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 def test_command_whose_saves_all_fail_says_so_in_a_few_lines(tmp_path, fast_python):
     (tmp_path / "config.py").write_text(CONFIG)
     arguments = {
-        "--cfg": f"{tmp_path}/config.py:40000",
+        "--cfg": f"{tmp_path}/config.py:10000",
         "--cfg.workdir": tmp_path / "run",
         "--cfg.num_train_steps": 20,
         "--cfg.checkpointer.on_save_error": "warn",
