@@ -27,14 +27,13 @@ def make(workdir, **changes):
         along, final = kd.evals.EveryNSteps(6), kd.evals.Final(free_memory=False)
         evals["along"] = kd.evals.Evaluator(run=along)
         evals["final"] = kd.evals.Evaluator(run=final)
-    return make_trainer(
-        workdir,
-        model=Linear(x="batch.x", rate=0.3),
-        eval_ds=make_ds(num_epochs=1, shuffle=False),
-        evals=evals,
-        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=10),
-        **changes,
-    )
+    kwargs = {
+        "model": Linear(x="batch.x", rate=0.3),
+        "eval_ds": make_ds(num_epochs=1, shuffle=False),
+        "evals": evals,
+        "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=10),
+    }
+    return make_trainer(workdir, **(kwargs | changes))
 
 
 def _pause(batch):

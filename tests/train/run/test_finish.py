@@ -295,7 +295,9 @@ class JnpCheckpointer(kd.ckpts.Checkpointer):
     ids=lambda changes: next(iter(changes)),
 )
 def test_users_code_may_move_data_between_host_and_device(tmp_path, changes):
-    state, _ = make_trainer(tmp_path, **({"checkpointer": None} | changes)).train()
+    # All steps are one program.
+    changes = {"checkpointer": None, "log_metrics_every": 1} | changes
+    state, _ = make_trainer(tmp_path, **changes).train()
     assert int(state.step) == 10
 
 
@@ -325,6 +327,7 @@ def test_runs_under_the_debugging_modes_of_jax(tmp_path):
             model=Zeros(x="batch.x"),
             num_train_steps=1,
             optimizer=optax.sgd(0.1),
+            train_metrics={},
             checkpointer=None,
             writer=None,
         ).train()

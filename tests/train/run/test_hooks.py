@@ -344,6 +344,13 @@ def train_and_be_killed(workdir, instant, count):
     trainer.train()
 
 
+class Nothing(kd.evals.EvaluatorBase):
+    """Measures nothing, and takes no time."""
+
+    def evaluate(self, state, step):
+        return kd.train.AuxiliariesOutput()
+
+
 class OneStops(kd.train.Hook):
     """Asks to stop in the second process only."""
 
@@ -355,7 +362,12 @@ class OneStops(kd.train.Hook):
 def train_together(workdir):
     """Train in one of two processes."""
     job.start_distributed()
-    process_worker.make(workdir, hooks={"stops": OneStops()}).train()
+    process_worker.make(
+        workdir,
+        hooks={"stops": OneStops()},
+        evals={"along": Nothing(run=kd.evals.EveryNSteps(6))},
+        log_metrics_every=1,  # all steps are one program
+    ).train()
 
 
 @pytest.mark.slow
