@@ -16,6 +16,7 @@ from kauldron import kd
 from kauldron.ckpts import InitTransform
 from tests import processes
 
+
 @flax.struct.dataclass
 class State:
     """What `UseEmaParams` needs of a train state."""

@@ -75,17 +75,20 @@ STRATEGIES = {
 
 
 @functools.cache
-def _first(strategy):
-    """All trainers of a strategy have the same step."""
+def _first(strategy, rate):
+    """All trainers of a strategy have the same step, or the same without dropout.
+
+    Dropout makes the program of a step four times as long.
+    """
     return make_trainer(
         "unused",
         sharding=STRATEGIES[strategy](),
-        model=Linear(x="batch.x", rate=0.3, size=16),
+        model=Linear(x="batch.x", rate=rate, size=16),
         train_ds=make_ds(size=16),
     )
 
 
-def _make(workdir, strategy, **changes):
+def _make(workdir, strategy, *, rate=0.3, **changes):
     kwargs = {
         "workdir": str(workdir),
         "num_train_steps": NUM_STEPS,
@@ -99,7 +102,7 @@ def _make(workdir, strategy, **changes):
             )
         },
     }
-    return _first(strategy).replace(**(kwargs | changes))
+    return _first(strategy, rate).replace(**(kwargs | changes))
 
 
 def _assert_close(a, b):
@@ -237,6 +240,7 @@ def transformed_on_host(tmp_path_factory):
     state, _ = _make(
         tmp_path_factory.mktemp("on_host"),
         "data parallel",
+        rate=0.0,
         checkpointer=None,
         evals={},
         train_ds=make_byte_ds(size=16, device_transforms=False),
@@ -254,6 +258,7 @@ def test_transforms_on_several_devices_agree_with_those_on_the_host(
     trainer = _make(
         tmp_path,
         strategy,
+        rate=0.0,
         steps_per_dispatch=steps,
         log_metrics_every=None,
         checkpointer=None,

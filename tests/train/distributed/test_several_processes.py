@@ -28,10 +28,11 @@ def _start(workdir, count=2, **options):
 
 
 # They pause at each step: what they do until they are disturbed is of no use. All steps
-# are logged, so that they are one program.
+# are logged, so that they are one program; without dropout, it is a short one.
 ENDLESS = {
     "num_train_steps": 10**6,
     "log_metrics_every": 1,
+    "drops": 0,
     "evaluates": 0,
     "pauses": 1,
 }

@@ -321,6 +321,7 @@ def _disturbed_trainer(workdir):
             metric="eval.losses.l2", patience=1, min_delta=100.0
         ),
     }
+    cfg.model.rate = 0.0  # dropout would make the programs of each process longer
     cfg.evals.final.run.free_memory = False  # nor what trainers in this process share
     return konfig.resolve(cfg)
 
@@ -367,6 +368,7 @@ def train_together(workdir):
         hooks={"stops": OneStops()},
         evals={"along": Nothing(run=kd.evals.EveryNSteps(6))},
         log_metrics_every=1,  # all steps are one program
+        drops=False,
     ).train()
 
 

@@ -12,7 +12,6 @@ from tests import compilation, processes
 from tests.faults import experiments, rounds
 from tests.train.toy import CONFIG, make_ds, make_trainer
 
-
 # Saves the first step and the last.
 RARELY = kd.ckpts.Checkpointer(save_interval_steps=100)
 
