@@ -72,7 +72,9 @@ def like_one(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("like_one")
     one, two = folder / "one", folder / "two"
-    changes = {"num_train_steps": NUM_STEPS, "device_transforms": 0}
+    # All steps are logged, so that they are one program.
+    changes = {"num_train_steps": NUM_STEPS, "log_metrics_every": 1}
+    changes["device_transforms"] = 0
     first = changes | {"stop_after_steps": STOP, "device_transforms": 1}
     workers = _start(two, **first)
     process_worker.make(one, **changes).train()
