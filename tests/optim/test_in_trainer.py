@@ -21,12 +21,17 @@ def _pipeline():
     return data.InMemoryPipeline(loader=load, batch_size=8)
 
 
+def _dense(size, name):
+    """A layer that starts without random numbers: those take long to compile."""
+    return nn.Dense(size, kernel_init=nn.initializers.constant(0.5), name=name)
+
+
 class Linear(nn.Module):
     x: kontext.Key = "batch.x"
 
     @nn.compact
     def __call__(self, x):
-        return nn.Dense(1, name="head")(nn.Dense(3, name="encoder")(x))
+        return _dense(1, "head")(_dense(3, "encoder")(x))
 
 
 class OneLayer(nn.Module):
@@ -36,8 +41,7 @@ class OneLayer(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        zeros = nn.initializers.zeros
-        return nn.Dense(1, kernel_init=zeros, name="head")(x)
+        return _dense(1, "head")(x)
 
 
 def make_trainer(**kwargs):
@@ -325,8 +329,8 @@ class Gan(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        discriminator = nn.Dense(1, name="discriminator")
-        fake = nn.Dense(4, name="generator")(x)
+        discriminator = _dense(1, "discriminator")
+        fake = _dense(4, "generator")(x)
         return {"fake": discriminator(fake), "real": discriminator(x)}
 
 
