@@ -2,9 +2,6 @@
 
 import functools
 import importlib.util
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import flax.linen as nn
@@ -17,6 +14,7 @@ from jax.experimental import checkify
 
 from kauldron import kd, kontext
 from kauldron.export.jax_exporter import batch_structs
+from tests import processes
 from tests.train.toy import make_ds, make_trainer
 
 needs_flatbuffers = pytest.mark.skipif(
@@ -100,11 +98,12 @@ def test_equals_the_model_for_any_batch_size(tmp_path):
     loaded = export(trainer, state)
     statistics = {"batch_stats": {"norm": {"mean": np.full(4, 0.3, np.float32)}}}
     statistics["batch_stats"]["norm"]["var"] = np.full(4, 2.0, np.float32)
+    all_x = inputs_of_size(16)
+    expected = _apply(trainer.model, {"params": state.params, **statistics}, all_x)["y"]
     for size in (3, 16):
-        x = inputs_of_size(size)
+        x = all_x[:size]
         outputs = loaded.call(params=state.params, key=KEY, collections=statistics, x=x)
-        expected = _apply(trainer.model, {"params": state.params, **statistics}, x)
-        np.testing.assert_allclose(outputs["preds"]["y"], expected["y"], rtol=1e-5)
+        np.testing.assert_allclose(outputs["preds"]["y"], expected[:size], rtol=1e-5)
         assert set(outputs) == {"preds", "interms"}
 
 
@@ -219,12 +218,16 @@ def test_argument_with_a_taken_name_is_explained(tmp_path):
         export(trainer, state)
 
 
-def test_failure_is_logged_and_training_goes_on(tmp_path, caplog):
-    trainer = make_trainer(
-        tmp_path,
-        exporter=kd.export.JaxModelExporter(batch_specs="b, b"),
-        num_train_steps=2,
+def exporting_trainer(workdir, exporter, **changes):
+    """A trainer with the usual step, which others share."""
+    return make_trainer(workdir, num_train_steps=2, **changes).replace(
+        exporter=exporter
     )
+
+
+def test_failure_is_logged_and_training_goes_on(tmp_path, caplog):
+    exporter = kd.export.JaxModelExporter(batch_specs="b, b")
+    trainer = exporting_trainer(tmp_path, exporter, checkpointer=None)
     with caplog.at_level("ERROR", logger="kauldron"):
         state, _ = trainer.train()
     assert int(state.step) == 2
@@ -235,7 +238,7 @@ def test_failure_is_logged_and_training_goes_on(tmp_path, caplog):
 
 def test_failure_stops_a_strict_run(tmp_path):
     exporter = kd.export.JaxModelExporter(batch_specs="b, 4, 4", strict=True)
-    trainer = make_trainer(tmp_path, exporter=exporter, num_train_steps=2)
+    trainer = exporting_trainer(tmp_path, exporter, checkpointer=None)
     with pytest.raises((ValueError, ImportError)) as error:
         trainer.train()
     assert any("train_model.jax_exported" in note for note in error.value.__notes__)
@@ -276,13 +279,8 @@ def test_missing_flatbuffers_names_the_extra(tmp_path, monkeypatch):
 
 
 @needs_flatbuffers
-def test_training_exports_once_and_the_file_needs_only_jax(tmp_path):
-    trainer = make_trainer(
-        tmp_path,
-        train_ds=make_ds(),
-        exporter=kd.export.JaxModelExporter(),
-        num_train_steps=2,
-    )
+def test_training_exports_once_and_the_file_needs_only_jax(tmp_path, monkeypatch):
+    trainer = exporting_trainer(tmp_path, kd.export.JaxModelExporter())
     state, _ = trainer.train()
     path = tmp_path / "train_model.jax_exported"
     written = path.stat().st_mtime_ns
@@ -303,15 +301,14 @@ def test_training_exports_once_and_the_file_needs_only_jax(tmp_path):
         np.save("out.npy", outputs["preds"]["y"])
         assert not {"kauldron", "flax"} & set(sys.modules)
     """
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=True
-    )
+    monkeypatch.chdir(tmp_path)
+    processes.run_script_with_jax(program)
     expected = x @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"])
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-5)
 
 
 def test_trainers_export_nothing_by_default(tmp_path):
-    make_trainer(tmp_path, num_train_steps=1).train()
+    make_trainer(tmp_path, num_train_steps=1, checkpointer=None).train()
     assert isinstance(make_trainer(tmp_path).exporter, kd.export.NoopExporter)
     assert not list(tmp_path.glob("*.jax_exported"))
 

@@ -13,7 +13,7 @@ from jax.experimental import checkify
 from kauldron import kd, kontext, train
 from kauldron.optim.mistakes import find_mistakes
 from tests.optim import test_in_trainer
-from tests.optim.test_in_trainer import backtracking, gan_trainer
+from tests.optim.test_in_trainer import OneLayer, backtracking, gan_trainer
 
 PARAMS = {
     "encoder": {"kernel": jnp.ones((2, 2)), "bias": jnp.zeros(2)},
@@ -298,7 +298,8 @@ HONEST = {
 
 @pytest.mark.parametrize("name", HONEST)
 def test_loss_with_gradients_raises_no_alarm(name, tmp_path):
-    trainer = make_trainer(workdir=tmp_path, writer=None, **HONEST[name])
+    changes = {"model": OneLayer()} | HONEST[name]
+    trainer = make_trainer(workdir=tmp_path, writer=None, **changes)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         trainer.train()

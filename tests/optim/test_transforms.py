@@ -1,5 +1,7 @@
 """Freezing, chains, decay towards the start and averages of parameters."""
 
+import functools
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -419,55 +421,69 @@ TRANSFORMS = {
 }
 
 
-@pytest.fixture(params=TRANSFORMS, ids=list(TRANSFORMS))
-def transform(request):
-    return TRANSFORMS[request.param]()
+class Training:
+    """Training by a transformation.
+
+    Attributes:
+      transform: The transformation.
+      states: Parameters and state before any step, and after each of three.
+      traces: Grows with each trace of the step.
+    """
+
+    def __init__(self, transform):
+        self.transform = transform
+        self.traces = []
+        self.states = [(PARAMS, jax.jit(transform.init)(PARAMS))]
+        for _ in range(3):
+            self.states.append(self.step(*self.states[-1]))
+
+    @functools.cached_property
+    def step(self):
+        def step(params, state):
+            self.traces.append(None)
+            updates, state = self.transform.update(GRADS, state, params)
+            return optax.apply_updates(params, updates), state
+
+        return jax.jit(step)
+
+
+@pytest.fixture(scope="module")
+def trainings():
+    return {name: Training(make()) for name, make in TRANSFORMS.items()}
 
 
 def _specs(tree):
     return jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), tree)
 
 
-def test_state_keeps_its_structure_and_the_step_compiles_once(transform):
-    traces = []
-
-    @jax.jit
-    def step(params, state):
-        traces.append(None)
-        updates, state = transform.update(GRADS, state, params)
-        return optax.apply_updates(params, updates), state
-
-    params, state = PARAMS, jax.jit(transform.init)(PARAMS)
-    before = _specs(state)
-    assert jax.tree.structure(state) == jax.tree.structure(transform.init(PARAMS))
-    for _ in range(3):
-        params, state = step(params, state)
-    assert _specs(state) == before
-    assert jax.tree.structure(state) == jax.tree.structure(transform.init(PARAMS))
-    assert len(traces) == 1
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_state_keeps_its_structure_and_the_step_compiles_once(trainings, name):
+    training = trainings[name]
+    (_, first), *_, (_, last) = training.states
+    structure = jax.tree.structure(training.transform.init(PARAMS))
+    assert jax.tree.structure(first) == jax.tree.structure(last) == structure
+    assert _specs(last) == _specs(first)
+    assert len(training.traces) == 1
 
 
-def test_training_continues_from_a_checkpoint(transform, tmp_path):
-    """Three steps, or two, a save, a restore and one more: the same numbers."""
-    params, state = PARAMS, jax.jit(transform.init)(PARAMS)
-
-    @jax.jit
-    def step(params, state):
-        updates, state = transform.update(GRADS, state, params)
-        return optax.apply_updates(params, updates), state
-
-    params, state = step(*step(params, state))
+@pytest.fixture(scope="module")
+def restored(trainings, tmp_path_factory):
+    """What all had after two steps, saved and restored."""
+    path = tmp_path_factory.mktemp("saved") / "state"
+    saved = {name: training.states[2] for name, training in trainings.items()}
     with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(tmp_path / "state", {"params": params, "opt_state": state})
+        checkpointer.save(path, saved)
         checkpointer.wait_until_finished()
-        restored = checkpointer.restore(
-            tmp_path / "state",
-            jax.eval_shape(lambda: {"params": params, "opt_state": state}),
-        )
-    assert jax.tree.structure(restored["opt_state"]) == jax.tree.structure(state)
-    assert_trees_equal(
-        step(restored["params"], restored["opt_state"]), step(params, state)
-    )
+        return checkpointer.restore(path, jax.eval_shape(lambda: saved))
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_training_continues_from_a_checkpoint(trainings, restored, name):
+    """Three steps, or two, a save, a restore and one more: the same numbers."""
+    training = trainings[name]
+    params, state = jax.device_get(restored[name])
+    assert jax.tree.structure(state) == jax.tree.structure(training.states[2][1])
+    assert_trees_equal(training.step(params, state), training.states[3])
 
 
 def test_optimizer_on_flax_structs():

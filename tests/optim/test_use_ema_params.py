@@ -8,14 +8,13 @@ import textwrap
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
 from kauldron import kd
 from kauldron.ckpts import InitTransform
 from tests import processes
-
-F32 = jnp.float32
 
 
 @flax.struct.dataclass
@@ -27,15 +26,19 @@ class State:
 
 
 def params():
-    return {"a": {"w": jnp.zeros(2, F32)}, "b": jnp.zeros(3, jnp.bfloat16)}
+    return {"a": {"w": np.zeros(2, np.float32)}, "b": np.zeros(3, jnp.bfloat16)}
 
 
 def trained(optimizer):
     """A state after one step by 1, so that averages differ from the parameters."""
-    before = params()
-    grads = jax.tree.map(lambda x: -jnp.ones_like(x), before)
-    updates, opt_state = optimizer.update(grads, optimizer.init(before), before)
-    return State(optax.apply_updates(before, updates), opt_state)
+
+    @jax.jit
+    def step(before):
+        grads = jax.tree.map(lambda x: -jnp.ones_like(x), before)
+        updates, opt_state = optimizer.update(grads, optimizer.init(before), before)
+        return State(optax.apply_updates(before, updates), opt_state)
+
+    return step(params())
 
 
 def ema(decay=0.75):
@@ -80,25 +83,29 @@ def test_state_without_optimizer_state():
         kd.optim.UseEmaParams().transform(State(params(), None))
 
 
-def _two():
-    return kd.optim.named_chain(sgd=optax.sgd(1.0), slow=ema(0.75), fast=ema(0.5))
+@pytest.fixture(scope="module")
+def two_averages():
+    """A state with two averages."""
+    return trained(
+        kd.optim.named_chain(sgd=optax.sgd(1.0), slow=ema(0.75), fast=ema(0.5))
+    )
 
 
-def test_several_averages_are_listed():
+def test_several_averages_are_listed(two_averages):
     with pytest.raises(ValueError, match="slow, fast"):
-        kd.optim.UseEmaParams().transform(trained(_two()))
+        kd.optim.UseEmaParams().transform(two_averages)
 
 
-def test_average_chosen_by_path():
+def test_average_chosen_by_path(two_averages):
     transform = kd.optim.UseEmaParams(ema_params_transform="fast")
-    assert transform.transform(trained(_two())).params["a"]["w"].tolist() == [0.5, 0.5]
+    assert transform.transform(two_averages).params["a"]["w"].tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("path", ["sgd", "missing"])
-def test_path_without_average(path):
+def test_path_without_average(two_averages, path):
     transform = kd.optim.UseEmaParams(ema_params_transform=path)
     with pytest.raises(ValueError, match=f"'{path}'.*slow, fast"):
-        transform.transform(trained(_two()))
+        transform.transform(two_averages)
 
 
 @pytest.mark.parametrize("mask", [kd.optim.select("b"), {"a": False, "b": True}])

@@ -1,6 +1,8 @@
 """What a user gets wrong, and the words that say where and how to put it right."""
 
 import dataclasses
+import functools
+import shutil
 
 import flax.linen as nn
 import jax
@@ -760,8 +762,16 @@ def test_evaluator_of_another_process_does_not_stop_training(tmp_path):
     trainer.train()
 
 
-def test_weights_are_not_needed_once_the_run_has_begun(tmp_path):
-    make_trainer(tmp_path, num_train_steps=1, writer=None).train()
+@pytest.fixture(scope="module")
+def earlier_run(tmp_path_factory):
+    """The workdir of a run of one step."""
+    workdir = tmp_path_factory.mktemp("earlier")
+    make_trainer(workdir, num_train_steps=1, writer=None).train()
+    return workdir
+
+
+def test_weights_are_not_needed_once_the_run_has_begun(tmp_path, earlier_run):
+    shutil.copytree(earlier_run, tmp_path, dirs_exist_ok=True)
     loader = kd.ckpts.PartialKauldronLoader(workdir="no/such/run")
     trainer = make_trainer(tmp_path, num_train_steps=2, init_transform=loader)
     assert kd.train.problems.find_all(trainer) == []
@@ -781,8 +791,8 @@ def test_metric_of_training_only_says_so_in_an_evaluation(tmp_path):
     _assert_said(words, error.value)
 
 
-def test_checkpoint_of_another_model_is_refused_with_the_paths(tmp_path):
-    make_trainer(tmp_path, num_train_steps=1, writer=None).train()
+def test_checkpoint_of_another_model_is_refused_with_the_paths(tmp_path, earlier_run):
+    shutil.copytree(earlier_run, tmp_path, dirs_exist_ok=True)
     other = make_trainer(tmp_path, num_train_steps=2, model=Wide(x="batch.x"), **l2())
     words = ["ckpt_1", "params.dense.kernel", "4, 2", "4, 3"]
     with pytest.raises(ValueError) as error:
@@ -795,13 +805,12 @@ def test_checkpoint_of_another_model_is_refused_with_the_paths(tmp_path):
     _assert_said(words, str(problem))
 
 
-def test_weights_of_another_model_are_refused_with_the_paths(tmp_path):
-    make_trainer(tmp_path / "old", num_train_steps=1, writer=None).train()
+def test_weights_of_another_model_are_refused_with_the_paths(tmp_path, earlier_run):
     loader = kd.ckpts.PartialKauldronLoader(
-        workdir=tmp_path / "old", new_to_old={"params": "params"}
+        workdir=earlier_run, new_to_old={"params": "params"}
     )
     trainer = make_trainer(
-        tmp_path / "new", model=Linear(x="batch.x", size=3), init_transform=loader
+        tmp_path, model=Linear(x="batch.x", size=3), init_transform=loader
     )
     trainer = trainer.replace(train_ds=make_ds(size=3))
     (problem,) = kd.train.problems.find_all(trainer)
@@ -829,10 +838,18 @@ def _numbered(wrong_label, **loss):
     return {"train_ds": ds, "train_losses": {"ce": loss}}
 
 
+@functools.cache
+def _classifier():
+    """Its step is that of all data with labels."""
+    return make_trainer("unused", writer=None, checkpointer=None, **_numbered(1))
+
+
 @pytest.mark.parametrize("wrong_label", [2, 300, -1])
 def test_label_outside_of_the_classes_is_named(tmp_path, wrong_label):
-    trainer = make_trainer(
-        tmp_path, on_nonfinite="raise", writer=None, **_numbered(wrong_label)
+    trainer = _classifier().replace(
+        workdir=str(tmp_path),
+        on_nonfinite="raise",
+        train_ds=_numbered(wrong_label)["train_ds"],
     )
     with pytest.raises(FloatingPointError) as error:
         trainer.train()
@@ -846,20 +863,25 @@ def test_label_outside_of_the_classes_is_named(tmp_path, wrong_label):
 
 def test_label_outside_of_the_classes_is_warned_about(tmp_path, caplog):
     with caplog.at_level("WARNING", logger="kauldron"):
-        make_trainer(tmp_path, writer=None, **_numbered(2)).train()
+        _classifier().replace(
+            workdir=str(tmp_path),
+            log_metrics_every=1,  # all steps are one program
+            train_ds=_numbered(2)["train_ds"],
+        ).train()
     (said,) = (text for text in caplog.messages if "not finite" in text)
     assert "'batch.label' holds 2" in said
 
 
 def test_label_that_is_masked_out_may_be_anything(tmp_path):
     changes = _numbered(-1, mask="batch.is_right")
+    changes |= {"log_metrics_every": 1, "checkpointer": None}
     trainer = make_trainer(tmp_path, on_nonfinite="raise", writer=None, **changes)
     state, _ = trainer.train()
     assert np.isfinite(state.params["dense"]["kernel"]).all()
 
 
 def test_loss_that_diverges_is_not_blamed_on_the_labels(tmp_path):
-    changes = _numbered(1) | {"optimizer": optax.sgd(np.inf)}
+    changes = _numbered(1) | {"optimizer": optax.sgd(np.inf), "checkpointer": None}
     trainer = make_trainer(
         tmp_path, on_nonfinite="raise", writer=None, log_metrics_every=1, **changes
     )

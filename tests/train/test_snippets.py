@@ -9,7 +9,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from kauldron import kd, konfig, main, writers
@@ -128,7 +127,7 @@ def test_trainer_with_only_a_workdir(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*ds. is now called")
 def test_loop_of_ones_own(tmp_path):
-    trainer = make_trainer(tmp_path, train_ds=_one_epoch(), optimizer=optax.adam(3e-2))
+    trainer = make_trainer(tmp_path, train_ds=_one_epoch())
     state = trainer.init_state()
     for batch in trainer.train_ds.device_put(trainer.sharding.ds):
         state, aux = trainer.trainstep.step(state, batch)

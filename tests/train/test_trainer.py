@@ -1,6 +1,7 @@
 """The root object: its fields, what its parts inherit, and the parts of a job."""
 
 import dataclasses
+import functools
 import json
 
 import flax.linen as nn
@@ -10,7 +11,7 @@ import optax
 import pytest
 
 from kauldron import kd, konfig
-from tests.train.toy import Linear, make_ds, make_trainer
+from tests.train.toy import Linear, make_ds, make_trainer, step_fields
 
 #
 # Construction
@@ -182,7 +183,7 @@ def test_evaluator_follows_the_trainer_unless_it_has_its_own(tmp_path):
 
 
 def test_steps_by_hand_advance_the_state_and_lower_the_loss(tmp_path):
-    trainer = make_trainer(tmp_path, optimizer=optax.adam(3e-2))
+    trainer = make_trainer(tmp_path)
     state = trainer.init_state()
     losses = []
     with pytest.warns(DeprecationWarning, match="batch"):
@@ -243,7 +244,8 @@ def test_model_without_keys_gets_the_whole_batch(tmp_path):
         def __call__(self, batch):
             return {"y": nn.Dense(2, name="dense")(batch["x"])}
 
-    state, _ = make_trainer(tmp_path, model=WholeBatch(), num_train_steps=2).train()
+    changes = {"num_train_steps": 2, "checkpointer": None}
+    state, _ = make_trainer(tmp_path, model=WholeBatch(), **changes).train()
     assert int(state.step) == 2
 
 
@@ -268,7 +270,7 @@ def test_batch_statistics_are_carried_in_collections(tmp_path):
             x = nn.BatchNorm(use_running_average=not self.is_training)(batch["x"])
             return {"y": nn.Dense(2, name="dense")(x)}
 
-    trainer = make_trainer(tmp_path, model=Normed(), num_train_steps=3)
+    trainer = make_trainer(tmp_path, model=Normed(), num_train_steps=2)
     before = trainer.init_state().collections["batch_stats"]["BatchNorm_0"]["mean"]
     state, _ = trainer.train()
     after = state.collections["batch_stats"]["BatchNorm_0"]["mean"]
@@ -300,12 +302,24 @@ def _get_config(workdir):
     return cfg
 
 
+@functools.cache
+def _shared_step():
+    return step_fields(konfig.resolve(_get_config("unused")))
+
+
+def _train(cfg):
+    """Train a config whose step is the usual one; its programs are shared."""
+    trainer = konfig.resolve(cfg)
+    shared = _shared_step() | {"raw_cfg": trainer.raw_cfg}
+    trainer.replace(**shared).train()
+
+
 @pytest.mark.parametrize("writer", ["default", None])
 def test_files_of_a_run_rebuild_it(tmp_path, writer):
     cfg = _get_config(tmp_path)
     if writer is None:
         cfg.writer = None
-    konfig.resolve(cfg).train()
+    _train(cfg)
     text = (tmp_path / "config.json").read_text()
     again = konfig.resolve(json.loads(text))
     assert again.seed == 1 and again.model == Linear(x="batch.x")
@@ -321,11 +335,11 @@ def test_changed_config_is_kept_beside_the_earlier_one(tmp_path):
     cfg = _get_config(tmp_path)
     with konfig.imports():
         from kauldron import kd
-    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=1)
-    konfig.resolve(cfg).train()
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=100)
+    _train(cfg)
     first = (tmp_path / "config.json").read_text()
     cfg.num_train_steps = 5
-    konfig.resolve(cfg).train()
+    _train(cfg)
     assert (tmp_path / "config.3.json").read_text() == first
     assert json.loads((tmp_path / "config.json").read_text())["num_train_steps"] == 5
 

@@ -19,7 +19,7 @@ from kauldron import kd
 from kauldron.train import programs
 from tests.train.toy import Linear, make_byte_ds, make_ds, make_trainer
 
-NUM_STEPS = 9
+NUM_STEPS = 8
 
 
 def _single():
@@ -75,17 +75,20 @@ STRATEGIES = {
 
 
 @functools.cache
-def _first(strategy):
-    """All trainers of a strategy have the same step."""
+def _first(strategy, rate):
+    """All trainers of a strategy have the same step, or the same without dropout.
+
+    Dropout makes the program of a step four times as long.
+    """
     return make_trainer(
         "unused",
         sharding=STRATEGIES[strategy](),
-        model=Linear(x="batch.x", rate=0.3, size=16),
+        model=Linear(x="batch.x", rate=rate, size=16),
         train_ds=make_ds(size=16),
     )
 
 
-def _make(workdir, strategy, **changes):
+def _make(workdir, strategy, *, rate=0.3, **changes):
     kwargs = {
         "workdir": str(workdir),
         "num_train_steps": NUM_STEPS,
@@ -99,7 +102,7 @@ def _make(workdir, strategy, **changes):
             )
         },
     }
-    return _first(strategy).replace(**(kwargs | changes))
+    return _first(strategy, rate).replace(**(kwargs | changes))
 
 
 def _assert_close(a, b):
@@ -212,16 +215,17 @@ def test_first_state_lives_where_later_ones_do(runs, tmp_path):
     assert all(jax.tree.leaves(same))
 
 
-@pytest.mark.parametrize(
-    ("strategy", "device_resident"), [("data parallel", True), ("fsdp", False)]
+@pytest.mark.parametrize(  # steps that fill no group are calls of their own
+    ("strategy", "size", "device_resident"),
+    [("data parallel", 4, True), ("fsdp", 3, False)],
 )
 def test_grouped_steps_agree_on_several_devices(
-    runs, tmp_path, strategy, device_resident
+    runs, tmp_path, strategy, size, device_resident
 ):
     state, _ = _make(
         tmp_path,
         strategy,
-        steps_per_dispatch=4,
+        steps_per_dispatch=size,
         log_metrics_every=None,
         checkpointer=None,
         evals={},
@@ -230,40 +234,42 @@ def test_grouped_steps_agree_on_several_devices(
     _assert_close(jax.device_get(state), jax.device_get(runs["one device"][1]))
 
 
-def _train_on_bytes(workdir, strategy, *, device_transforms, **changes):
-    ds = make_byte_ds(size=16, device_transforms=device_transforms)
-    trainer = _make(
-        workdir,
-        strategy,
-        log_metrics_every=None,
-        checkpointer=None,
-        evals={"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(5))},
-        train_ds=ds,
-        eval_ds=dataclasses.replace(ds, num_epochs=1, batch_size=40),
-        **changes,
-    )
-    with _traced() as traced:
-        state, _ = trainer.train()
-    assert traced == ["eval"]
-    return jax.device_get(state)
-
-
 @pytest.fixture(scope="module")
 def transformed_on_host(tmp_path_factory):
     """The final state of a run whose batches are made on the host."""
-    workdir = tmp_path_factory.mktemp("on_host")
-    return _train_on_bytes(workdir, "data parallel", device_transforms=False)
+    state, _ = _make(
+        tmp_path_factory.mktemp("on_host"),
+        "data parallel",
+        rate=0.0,
+        checkpointer=None,
+        evals={},
+        train_ds=make_byte_ds(size=16, device_transforms=False),
+    ).train()
+    return jax.device_get(state)
 
 
-@pytest.mark.parametrize(  # steps that fill no group of four are calls of their own
+@pytest.mark.parametrize(
     ("strategy", "steps"), [("data parallel", 1), ("fsdp", 4), ("two axes", 4)]
 )
 def test_transforms_on_several_devices_agree_with_those_on_the_host(
     tmp_path, transformed_on_host, strategy, steps
 ):
-    changes = {"device_transforms": True, "steps_per_dispatch": steps}
-    state = _train_on_bytes(tmp_path, strategy, **changes)
-    _assert_close(state, transformed_on_host)
+    ds = make_byte_ds(size=16, device_transforms=True)
+    trainer = _make(
+        tmp_path,
+        strategy,
+        rate=0.0,
+        steps_per_dispatch=steps,
+        log_metrics_every=None,
+        checkpointer=None,
+        evals={"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4))},
+        train_ds=ds,
+        eval_ds=dataclasses.replace(ds, num_epochs=1, batch_size=40),
+    )
+    with _traced() as traced:
+        state, _ = trainer.train()
+    assert traced == ["eval"]
+    _assert_close(jax.device_get(state), transformed_on_host)
 
 
 def test_batch_that_cannot_be_divided_names_the_batch_size(tmp_path):
@@ -295,7 +301,7 @@ class Normalized(Linear):
 
     @nn.compact
     def __call__(self, x):
-        x = nn.BatchNorm(use_running_average=False)(nn.Dense(16, name="inner")(x))
+        x = nn.BatchNorm(use_running_average=False)(x)
         return {"y": nn.Dense(self.size, name="dense")(x)}
 
 

@@ -12,7 +12,7 @@ from kauldron.cli import job
 
 
 def make(workdir, **changes):
-    """The experiment: dropout, shuffled data, two kinds of evaluations if wanted."""
+    """The experiment: shuffled data; dropout and two kinds of evaluations if wanted."""
     from kauldron import kd
     from tests.train.toy import Linear, make_byte_ds, make_ds, make_trainer
 
@@ -22,19 +22,19 @@ def make(workdir, **changes):
         changes["train_ds"] = make_ds()
     if changes.pop("pauses", False):
         changes["train_ds"] = make_ds().map(_pause)
+    rate = 0.3 if changes.pop("drops", True) else 0.0
     evals = {}
     if changes.pop("evaluates", True):
         along, final = kd.evals.EveryNSteps(6), kd.evals.Final(free_memory=False)
         evals["along"] = kd.evals.Evaluator(run=along)
         evals["final"] = kd.evals.Evaluator(run=final)
-    return make_trainer(
-        workdir,
-        model=Linear(x="batch.x", rate=0.3),
-        eval_ds=make_ds(num_epochs=1, shuffle=False),
-        evals=evals,
-        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=10),
-        **changes,
-    )
+    kwargs = {
+        "model": Linear(x="batch.x", rate=rate),
+        "eval_ds": make_ds(num_epochs=1, shuffle=False),
+        "evals": evals,
+        "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=10),
+    }
+    return make_trainer(workdir, **(kwargs | changes))
 
 
 def _pause(batch):

@@ -27,10 +27,12 @@ def _start(workdir, count=2, **options):
     ]
 
 
-# They pause at each step: what they do until they are disturbed is of no use.
+# They pause at each step: what they do until they are disturbed is of no use. All steps
+# are logged, so that they are one program; without dropout, it is a short one.
 ENDLESS = {
     "num_train_steps": 10**6,
-    "log_metrics_every": 10,
+    "log_metrics_every": 1,
+    "drops": 0,
     "evaluates": 0,
     "pauses": 1,
 }
@@ -70,7 +72,9 @@ def like_one(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("like_one")
     one, two = folder / "one", folder / "two"
-    changes = {"num_train_steps": NUM_STEPS, "device_transforms": 0}
+    # All steps are logged, so that they are one program.
+    changes = {"num_train_steps": NUM_STEPS, "log_metrics_every": 1}
+    changes["device_transforms"] = 0
     first = changes | {"stop_after_steps": STOP, "device_transforms": 1}
     workers = _start(two, **first)
     process_worker.make(one, **changes).train()
@@ -121,7 +125,7 @@ def deaths(tmp_path_factory):
         workdir = tmp_path_factory.mktemp(f"death_of_{dead}")
         started[dead] = workdir, _start(workdir, **ENDLESS, heartbeat=4)
     for dead, (_, workers) in started.items():
-        workers[0].wait_for("[20] train")
+        workers[0].wait_for("[15] train")
         workers[dead].send_signal(signal.SIGKILL)
     return {
         dead: (workdir, *workers[1 - dead].wait())
@@ -150,7 +154,7 @@ def noticed(deaths):
     workdir, *_ = deaths[0]
     newest = max(_saved_steps(workdir))
     workers = _start(workdir, **ENDLESS)
-    workers[0].wait_for(f"[{newest + 10}] train")
+    workers[0].wait_for(f"[{newest + 2}] train")
     workers[1].send_signal(signal.SIGTERM)
     return workdir, newest, *_wait(workers)
 

@@ -97,7 +97,6 @@ def test_run_resumes_in_the_middle_of_a_chunk(tmp_path, one_by_one):
     assert [step for step, _ in _points(tmp_path) if step != 20] == steps
 
 
-@pytest.mark.usefixtures("as_for_users")
 def test_data_that_ends_in_a_chunk_with_a_smaller_batch(tmp_path):
     changes = {
         "model": Linear(x="batch.x"),
@@ -407,7 +406,11 @@ def test_summaries_are_returned_only_by_steps_that_log_them(tmp_path):
 
 def test_without_summaries_nothing_is_logged_at_their_steps(tmp_path):
     make_trainer(
-        tmp_path, num_train_steps=9, log_metrics_every=5, log_summaries_every=2
+        tmp_path,
+        num_train_steps=9,
+        log_metrics_every=5,
+        log_summaries_every=2,
+        checkpointer=None,
     ).train()
     assert sorted({step for step, _ in _points(tmp_path)}) == [0, 5, 8]
 

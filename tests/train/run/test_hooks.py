@@ -321,6 +321,7 @@ def _disturbed_trainer(workdir):
             metric="eval.losses.l2", patience=1, min_delta=100.0
         ),
     }
+    cfg.model.rate = 0.0  # dropout would make the programs of each process longer
     cfg.evals.final.run.free_memory = False  # nor what trainers in this process share
     return konfig.resolve(cfg)
 
@@ -344,6 +345,13 @@ def train_and_be_killed(workdir, instant, count):
     trainer.train()
 
 
+class Nothing(kd.evals.EvaluatorBase):
+    """Measures nothing, and takes no time."""
+
+    def evaluate(self, state, step):
+        return kd.train.AuxiliariesOutput()
+
+
 class OneStops(kd.train.Hook):
     """Asks to stop in the second process only."""
 
@@ -355,7 +363,13 @@ class OneStops(kd.train.Hook):
 def train_together(workdir):
     """Train in one of two processes."""
     job.start_distributed()
-    process_worker.make(workdir, hooks={"stops": OneStops()}).train()
+    process_worker.make(
+        workdir,
+        hooks={"stops": OneStops()},
+        evals={"along": Nothing(run=kd.evals.EveryNSteps(6))},
+        log_metrics_every=1,  # all steps are one program
+        drops=False,
+    ).train()
 
 
 @pytest.mark.slow

@@ -34,7 +34,8 @@ def test_nothing_is_left_of_runs(tmp_path):
 
 
 def test_records_on_the_device_are_given_back_while_the_trainer_lives(tmp_path):
-    trainer = make_trainer(tmp_path, train_ds=make_ds(device_resident=True))
+    ds = make_ds(device_resident=True)
+    trainer = make_trainer(tmp_path, train_ds=ds, checkpointer=None)
     columns = []
     of = kd.data.DeviceRecords.of
 

@@ -99,7 +99,10 @@ SPEAKING = """
 
     spoken = []
     trainer = make_trainer(
-        sys.argv[1], train_ds=make_ds().map(speak), checkpointer=None
+        sys.argv[1],
+        train_ds=make_ds().map(speak),
+        checkpointer=None,
+        log_metrics_every=1,  # all steps are one program
     )
 """
 
@@ -153,7 +156,7 @@ def test_error_of_a_step_is_readable_below_the_table(tmp_path):
         count = []
         make_trainer(
             sys.argv[1], num_train_steps=50, train_ds=make_ds().map(fail),
-            checkpointer=None,
+            checkpointer=None, log_metrics_every=1,
         ).train()
         """,
     )

@@ -53,6 +53,7 @@ def _make(workdir, killed_at=-1):
     return make_trainer(
         workdir,
         num_train_steps=6,
+        log_metrics_every=1,  # all steps are one program
         evals={
             "custom": Custom(run=every, killed_at=killed_at),
             "last": Custom(run=final),

@@ -12,12 +12,16 @@ from tests import compilation, processes
 from tests.faults import experiments, rounds
 from tests.train.toy import CONFIG, make_ds, make_trainer
 
+# Saves the first step and the last.
+RARELY = kd.ckpts.Checkpointer(save_interval_steps=100)
+
 
 def _make(workdir, **changes):
     evals = {
         "val": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4), ds=make_ds(num_epochs=1))
     }
-    return make_trainer(workdir, **({"evals": evals, "num_train_steps": 8} | changes))
+    kwargs = {"evals": evals, "num_train_steps": 8, "checkpointer": RARELY}
+    return make_trainer(workdir, **(kwargs | changes))
 
 
 def _log(workdir):

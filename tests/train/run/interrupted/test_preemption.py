@@ -29,7 +29,7 @@ def _make(workdir, **changes):
         "log_metrics_every": 3,
         "eval_ds": EvalData(batch_size=16),
         "evals": {"eval": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4))},
-        "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=3),
+        "checkpointer": kd.ckpts.Checkpointer(save_interval_steps=100),
     }
     return make_trainer(workdir, **(kwargs | changes))
 
