@@ -123,7 +123,7 @@ def deaths(tmp_path_factory):
     started = {}
     for dead in (0, 1):
         workdir = tmp_path_factory.mktemp(f"death_of_{dead}")
-        started[dead] = workdir, _start(workdir, **ENDLESS, heartbeat=4)
+        started[dead] = workdir, _start(workdir, **ENDLESS, heartbeat=8)
     for dead, (_, workers) in started.items():
         workers[0].wait_for("[15] train")
         workers[dead].send_signal(signal.SIGKILL)
