@@ -48,6 +48,7 @@ def test_states_are_computed_anew_and_equal(trainer):
     _assert_equal(first, second)
 
 
+@pytest.mark.usefixtures("as_for_users")
 def test_parameters_are_those_of_flax_with_the_streams_of_the_seed(trainer):
     rngs = kd.train.RngStreams(seed=0).init_rngs()
     init = jax.jit(Linear(x="batch.x").init, static_argnames="is_training_property")
@@ -265,6 +266,7 @@ def test_update_is_that_of_the_optimizer(trainer, batch):
     assert not np.array_equal(state.params["dense"]["kernel"], old["dense"]["kernel"])
 
 
+@pytest.mark.usefixtures("as_for_users")
 def test_context_holds_what_was_before_the_update(trainer, batch):
     state = trainer.init_state()
     new_state, context = jax.jit(trainer.trainstep._step)(state, batch)

@@ -96,6 +96,7 @@ def test_run_resumes_in_the_middle_of_a_chunk(tmp_path, one_by_one):
     assert [step for step, _ in _points(tmp_path) if step != 20] == steps
 
 
+@pytest.mark.usefixtures("as_for_users")
 def test_data_that_ends_in_a_chunk_with_a_smaller_batch(tmp_path):
     changes = {
         "model": Linear(x="batch.x"),
