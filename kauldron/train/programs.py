@@ -60,6 +60,16 @@ class jit_method:
         return programs[self._key]
 
 
+def free_programs(owner: object) -> None:
+    """Free what was compiled for an object; what it needs again is compiled again."""
+    for name, value in vars(owner).items():
+        if name.startswith("_program_of_"):
+            value.clear_cache()
+        elif name == "_programs":
+            for programs in value.values():
+                free_programs(programs)
+
+
 #
 # Compute the initial values of a large model without compiling a large program.
 #

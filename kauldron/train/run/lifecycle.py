@@ -23,6 +23,7 @@ from kauldron.data.iters import (
 from kauldron.errors import error_prefix
 from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
+from kauldron.train.programs import free_programs
 from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import preemption, workdir_files
 from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
@@ -368,7 +369,7 @@ def _evaluate(
         return state
     trainer.setup.log_status(f"Final evaluations: {', '.join(evaluators)}")
     if any(getattr(e.run, "free_memory", False) for e in evaluators.values()):
-        jax.clear_caches()
+        free_programs(trainer.trainstep)
     light_state, give_back = _offload_optimizer(evaluators, state)
     for name, evaluator in evaluators.items():
         with error_prefix(f"Evaluator {name} failed at step {step}: "):

@@ -62,3 +62,37 @@ def test_a_copied_step_has_programs_of_its_own(tmp_path):
     )
     _, aux = other.trainstep.step(other.init_state(), batch, return_losses=True)
     assert set(aux.loss_states) == {"l1"}
+
+
+@pytest.mark.parametrize("free_memory", [True, False])
+def test_last_evaluators_may_free_the_programs_of_this_run_alone(tmp_path, free_memory):
+    class Counting(kd.evals.EvaluatorBase):
+        def evaluate(self, state, step):
+            counts.append(_num_programs("jit_run_group"))
+
+    traces = []
+
+    @jax.jit
+    def of_somebody_else(x):
+        traces.append(x)
+        return x + 1
+
+    of_somebody_else(1)
+    counts = [_num_programs("jit_run_group")]
+    make_trainer(
+        tmp_path,
+        evals={"last": Counting(run=kd.evals.Final(free_memory=free_memory))},
+        checkpointer=None,
+        steps_per_dispatch=4,
+        shares_step=False,
+    ).train()
+    of_somebody_else(1)
+    assert len(traces) == 1
+    assert counts[1] - counts[0] == (0 if free_memory else 1)
+
+
+def _num_programs(name):
+    gc.collect()
+    loaded = jax.devices()[0].client.live_executables()
+    names = [module.name for program in loaded for module in program.hlo_modules()]
+    return names.count(name)
