@@ -15,6 +15,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
 from jax.interpreters import partial_eval
 from jax.sharding import Sharding
 
+_PREFIX = "_program_of_"
+
 
 class jit_method:
     """Compile a method with `jax.jit`, once per object.
@@ -48,7 +50,7 @@ class jit_method:
         return self
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._key = f"_program_of_{owner.__name__}_{name}"
+        self._key = f"{_PREFIX}{owner.__name__}_{name}"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -61,13 +63,10 @@ class jit_method:
 
 
 def free_programs(owner: object) -> None:
-    """Free what was compiled for an object; what it needs again is compiled again."""
-    for name, value in vars(owner).items():
-        if name.startswith("_program_of_"):
-            value.clear_cache()
-        elif name == "_programs":
-            for programs in value.values():
-                free_programs(programs)
+    """Free what methods of an object were compiled to; a later call compiles again."""
+    for name, program in vars(owner).items():
+        if name.startswith(_PREFIX):
+            program.clear_cache()
 
 
 #

@@ -25,7 +25,7 @@ from kauldron import status
 from kauldron.data import DeviceRecords, DeviceTransforms
 from kauldron.data.stream_pipeline import is_stream
 from kauldron.train import trainer_fields
-from kauldron.train.programs import jit_method
+from kauldron.train.programs import free_programs, jit_method
 from kauldron.train.run import step_groups
 from kauldron.train.state import AuxiliariesState
 from kauldron.train.train_step import TrainStep
@@ -137,6 +137,11 @@ class Dispatcher:
                 dispatched = self._run_step(state, batch, columns, measured)
             state = dispatched.state
         return dispatched
+
+    def free_programs(self) -> None:
+        """Free what the steps were compiled to."""
+        free_programs(self.trainer.trainstep)
+        free_programs(self._programs)
 
     def _run_step(
         self, state: TrainState, batch: Any, columns: Any, measured: _Measured

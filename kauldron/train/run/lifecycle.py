@@ -23,7 +23,6 @@ from kauldron.data.iters import (
 from kauldron.errors import error_prefix
 from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
-from kauldron.train.programs import free_programs
 from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import preemption, workdir_files
 from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
@@ -354,6 +353,12 @@ def finish_complete_run(trainer: Trainer, begin: Start) -> TrainState:
     return state
 
 
+def frees_memory(trainer: Trainer) -> bool:
+    """Return whether an evaluator wants what training left on the devices released."""
+    finals = _final_evals(trainer).values()
+    return any(getattr(e.run, "free_memory", False) for e in finals)
+
+
 def _final_evals(trainer: Trainer) -> dict[str, Any]:
     return {
         name: evaluator
@@ -368,8 +373,6 @@ def _evaluate(
     if not evaluators:
         return state
     trainer.setup.log_status(f"Final evaluations: {', '.join(evaluators)}")
-    if any(getattr(e.run, "free_memory", False) for e in evaluators.values()):
-        free_programs(trainer.trainstep)
     light_state, give_back = _offload_optimizer(evaluators, state)
     for name, evaluator in evaluators.items():
         with error_prefix(f"Evaluator {name} failed at step {step}: "):

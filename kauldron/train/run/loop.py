@@ -127,6 +127,8 @@ class Run:
         except BaseException as error:
             self._write_what_is_pending(error)
             raise
+        if lifecycle.frees_memory(trainer):
+            dispatcher.free_programs()
         return self.state, self.aux, self.step
 
     def _prepare(self, stack: contextlib.ExitStack) -> Dispatcher:

@@ -296,7 +296,7 @@ class Slow(kd.data.MapTransform):
     """Takes long for a transform."""
 
     def map(self, element):
-        return {**element, "sum": sum(range(20_000))}
+        return {**element, "sum": sum(range(200_000))}
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -64,8 +64,12 @@ def test_a_copied_step_has_programs_of_its_own(tmp_path):
     assert set(aux.loss_states) == {"l1"}
 
 
-@pytest.mark.parametrize("free_memory", [True, False])
-def test_last_evaluators_may_free_the_programs_of_this_run_alone(tmp_path, free_memory):
+@pytest.mark.parametrize(
+    ("free_memory", "device_resident"), [(True, True), (True, False), (False, False)]
+)
+def test_last_evaluators_may_free_the_programs_of_this_run_alone(
+    tmp_path, free_memory, device_resident
+):
     class Counting(kd.evals.EvaluatorBase):
         def evaluate(self, state, step):
             counts.append(_num_programs("jit_run_group"))
@@ -81,6 +85,7 @@ def test_last_evaluators_may_free_the_programs_of_this_run_alone(tmp_path, free_
     counts = [_num_programs("jit_run_group")]
     make_trainer(
         tmp_path,
+        train_ds=make_ds(device_resident=device_resident),
         evals={"last": Counting(run=kd.evals.Final(free_memory=free_memory))},
         checkpointer=None,
         steps_per_dispatch=4,
