@@ -17,8 +17,12 @@ with lazy_imports(__name__):
     from kauldron.ckpts.init_transforms import InitTransform as InitTransform
     from kauldron.ckpts.init_transforms import NoopTransform as NoopTransform
     from kauldron.ckpts.init_transforms import MultiTransform as MultiTransform
-    from kauldron.ckpts.loaders import PartialKauldronLoader as PartialKauldronLoader
-    from kauldron.ckpts.loaders import SimpleCheckpointLoader as SimpleCheckpointLoader
+    from kauldron.ckpts.partial_loader import (
+        PartialKauldronLoader as PartialKauldronLoader,
+    )
+    from kauldron.ckpts.partial_loader import (
+        SimpleCheckpointLoader as SimpleCheckpointLoader,
+    )
     from kauldron.ckpts.weight_files import SafetensorsLoader as SafetensorsLoader
     from kauldron.ckpts.weight_files import MsgpackLoader as MsgpackLoader
     from kauldron.ckpts.pretrained import PretrainedLoader as PretrainedLoader
@@ -28,5 +32,5 @@ with lazy_imports(__name__):
     from kauldron.nn.weight_layouts import Weight as Weight
 
     # Other spellings.
-    from kauldron.ckpts.loaders import PartialKauldronLoader as PartialLoader  # noqa: F401
+    from kauldron.ckpts.partial_loader import PartialKauldronLoader as PartialLoader  # noqa: F401
     from kauldron.ckpts.compat import workdir_from_xid as workdir_from_xid

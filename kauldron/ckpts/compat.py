@@ -31,8 +31,8 @@ def workdir_from_xid(xid: int | epath.PathLike | None, wid: int = 1) -> epath.Pa
 older_modules(
     "kauldron.ckpts",
     {
-        "mapped_loader": "loaders",
-        "partial_loader": "loaders",
+        "loaders": "partial_loader",
+        "mapped_loader": "partial_loader",
         "saving": "save_session",
     },
 )

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from kauldron.ckpts import structure
-from kauldron.ckpts.loaders import MappedLoader
+from kauldron.ckpts.partial_loader import MappedLoader
 from kauldron.ckpts.structure import LeafPath
 from kauldron.immutabledict import ImmutableDict
 

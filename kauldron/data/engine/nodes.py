@@ -20,7 +20,7 @@ from kauldron.data.engine.batch_memory import RowStacker
 from kauldron.data.engine.entries import Entry, Kind
 from kauldron.data.engine.shuffles import EpochOrder
 from kauldron.data.transforms.forms import batch_form
-from kauldron.data.transforms.pictures import decoded_record
+from kauldron.data.transforms.pillow_images import decoded_record
 
 # ----------------------------------------------------------------------------
 # Records on their way to a batch

@@ -18,7 +18,7 @@ import numpy as np
 from kauldron.data.engine.costs import num_usable_cores
 from kauldron.data.in_memory import ColumnSource
 from kauldron.data.py.sources import ColumnPipeline, DataSourceBase, PathLike, paths_of
-from kauldron.data.transforms import pictures
+from kauldron.data.transforms import pillow_images
 from kauldron.errors import ReadableKeyError
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -358,7 +358,7 @@ class ImageFiles:
     def __init__(self, files: Sequence[tuple[str, int]], mode: str):
         # One decoder, whatever else is installed: others round their grey values and
         # JPEGs differently. Imported here, before any background thread reads.
-        pictures.pillow("kd.data.py.ImageFolder")
+        pillow_images.pillow("kd.data.py.ImageFolder")
         self._files = files
         self._mode = mode
 
@@ -366,14 +366,14 @@ class ImageFiles:
         return len(self._files)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return pictures.decoded_record(self.encoded_record(index))
+        return pillow_images.decoded_record(self.encoded_record(index))
 
     def encoded_record(self, index: int) -> dict[str, Any]:
         """Return a record whose image is not decoded yet."""
         path, label = self._files[index]
         with open(path, "rb") as file:
             content = file.read()
-        image = pictures.EncodedImage(content, mode=self._mode, name=path)
+        image = pillow_images.EncodedImage(content, mode=self._mode, name=path)
         return {"image": image, "label": label, "path": path}
 
 

@@ -19,7 +19,7 @@ from kauldron.data.transforms.fields import (
     ElementWiseRandomTransform,
     ElementWiseTransform,
 )
-from kauldron.data.transforms.pictures import pillow
+from kauldron.data.transforms.pillow_images import pillow
 from kauldron.data.transforms.transform_types import (
     FilterTransform,
     MapTransform,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.data.transforms import pictures
+from kauldron.data.transforms import pillow_images
 from kauldron.data.transforms.fields import (
     ElementWiseRandomTransform,
     ElementWiseTransform,
@@ -204,8 +204,10 @@ class InceptionCrop(ElementWiseRandomTransform):
             )
         rows, columns = self._draw_box(image.shape[-3], image.shape[-2], rng)
         size, method = self.resize_size, self.resize_method
-        if size is not None and pictures.can_resize(image, method):
-            return pictures.resized(image, rows, columns, size, user="InceptionCrop")
+        if size is not None and pillow_images.can_resize(image, method):
+            return pillow_images.resized(
+                image, rows, columns, size, user="InceptionCrop"
+            )
         box = image[..., rows, columns, :]
         if size is None:
             return box
@@ -303,7 +305,11 @@ _MAX_CHANNELS_APART = 4
 
 def _as_image(element: Any) -> Any:
     """As `as_array`; files are left as they are."""
-    return element if isinstance(element, pictures.EncodedImage) else as_array(element)
+    return (
+        element
+        if isinstance(element, pillow_images.EncodedImage)
+        else as_array(element)
+    )
 
 
 def _draw_keep(lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

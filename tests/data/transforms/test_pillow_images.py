@@ -12,7 +12,7 @@ from PIL import Image
 
 from kauldron import kd
 from kauldron.data import transforms as T
-from kauldron.data.transforms import pictures
+from kauldron.data.transforms import pillow_images
 from kauldron.data.transforms.resize import resize
 
 ALL = slice(None)
@@ -75,7 +75,7 @@ def make_ds(folder, *transforms, **kwargs):
 @settings(max_examples=60, deadline=None)
 def test_bilinear_resizing_of_bytes_is_within_one_level(old, new, channels, lead):
     image = rng().integers(0, 256, (*lead, *old, channels), dtype=np.uint8)
-    actual = pictures.resized(image, ALL, ALL, new, user="test")
+    actual = pillow_images.resized(image, ALL, ALL, new, user="test")
     assert actual.dtype == np.uint8
     expected = np.round(resize(image, new, "bilinear"))
     np.testing.assert_allclose(actual.astype(int), expected, atol=1)
@@ -282,20 +282,22 @@ def kd_read_options(num_threads):
 def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size():
     pixels = smooth(900, 1203)
     content = encoded(pixels, "JPEG", quality=95)
-    image = pictures.EncodedImage(content, mode="RGB", name="large")
+    image = pillow_images.EncodedImage(content, mode="RGB", name="large")
     rows, columns = slice(17, 880), slice(90, 1203)
     small = image.resized(rows, columns, (100, 100))
     decoded = image.decode()
     assert decoded.shape == image.shape == pixels.shape  # the image stays as it was
-    exact = pictures.resized(decoded, rows, columns, (100, 100), user="test")
+    exact = pillow_images.resized(decoded, rows, columns, (100, 100), user="test")
     difference = small.astype(int) - exact
     assert np.abs(difference).mean() < 1.5
     assert np.any(difference)  # a shortcut was taken
     # Not for a result that is not much smaller, and not for other formats.
     for content in (content, encoded(pixels)):
-        image = pictures.EncodedImage(content, mode="RGB", name="large")
+        image = pillow_images.EncodedImage(content, mode="RGB", name="large")
         size = (300, 300) if image._frame else (100, 100)
-        expected = pictures.resized(image.decode(), rows, columns, size, user="test")
+        expected = pillow_images.resized(
+            image.decode(), rows, columns, size, user="test"
+        )
         np.testing.assert_array_equal(image.resized(rows, columns, size), expected)
 
 
@@ -317,7 +319,7 @@ def test_rows_below_a_crop_of_a_jpeg_are_not_decoded(options, mode):
     file = io.BytesIO()
     Image.fromarray(smooth(200, 96)).convert(mode).save(file, "JPEG", **options)
     whole = np.asarray(Image.open(file).convert("RGB"))
-    image = pictures.EncodedImage(file.getvalue(), mode="RGB", name="image")
+    image = pillow_images.EncodedImage(file.getvalue(), mode="RGB", name="image")
     for bottom in (1, 8, 15, 16, 17, 31, 33, 100, 160, 183, 184, 185, 199, 200):
         rows, columns = slice(bottom // 2, bottom), slice(3, 90)
         np.testing.assert_array_equal(image[rows, columns, :], whole[rows, columns])
@@ -356,7 +358,7 @@ def test_a_damaged_file_is_named_with_its_record_and_can_be_left_out(folder, tmp
 
 
 def test_without_pillow_the_error_names_the_extra(monkeypatch):
-    pictures.pillow.cache_clear()
+    pillow_images.pillow.cache_clear()
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     monkeypatch.delattr("PIL.Image", raising=False)
     crop = T.InceptionCrop(key="x", resize_size=(8, 8))
