@@ -234,7 +234,7 @@ def _reference_of(obj: UpdateFromRootCfg, name: str, value: Any) -> RootCfgRef |
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Compare identities, but values of plain ones and of the members of containers."""
+    """Compare plain values by `==`, containers by member, all else by identity."""
     if a is b:
         return True
     if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -325,8 +325,9 @@ class BaseConfig:
         dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)(cls)
         if not writes_own_init:
             cls.__init__ = _checked_init(cls, cls.__init__)
-        # Somebody may still decorate the class with `@dataclasses.dataclass(...)`. That
-        # refuses classes with a `__setattr__` of their own, and replaces what is not.
+        # Somebody may still decorate the class with `@dataclasses.dataclass(...)`: that
+        # refuses a class that defines `__setattr__`, and replaces the methods below
+        # unless the class itself defines them.
         del cls.__setattr__, cls.__delattr__
         for name in ("__repr__", "__eq__", "__hash__"):
             setattr(cls, name, getattr(cls, name))

@@ -49,19 +49,19 @@ def locate(
     xid: int | None = None,
     wid: int | None = None,
 ) -> epath.Path:
-    """The folder of an earlier run.
+    """Return the folder of an earlier run.
 
     Args:
       workdir: The folder.
-      default: Another one, if that is `None`.
-      xid: Id of an experiment, in place of a folder.
+      default: The folder to use if neither `workdir` nor `xid` is given.
+      xid: Id of an experiment to use if `workdir` is not given.
       wid: The work unit of that experiment; the first if not given.
 
     Returns:
-      The first folder given.
+      The folder.
 
     Raises:
-      ValueError: None is given.
+      ValueError: Nothing says which run: no folder is given, and no `xid`.
       LookupError: There is no experiment with that id.
       FileNotFoundError: It is not the folder of a run.
     """

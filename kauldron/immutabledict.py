@@ -208,15 +208,10 @@ def unfreeze(obj: Any) -> Any:
     jax = sys.modules.get("jax")
     if jax is None or not hasattr(jax, "tree"):
         return obj
-    is_container = _is_shallow(obj)
-    leaves, structure = jax.tree.flatten(obj, is_leaf=is_container)
+    leaves, structure = jax.tree.flatten(obj, is_leaf=lambda node: node is not obj)
     if len(leaves) == 1 and leaves[0] is obj:
         return obj
     return jax.tree.unflatten(structure, [unfreeze(leaf) for leaf in leaves])
-
-
-def _is_shallow(root: Any) -> Any:
-    return lambda node: node is not root
 
 
 def freeze_dict_attrs(obj: Any, attrs: Iterable[str]) -> None:

@@ -15,9 +15,9 @@ JOB_PARAMS: tuple[str, ...] = (
     "python",
     "cwd",
     "after",
+    "cell",
     # Kept for older configs; they have no effect.
     "priority",
-    "cell",
     "citc_source",
     "use_interpreter",
     "constraints",

@@ -90,7 +90,7 @@ def missing_name(namespace: str, name: str, known: Iterable[str]) -> AttributeEr
         public = [n for n in known if not n.startswith("_")]
         from kauldron.errors import did_you_mean  # what starts quickly goes without it
 
-        # Of two letters, a half is right: there may be several like that.
+        # One wrong letter of two is half the name: several names may be that near.
         is_short = len(name) < 3
         options: Any = {"count": 2, "cutoff": 0.5} if is_short else {}
         message += did_you_mean(name, public, **options)
@@ -101,8 +101,8 @@ def missing_name(namespace: str, name: str, known: Iterable[str]) -> AttributeEr
 def lazy_imports(namespace: str) -> Iterator[None]:
     """Import the members of a namespace when they are first used.
 
-    In the block stand plain `from module import name as name` statements, which type
-    checkers understand; nothing is imported by them. One list thus says what there is.
+    Write plain `from module import name as name` statements in the block: type checkers
+    understand them, but they import nothing. So one list of the members is enough.
 
     Args:
       namespace: The module's `__name__`.

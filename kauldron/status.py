@@ -60,10 +60,10 @@ def log_status(msg: Any, *, stacklevel: int = 1) -> None:
 def log_values(
     line: str, *, step: int, collection: str, values: Mapping[str, Any]
 ) -> None:
-    """Tell the user numbers (or texts) of a step: a row of the panel, else a line.
+    """Show the user the values of a step: as a row of the panel, or else as a line.
 
     Args:
-      line: How it reads where there is no panel; nothing if it is empty.
+      line: What to show where there is no panel; if empty, nothing is shown there.
       step: The step.
       collection: Which values these are, such as `"train"`.
       values: The values by name.

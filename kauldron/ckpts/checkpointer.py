@@ -48,8 +48,8 @@ class Checkpointer(BaseCheckpointer):
       multiprocessing_options: Orbax options for several processes.
       never_save_step_zero: Whether step 0 is never saved.
       lightweight_initialize: Whether to leave the metadata of the checkpoints of
-        earlier starts unread: quick with thousands of them. Time and metric then do
-        not keep any of those.
+        earlier starts unread: quick with thousands of them. `keep_time_interval` and
+        `best_metric_path` then keep none of those.
       cleanup_orphaned_snapshots: Whether to remove `_SNAPSHOTS-*` folders older than
         three hours when following a run.
       fast: Accepted for older configs; has no effect.
@@ -161,10 +161,7 @@ class Checkpointer(BaseCheckpointer):
         Raises:
           FileNotFoundError: There is none; the message lists the steps there are.
         """
-        if step < -1:
-            raise ValueError(
-                f"step must be 0 or more, or -1 for the newest, got {step}."
-            )
+        step_folders.check_step(step)
         if step == -1:
             newest = self.latest_step
             if newest is not None:

@@ -55,8 +55,8 @@ class MappedLoader(InitTransform):
     Attributes:
       new_to_old: From path in the new state to path in the source (`""` for all of it).
         Paths below `opt_state` are loaded after the optimizer was initialised.
-      ignore_model_keys: Patterns of what may be missing in the source, and keeps its
-        initial value then. To keep it in any case, leave it out of `new_to_old`.
+      ignore_model_keys: Patterns of what may be missing in the source; it then keeps
+        its initial value. To keep it in any case, leave it out of `new_to_old`.
       ignore_restored_keys: Patterns of what may be in the source only.
     """
 
@@ -418,7 +418,7 @@ class PartialKauldronLoader(MappedLoader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_step(self.step)
+        step_folders.check_step(self.step)
 
     def _open(self, *, is_continued: bool) -> _StoredItem:
         run = Checkpointer(
@@ -472,7 +472,7 @@ class SimpleCheckpointLoader(InitTransform):
     load_opt_state: bool = False
 
     def __post_init__(self) -> None:
-        _check_step(self.step)
+        step_folders.check_step(self.step)
 
     def transform(self, state: _T) -> _T:
         return self._loader.transform(state)
@@ -500,8 +500,3 @@ class SimpleCheckpointLoader(InitTransform):
         return PartialKauldronLoader(
             workdir=self.workdir, step=self.step, new_to_old=names
         )
-
-
-def _check_step(step: int) -> None:
-    if step < -1:
-        raise ValueError(f"step must be 0 or more, or -1 for the newest, got {step}.")

@@ -352,9 +352,9 @@ def _layout_by_name(name: str, file: _WeightFile | None = None) -> Layout:
         if counts[name]:
             return LAYOUTS[name]
         raise ValueError(
-            f"{file.path} has names of none of the layouts {', '.join(LAYOUTS)}, but "
-            f"such as: {', '.join(list(file.arrays)[:5])}. Give `layout` as a dict from "
-            "paths of parameters to these names."
+            f"The names in {file.path} fit none of the layouts {', '.join(LAYOUTS)}. "
+            f"Some of them: {', '.join(list(file.arrays)[:5])}. Give `layout` as a "
+            "dict from paths of parameters to these names."
         )
     if name not in LAYOUTS:
         raise ValueError(

@@ -146,7 +146,8 @@ class SaveSession:
         if self._is_lead() and root.exists():
             _try(step_folders.remove_leftovers, root)
             for step in step_folders.named_steps(root):
-                # Its step may never be saved again: that of an interrupted run is not.
+                # Do not wait until its step is saved again: it may never be, if it was
+                # saved only because the run was interrupted.
                 if step in self.unreadable or not step_folders.is_complete(root, step):
                     _try(self._put_aside, step)
             if delete_old:

@@ -39,6 +39,12 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 #
 
 
+def check_step(step: int) -> None:
+    """Refuse what cannot be the step of a checkpoint; -1 stands for the newest."""
+    if step < -1:
+        raise ValueError(f"step must be 0 or more, or -1 for the newest, got {step}.")
+
+
 def step_folder(root: epath.Path, step: int) -> epath.Path:
     """Return the folder of one checkpoint."""
     return root / f"ckpt_{step}"
@@ -349,7 +355,7 @@ def _sum_of_mapped(path: epath.Path) -> int:
 def _sum_of_read(path: epath.Path) -> int:
     """Return the same for a file that may be damaged, or on a failing disk.
 
-    What cannot be read is an error here. Of a file that is mapped, it ends the process.
+    What cannot be read raises an error here; in a mapped file it would end the process.
     """
     starts = range(0, path.stat().length, _SEGMENT_BYTES)
     threads = min(len(starts), os.cpu_count() or 1, _MOST_THREADS)

@@ -190,7 +190,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         implementation="data:Show",
     ),
     ("data", "profile"): Command(
-        summary="Print what a record costs at each stage, and who should build batches",
+        summary="Print what a record costs at each stage, and how to set num_workers",
         implementation="data:Profile",
     ),
     ("completion",): Command(

@@ -1,9 +1,9 @@
-"""One readable line where jax ends a process because another one has died.
+"""Print one readable line where jax ends a process because another one has died.
 
-jax notices in a thread of C++, which prints a stack and aborts, so that nothing can be
-said by the process itself any more. Of a job of several processes, each therefore
-writes its errors through a small process of its own: this file, run as a script. All
-but jax's last words pass unchanged.
+jax notices this in a C++ thread, which prints a stack trace and aborts; the process
+itself can no longer print anything. In a job of several processes, each one therefore
+sends its standard error through a small process of its own: this file, run as a script.
+Everything but jax's last words passes unchanged.
 """
 
 import os
@@ -14,8 +14,8 @@ import subprocess
 import sys
 
 ANOTHER_HAS_ENDED = (
-    "error: Another process of this job has ended, and so does this one. A new start of "
-    "the job continues from the last checkpoint."
+    "error: Another process of this job has ended, so this one ends too. Start the job "
+    "again to continue from the last checkpoint."
 )
 
 _LAST_WORDS = re.compile(rb"^F\d{4} .*Terminating process because the JAX distributed")
@@ -41,7 +41,7 @@ def shorten_fatal_errors() -> None:
 
 
 def _pass_on() -> None:
-    # It ends with the process that writes, whose own handlers may still have to say so.
+    # Signals do not end the filter: handlers of the writing process may still print.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     held, rest = b"", b""

@@ -329,7 +329,7 @@ class DeviceTransforms:
 
     @property
     def key(self) -> Any:
-        """Equal, as long as the transforms exist, for those that do the same."""
+        """A key that is equal for the same transforms, valid as long as they exist."""
         return (*(id(entry.transform) for entry in self.entries), *self._mask_names)
 
     def leave_out(self, iterator: PyGrainIterator) -> None:
@@ -440,7 +440,7 @@ def _is_same_on_device(entry: Entry, before: Any, after: Any) -> bool:
 
 
 def _keeps_shapes(transform: Any, old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Return whether arrays have equal shapes before it if they have them after it."""
+    """Return whether arrays keep their shapes: then batches can be made before it."""
     renamed = getattr(transform, "rename", {})
     return all(
         leaf.ndim == 1  # a number of each record
@@ -452,7 +452,7 @@ def _keeps_shapes(transform: Any, old: dict[str, Any], new: dict[str, Any]) -> b
 def _is_exact_in_32_bits(
     transform: Any, old: dict[str, Any], new: dict[str, Any]
 ) -> bool:
-    """Return whether numbers of 64 bits may lose half of them before it."""
+    """Return whether cutting 64-bit inputs to 32 bits before it changes nothing."""
     if isinstance(transform, OneHot):
         return True
     is_keyed = isinstance(transform, KeyedFields)

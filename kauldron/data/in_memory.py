@@ -226,7 +226,7 @@ class PhiloxShuffleNode(ReorderNode):
 class ColumnSource:
     """Random access to the rows of a tree of arrays, whole batches at once.
 
-    The arrays are used as they are: no copy of the data is made. What comes out is.
+    The arrays are used as they are, without a copy; records and batches are copies.
 
     Args:
       columns: A tree of arrays, or of lists, that agree in their first dimension.

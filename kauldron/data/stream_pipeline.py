@@ -322,7 +322,7 @@ class OtherRemainder(StreamPipeline):
 def is_stream(dataset: Any) -> bool:
     """Return whether our own iterator gives the batches of a data set.
 
-    What it gave, nothing writes to: each batch has memory of its own.
+    Nothing writes to a batch once it is handed out: each has memory of its own.
     """
     return isinstance(dataset, StreamPipeline) and (
         type(dataset).__iter__.__module__ == __name__

@@ -127,8 +127,9 @@ class JaxModelExporter(ModelExporter):
         clashes = [name for name in inputs if name in _OWN_ARGUMENTS]
         if clashes:
             raise ValueError(
-                f"The model has an argument called {clashes[0]!r}, as the exported "
-                f"function has. Rename it: {', '.join(_OWN_ARGUMENTS)} are taken."
+                f"The model has an argument called {clashes[0]!r}, a name that the "
+                "exported function needs itself. Rename the argument; reserved names: "
+                f"{', '.join(_OWN_ARGUMENTS)}."
             )
         variables = {"params": structs(state.params)}
         if state.collections:

@@ -39,11 +39,11 @@ def runs(
 ) -> Any:
     """Return a table of the runs in a folder, one row each.
 
-    The columns: `run` (the folder), `state`, `step`, `speed` (steps per second), what
-    differs between the configs (at most 12 fields, and one of those that are the same in
-    each run), the last value of each metric, and of evaluations also the best
-    (`test/accuracy:best`). What has a value per class is left out unless `metrics` names
-    it.
+    The columns: `run` (the folder), `state`, `step`, `speed` (steps per second), the
+    fields that differ between the configs (at most 12; of fields that have the same
+    value as each other in every run, only one), the last value of each metric, and for
+    evaluations also the best (`test/accuracy:best`). A metric with a value per class is
+    left out unless `metrics` names it.
 
     Args:
       folder: A workdir, or a folder of workdirs and experiments.
@@ -178,8 +178,9 @@ class KnownColumns:
 
     Attributes:
       fields: What differs between the configs.
-      main_fields: Those of `fields` to show: of many, the ones that all configs have, and
-        of those that are the same in each run, the one with the plainest name.
+      main_fields: Those of `fields` to show. If there are many, only the ones that all
+        configs have; of fields that have the same value as each other in every run,
+        only the one with the plainest name.
       all_fields: All paths of the configs.
       metrics: The metrics, the last values only.
     """

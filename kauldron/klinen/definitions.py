@@ -182,7 +182,7 @@ class Blueprint:
 
     def __init__(self, definition: nn.Module):
         self.definition = definition
-        # Which variables the sub-module at a location needs: see `handle_variables`.
+        # Which variables the sub-module at a location needs: see `needed_variables`.
         self.selections: dict[Location, Any] = {}
 
     @functools.cached_property

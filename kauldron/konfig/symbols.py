@@ -16,8 +16,8 @@ from typing import Any
 from kauldron.errors import did_you_mean
 
 _NOT_FOUND_HINT = (
-    " Is it installed? A module that is not has to be in the folder where you start, or"
-    " in PYTHONPATH."
+    " Is it installed? A module of your own has to be in the folder where you start, or"
+    " on PYTHONPATH."
 )
 _CONFIG_FILE_HINT = (
     " It is the config file itself, which is known under this name only when it is given"

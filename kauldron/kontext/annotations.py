@@ -141,10 +141,11 @@ def class_annotations(cls: type) -> Iterator[tuple[type, str, Any]]:
 
 
 def evaluate(annotation: Any, cls: type) -> tuple[Any, list[str]]:
-    """Return the annotation of a field of a class as an object, if it is text.
+    """Return the annotation of a field of a class, evaluated if it is text.
 
-    And what is not known: names, for which classes of type `Unresolved` stand, or the
-    whole text, which is then returned as it is.
+    Also return the names in it that are unknown; classes of type `Unresolved` stand in
+    for them. A text that cannot be evaluated is returned as it is, and is itself listed
+    as unknown if no name in it is.
     """
     if isinstance(annotation, typing.ForwardRef):
         annotation = annotation.__forward_arg__

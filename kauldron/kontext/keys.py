@@ -196,7 +196,10 @@ def _signature_hint(
         hints.append(f"No key is given for the arguments: {', '.join(missing)}.")
     for name in missing:
         if isinstance(getattr(keyed_obj, name, None), str):
-            hints.append(f"The field {name!r} is a text; keys are `kontext.Key`.")
+            hints.append(
+                f"The field {name!r} holds a text, but is not annotated as "
+                "`kontext.Key`."
+            )
     if extra:
         hints.append(f"The function has no arguments for the keys: {', '.join(extra)}.")
     return " ".join(hints) or "Positional-only arguments cannot be filled from keys."

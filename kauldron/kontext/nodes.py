@@ -168,7 +168,7 @@ def part_from_jax(entry: Any) -> Any:
 
 
 def with_children(node: Any, changes: Mapping[Any, Any]) -> Any:
-    """Return a copy of the node in which some children are others."""
+    """Return a copy of the node with some children replaced."""
     if is_mapping(node):
         return _mapping_with(node, changes)
     if is_named_tuple(node):
@@ -358,7 +358,7 @@ def check_bounds(array: Any, part: Part) -> None:
     before, after = _split_at_ellipsis(axes)
     sizes = array.shape
     for index, size in [*zip(before, sizes), *zip(reversed(after), reversed(sizes))]:
-        if _is_integer(index) and _is_integer(size) and not -size <= index < size:
+        if is_index(index) and is_index(size) and not -size <= index < size:
             raise IndexError(
                 f"index {index} is out of range for an axis of size {size}"
             )
@@ -373,7 +373,3 @@ def _split_at_ellipsis(axes: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
 def _consuming(axes: tuple[Any, ...]) -> list[Any]:
     # None and booleans add an axis instead of indexing one.
     return [a for a in axes if a is not None and not isinstance(a, bool)]
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -33,8 +33,8 @@ def path_builder_from(prefix: str, cls: type[_T]) -> _T:
     Args:
       prefix: The path to start from.
       cls: The type found there. If its fields are declared (dataclass, named tuple,
-        `TypedDict`, annotated class), other names are an error; so on for the types of
-        the fields. Anything goes below a type that says nothing about its fields.
+        `TypedDict`, annotated class), other names are an error; the same holds for the
+        types of the fields. Anything goes below a type that declares no fields.
 
     Returns:
       The builder. For type checkers and editors it is a `cls`.
@@ -105,7 +105,7 @@ class DynamicPathBuilder:
         return known_names(self.__type) or []
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"A path builder only builds paths: {name!r} is not set.")
+        raise AttributeError(f"A path builder only builds paths: cannot set {name!r}.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.__text, self.__type)

@@ -129,7 +129,7 @@ class PartsSequence(Sequence[Part]):
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(
-            f"{type(self).__name__} is immutable: {name!r} is not set."
+            f"{type(self).__name__} is immutable: cannot set {name!r}."
         )
 
     def __delattr__(self, name: str) -> NoReturn:

@@ -163,7 +163,7 @@ def set_by_path(
 
 
 def replace_by_path(obj: Any, path: PathLike, value: Any) -> Any:
-    """Return a copy of a tree with another value where a path points to.
+    """Return a copy of a tree with another value where a path points.
 
     Only the nodes on the way are copied; everything else is shared with `obj`, which
     is left as it is.

@@ -262,8 +262,8 @@ def check_type(value: _T, expected_type: Any, *, nested_ok: bool = False) -> _T:
     Args:
       value: Anything.
       expected_type: An annotation, or a tuple of them (one must match).
-      nested_ok: Whether the scope may belong to a function further up. Then no scope at
-        all is fine too, and what is bound is forgotten.
+      nested_ok: Whether the scope may belong to a function further up. If there is no
+        scope at all, the value is checked by itself and its dims are forgotten.
 
     Returns:
       The value itself.

@@ -113,7 +113,7 @@ _new_id = itertools.count(1)
 
 
 def add_config_override(module_regex: str, config: Config) -> int:
-    """Change the settings for modules whose name matches, in order of insertion.
+    """Change the settings for modules whose name matches; later overrides win.
 
     Args:
       module_regex: Matched with `re.match`: anchored at the start only.

@@ -45,7 +45,7 @@ def file_path(name: str) -> str:
       name: Its key in the job's `files`.
 
     Returns:
-      A text for `args`, `env_vars` and others, which may go on behind it.
+      A placeholder to use in `args`, `env_vars` and the like; text may follow it.
 
     Example:
       >>> file_path("config.py") + ":debug"
@@ -385,7 +385,7 @@ def _code_files(top: str, without: str) -> list[str]:
 
 
 def paths_in_copy(xp: Experiment, xp_dir: pathlib.Path) -> Callable[[str], str]:
-    """Return a function from an argument with a path to the one with that of the copy.
+    """Return a function that makes the paths in an argument point into the copy.
 
     Raises:
       ValueError: There is no repository, or it is too large to copy.

@@ -344,8 +344,8 @@ def parents_first(overrides: Iterable[Override]) -> tuple[Override, ...]:
 def check_paths(cfg: konfig.ConfigDict, overrides: Sequence[Override]) -> None:
     """Refuse paths that the config does not have.
 
-    A new argument of a call is accepted if the call knows it. Only for that what is
-    called is imported, and not for a trainer, whose fields are known.
+    A new argument of a call is accepted if what is called takes it. Only this check
+    imports what is called; a trainer is not imported, because its fields are known.
 
     Raises:
       KeyError: There is no such path; names the nearest.

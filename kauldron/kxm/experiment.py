@@ -88,7 +88,7 @@ class Experiment(JobParams):
       jobs_provider: Computes jobs, as `kxm.KauldronJobs` from a trainer's config.
       root_dir: Where folders are made; may contain `~`, `$VAR` and fields such as
         `{name}`. By default `$KAULDRON_ROOT_DIR`, else `~/kauldron`.
-      subdir_format: How the folders below are called.
+      subdir_format: What the folders below `root_dir` are called.
       sweep: Which sweep functions of the config, or False for none.
       sweep_info: The sweep.
       orchestrator: Makes work units from jobs and sweep.
@@ -101,7 +101,7 @@ class Experiment(JobParams):
       engine: Another word for `executor`.
       flags: The paths in this object that were typed on the command line: they win over
         what configs say.
-      importance: Without effect, as all that follow.
+      importance: Has no effect, like all fields that follow.
 
     Example:
       >>> from kauldron import kxm

@@ -76,7 +76,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubdirFormat:
-    """How folders are called.
+    """What folders are called.
 
     Every method is a field: a subclass with a method `model(self, ctx)` may write
     `{model}`.
@@ -137,7 +137,7 @@ class DirectoryBuilder:
     """Makes the paths of folders.
 
     Attributes:
-      subdir_format: How they are called.
+      subdir_format: What they are called.
       unresolved_root_dir: Where they are; may contain fields of the experiment, `~` and
         environment variables.
       ctx: What is known so far.

@@ -210,8 +210,8 @@ def _bytes(name: str, value: int | str | None) -> int | None:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?|)b?\s*", value, re.I)
     if match is None:
         raise ValueError(
-            f"{name}={value!r} is not a size: write a number of bytes, or such as "
-            "`16GB` or `512MiB`."
+            f"{name}={value!r} is not a size: write a number of bytes, or a text such "
+            "as `16GB` or `512MiB`."
         )
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
@@ -228,8 +228,8 @@ def _minutes(value: int | str | None) -> int | None:
     match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?", value.strip())
     if match is None:
         raise ValueError(
-            f"time_limit={value!r} is not a time: write a number of minutes, or such as "
-            "`90m`, `2h` or `1-12:00:00`."
+            f"time_limit={value!r} is not a time: write a number of minutes, or a text "
+            "such as `90m`, `2h` or `1-12:00:00`."
         )
     days, hours, minutes, seconds = (int(group or 0) for group in match.groups())
     return days * 1440 + hours * 60 + minutes + (seconds > 0)
@@ -293,15 +293,17 @@ class JobParams(Parameters):
       executor: The engine, or its name: `local`, `slurm`, `ray`, `k8s`, `dry`.
       args: The flags of the program: `{"depth": 3}` becomes `--depth=3`.
       env_vars: Environment variables.
-      files: From a name, for `kxm.file_path(name)`, to the file to copy.
+      files: Files to copy, by the name that `kxm.file_path(name)` takes.
       debug: Switches for finding faults.
       add_jax_flags: Whether to set the environment variables of jax.
       interpreter_info: For older configs.
       python: The Python interpreter; by default the one that launches.
       cwd: The working directory; by default that of the launcher.
-      after: From another job of the work unit to `started` or `succeeded`.
-      priority: Without effect, as all that follow.
+      after: Which jobs of the work unit to wait for: maps the name of each to `started`
+        or `succeeded`.
       cell: Fills `{cell}` in folder names.
+      priority: Has no effect; neither have `citc_source`, `use_interpreter`,
+        `constraints` and `bazel_args`.
     """
 
     target: str | list[str] = ""

@@ -23,7 +23,7 @@ class Source:
     """A place that describes a job.
 
     Attributes:
-      label: How messages call it: `cfg.xm_job`.
+      label: What messages call it: `cfg.xm_job`.
       params: What it says.
       flags: The paths in `params` that were typed on the command line.
       flag: What the flags begin with: `--cfg.xm_job`.

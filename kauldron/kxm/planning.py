@@ -344,7 +344,7 @@ def _check_parameters(job: Job) -> None:
 
 
 def _files(job: Job, xp_dir: pathlib.Path) -> dict[str, str]:
-    """Return from the name of each file of a job to where its copy will be."""
+    """Return the paths of the copies of a job's files, by the names of the files."""
     for name, source in job.files.items():
         if os.sep in name or name in ("", ".", ".."):
             raise ValueError(

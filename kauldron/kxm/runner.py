@@ -35,7 +35,7 @@ from kauldron.kxm import records
 
 _TICK_SECONDS = 0.05
 _LOOK_SECONDS = 0.5  # between two looks at files and the parent
-_PREEMPTED = 128 + signal.SIGTERM
+PREEMPTED = 128 + signal.SIGTERM  # the exit code of what is to be started again
 _ERROR_LINE = re.compile(
     r"^(\w+\.)*\w*(Error|Exception|Interrupt|Exit|Warning)\b(:.*)?$|^error: "
 )
@@ -298,10 +298,10 @@ class Runner:
     def _exit_code(self, state: str, code: int | None) -> int:
         if os.environ.get("KXM_RESTART_BY_EXIT_CODE"):
             if state in (records.PENDING, records.FAILED):
-                return _PREEMPTED if state == records.PENDING else 1
+                return PREEMPTED if state == records.PENDING else 1
             return 0
         if code is None:
-            return 0 if state == records.SKIPPED else _PREEMPTED
+            return 0 if state == records.SKIPPED else PREEMPTED
         return 128 - code if code < 0 else code
 
     def _set(self, state: str, **changes: Any) -> None:
@@ -336,10 +336,10 @@ def outcome(
         return records.SUCCEEDED, {"reason": None}
     if cause == "stop":
         return records.STOPPED, {"reason": None}
-    if was_signalled and (code is None or code < 0 or code == _PREEMPTED):
+    if was_signalled and (code is None or code < 0 or code == PREEMPTED):
         return records.PENDING, {"event": "preempted", "reason": "preempted"}
     assert code is not None
-    by_signal = code < 0 or code == _PREEMPTED
+    by_signal = code < 0 or code == PREEMPTED
     reason = f"signal {-code}" if code < 0 else f"exit code {code}"
     again = restart == "on_failure" or (restart == "on_signal" and by_signal)
     if again and restarts < max_restarts:

@@ -84,8 +84,8 @@ class Loss(Metric):
           *args: Those of `get_values`.
           mask: Weights of the values.
           step: Needed if the weight is a schedule.
-          record_mask: Weights of the records instead, `b`: of their first dimension,
-            even where a mask of that shape would fit the last one too.
+          record_mask: Weights of the records, `b`, in place of `mask`. They go with the
+            first dimension of the values, even if their shape also fits the last one.
           **kwargs: Those of `get_values`.
         """
         fit = broadcast_mask
@@ -161,7 +161,7 @@ class Loss(Metric):
 def _drop_masked(value: Any, mask: Any, fit: Callable[..., Any]) -> Any:
     """Put 0 where a masked-out element is not finite.
 
-    Such a value would not change the loss, but its gradient: 0 times infinity.
+    Such a value leaves the loss as it is, but makes its gradient NaN: 0 times infinity.
     """
     is_float = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
     if not is_float:

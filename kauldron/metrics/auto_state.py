@@ -23,6 +23,7 @@ from kauldron.metrics.state import (
     Collected,
     MetricT,
     State,
+    check_not_traced,
     common_parent,
     is_equal,
     is_traced,
@@ -363,7 +364,7 @@ class Concatenate(Merger):
     axis: int = 0
 
     def merge(self, left: Any, right: Any, state: State) -> Any:
-        _check_not_traced(left, right, state)
+        check_not_traced(state, left, right)
         start_copy(left)
         start_copy(right)
         return Collected((left, right))
@@ -389,7 +390,7 @@ class Truncate(Concatenate):
     num_field: str
 
     def merge(self, left: Any, right: Any, state: State) -> Any:
-        _check_not_traced(left, right, state)
+        check_not_traced(state, left, right)
         limit = self._limit(state)
         if limit is not None and self._length(left) >= limit:
             return left  # full: the other side need not even travel to the host
@@ -436,15 +437,6 @@ class Truncate(Concatenate):
 
 def _first_leaf(tree: Any) -> list[Any]:
     return jax.tree.leaves(tree)[:1]
-
-
-def _check_not_traced(left: Any, right: Any, state: State) -> None:
-    if is_traced(left) or is_traced(right):
-        raise RuntimeError(
-            f"{type(state).__qualname__} collects data on the host: its `merge` cannot"
-            " be jit-compiled. Return the state from the jitted function and merge"
-            " outside."
-        )
 
 
 #

@@ -133,12 +133,14 @@ _MODES = ("ovr", "ovo")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
 class RocAuc(Metric):
-    """Probability that an example of a class scores higher there than another one.
+    """Area under the ROC curve.
 
-    Scores are softmax probabilities over the used classes. Two classes: the area of
-    the second. More: the mean over classes of one against the rest (`"ovr"`), or over
-    pairs of classes (`"ovo"`, both directions of a pair averaged). A class that does
-    not occur is left out; with fewer than two classes the value is 0.
+    That is the probability that an example of a class has a higher score for this class
+    than an example of another one. Scores are softmax probabilities over the used
+    classes. Two classes: the area of the second. More: the mean over classes of one
+    against the rest (`"ovr"`), or over pairs of classes (`"ovo"`, both directions of a
+    pair averaged). A class that does not occur is left out; with fewer than two classes
+    the value is 0.
 
     Attributes:
       logits: Scores of shape `*b n`.
@@ -259,7 +261,9 @@ def _one_vs_one(probs: np.ndarray, one_hot: np.ndarray, weights: np.ndarray) -> 
 
 
 def binary_auc(scores: np.ndarray, is_positive: np.ndarray, weights: np.ndarray) -> Any:
-    """Return the weighted share of ordered (positive, negative) pairs; ties are half.
+    """Return the weighted share of (positive, negative) pairs in the right order.
+
+    A tie counts as half a pair.
 
     Args:
       scores: One number per example.

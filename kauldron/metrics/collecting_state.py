@@ -11,7 +11,14 @@ import flax.struct
 import jax
 import numpy as np
 
-from kauldron.metrics.state import MetricT, State, is_traced, start_copy, to_host
+from kauldron.metrics.state import (
+    MetricT,
+    State,
+    check_not_traced,
+    is_traced,
+    start_copy,
+    to_host,
+)
 
 
 @flax.struct.dataclass
@@ -46,11 +53,7 @@ class CollectingState(State[MetricT]):
         return cls(**dict.fromkeys(_array_names(cls), ()))
 
     def merge(self, other: Self) -> Self:
-        if is_traced((self, other)):
-            raise RuntimeError(
-                f"{type(self).__qualname__} collects data on the host: its `merge`"
-                " cannot be jit-compiled."
-            )
+        check_not_traced(self, (self, other))
         pieces = {}
         for name in _array_names(type(self)):
             pieces[name] = getattr(self, name) + getattr(other, name)

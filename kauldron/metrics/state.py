@@ -430,6 +430,16 @@ def is_traced(tree: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
 
 
+def check_not_traced(state: State, *merged: Any) -> None:
+    """Refuse to merge collected values of a state inside a compiled function."""
+    if any(map(is_traced, merged)):
+        raise RuntimeError(
+            f"{type(state).__qualname__} collects data on the host: its `merge` cannot"
+            " be jit-compiled. Return the state from the jitted function and merge"
+            " outside."
+        )
+
+
 def start_copy(value: Any) -> None:
     """Start copying a piece to the host without waiting; collections are under way."""
     if isinstance(value, Collected):

@@ -27,8 +27,8 @@ class InCallProperty(property):
     """A read-only property for the body of a flax module.
 
     Args:
-      compute: From the bound module to the value.
-      name: How the property is called in messages until the class body names it.
+      compute: Takes the bound module and returns the value.
+      name: What messages call the property until the class body names it.
     """
 
     def __init__(self, compute: Callable[[Any], Any], name: str):

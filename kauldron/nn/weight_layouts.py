@@ -39,8 +39,8 @@ class Weight:
         for the numbers at the same placeholders of the parameter's path.
       pattern: How to rearrange it, in the notation of einops: `"o i -> i o"`. Sizes come
         from the shape of the parameter.
-      index: If given, the first axis after that is one of several parts, of which this
-        is the number.
+      index: If given, the first axis of the rearranged array holds several parts, and
+        the one at this index is taken.
 
     Example:
       >>> queries = Weight("attn.qkv.weight", "(n h f) i -> n i h f", index=0)

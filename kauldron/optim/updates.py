@@ -91,16 +91,16 @@ def scan_parts(
     batch lies on.
 
     Args:
-      function: From what is carried on, the number of the part and the part, to the
-        next carry, what to average over the parts, and what to put together.
+      function: Takes the carry, the number of the part and the part; returns the next
+        carry, values to average over the parts, and values to put together.
       carry: The first carry.
       batch: Arrays whose first axis is that of the records.
       num_parts: How many parts.
 
     Returns:
-      The last carry; the averages; and the rest as if it came from the whole batch.
-      Arrays that do not depend on the size of the batch are averaged there too, or, if
-      they are not floating-point numbers, those of the last part.
+      The last carry; the averages; and the values put together, as if they came from
+      the whole batch. Of those, arrays whose shape does not depend on the batch size
+      are averaged too, or taken from the last part if they are not floating-point.
     """
     parts = split_batch(batch, num_parts)
     _, averages, whole = jax.eval_shape(function, carry, 0, batch)

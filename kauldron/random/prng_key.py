@@ -201,7 +201,7 @@ def _check_index(index: Any, size: int) -> None:
             f"Keys are indexed by integers and slices, not by {index!r}."
         ) from None
     if not -size <= position < size:
-        raise IndexError(f"Key {position} of a batch of {size}.")
+        raise IndexError(f"There is no key {position} in a batch of {size} keys.")
 
 
 #

@@ -16,6 +16,7 @@ from kauldron.metrics.metric import Metric
 from kauldron.metrics.state import (
     EMPTY,
     Collected,
+    check_not_traced,
     common_parent,
     is_traced,
     pieces_of,
@@ -86,11 +87,7 @@ class HistogramSummary(Metric):
             return cls()
 
         def merge(self, other: Self) -> Self:
-            if is_traced(self.values) or is_traced(other.values):
-                raise RuntimeError(
-                    f"{type(self).__qualname__} collects data on the host: its `merge`"
-                    " cannot be jit-compiled."
-                )
+            check_not_traced(self, self.values, other.values)
             parent = common_parent(self, other)
             if self.values is EMPTY or other.values is EMPTY:
                 filled = other if self.values is EMPTY else self

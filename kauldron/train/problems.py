@@ -78,8 +78,8 @@ def find_with_state(trainer: Trainer, state: TrainState) -> list[Problem]:
 def find_all(trainer: Trainer) -> list[Problem]:
     """Return everything that would stop a run at its start, by shapes alone.
 
-    Evaluators that run in a process of their own are looked at as well. Of a trainer
-    that only evaluates, nothing else is.
+    Evaluators that run in a process of their own are looked at as well; if the trainer
+    only evaluates, they are all that is looked at.
     """
     return list(dict.fromkeys(_find_all(trainer)))  # some are found twice
 

@@ -298,11 +298,12 @@ def _has_constants(jaxpr: Jaxpr) -> bool:
 def _make_jaxpr(
     inputs: Sequence[Var], results: Sequence[Var], equations: Sequence[Any]
 ) -> Jaxpr:
-    return Jaxpr((), inputs, results, equations, debug_info=_no_names())
+    return Jaxpr((), inputs, results, equations, debug_info=no_names())
 
 
 @functools.cache
-def _no_names() -> Any:
+def no_names() -> Any:
+    """Return the debugging information of a program whose variables have no names."""
     return jax.make_jaxpr(lambda: ())().jaxpr.debug_info.with_unknown_names()
 
 

@@ -78,7 +78,8 @@ class Trainer(config_base.BaseConfig, konfig.WithRef):
       raw_cfg: The config that this trainer was resolved from.
       on_nonfinite: What to do when a loss is NaN or infinite.
       steps_per_dispatch: How many steps to run in one compiled call; `"auto"` estimates
-        what pays. On a CPU, where loops are slow, it makes calls in a row of short steps.
+        what pays. On a single CPU device, where compiled loops are slow, `"auto"` calls
+        several short steps in a row instead.
     """
 
     __konfig_resolve_exclude_fields__ = ("xm_job",)

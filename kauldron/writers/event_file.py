@@ -200,8 +200,8 @@ def _tensor(tag: str, array: np.ndarray) -> tensor_pb2.TensorProto:
     kind = _TENSOR_KINDS.get(array.dtype.name)
     if kind is None:
         raise ValueError(
-            f"The tensor {tag!r} cannot be written: event files do not take "
-            f"{array.dtype}, but {', '.join(_TENSOR_KINDS)}."
+            f"The tensor {tag!r} cannot be written: its dtype is {array.dtype}, and "
+            f"event files take only {', '.join(_TENSOR_KINDS)}."
         )
     sizes = [tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in array.shape]
     return tensor_pb2.TensorProto(

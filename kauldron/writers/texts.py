@@ -125,7 +125,10 @@ def _scientific(value: float, digits: int) -> str:
 
 
 def _family(key: str) -> str:
-    """Return the metric that a value is one of several of; of others, their own name."""
+    """Return the metric that a value is part of: `metrics/iou` for `metrics/iou/cat`.
+
+    Any other value is a family of its own.
+    """
     kind, _, name = key.partition("/")
     metric, _, rest = name.partition("/")
     return f"{kind}/{metric}" if kind == "metrics" and rest else key

@@ -371,7 +371,7 @@ def test_field_that_is_not_annotated_as_key_is_told():
             return x
 
     metric = Metric()
-    message = "No key is given for the arguments: x. The field 'x' is a text; keys are"
+    message = "No key is given for the arguments: x. The field 'x' holds a text, but is"
     with pytest.raises(TypeError, match=message):
         kontext.resolve_from_keyed_obj(
             {"batch": {"x": 1}}, metric, func=metric.__call__

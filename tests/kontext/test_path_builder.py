@@ -263,7 +263,7 @@ def test_builder_has_no_protocols(builder):
 
 
 def test_builder_cannot_be_changed(batch):
-    with pytest.raises(AttributeError, match="'views' is not set"):
+    with pytest.raises(AttributeError, match="'views' cannot set"):
         batch.views = 1
 
 

@@ -181,7 +181,7 @@ def test_batches_have_length_index_and_slices(base):
 
 
 def test_index_out_of_range():
-    with pytest.raises(IndexError, match="Key 2 of a batch of 2"):
+    with pytest.raises(IndexError, match="There is no key 2 in a batch of 2 keys"):
         PRNGKey(0).split()[2]
 
 

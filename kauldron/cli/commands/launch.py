@@ -59,7 +59,7 @@ class Sweep:
         parser.add_argument(
             "--stack",
             action="store_true",
-            help="train runs that differ in numbers alone in one program",
+            help="train runs that differ only in numbers together, in one program",
         )
         parser.add_argument(
             "--plan",

@@ -37,8 +37,8 @@ class Runs:
         )
         parser.add_argument(
             "--fields",
-            help="fields of the configs to show (default: those that differ, but a"
-            " value that stands in several places once)",
+            help="fields of the configs to show (default: those that differ; of fields"
+            " that always have the same value as each other, only one)",
         )
         parser.add_argument("--where", help="runs to show: 'lr > 1e-3 and seed == 0'")
         parser.add_argument(

@@ -100,7 +100,7 @@ class FlattenVideo(Rearrange):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimeChunkedFlattenVideo(Rearrange):
-    """Chunks of time, each with space as one axis.
+    """Chunks of time, each with its time and space as one axis.
 
     `... (n t) h w c -> ... n (t h w) c`, with `time_chunk_size` frames t in a chunk.
 

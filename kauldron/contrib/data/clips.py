@@ -20,6 +20,14 @@ from kauldron.data.transforms.values import array_module, as_array, tf
 from kauldron.errors import ReadableKeyError
 
 
+def _check_positive(transform: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(transform, name)
+        if value < 1:
+            where = f"{type(transform).__name__}({name}={value})"
+            raise ValueError(f"{where}: expected 1 or more.")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Clip:
     """What clips share.
@@ -39,12 +47,7 @@ class _Clip:
     indices_key: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("num_frames", "stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"{type(self).__name__}({name}={getattr(self, name)}): expected 1 or"
-                    " more."
-                )
+        _check_positive(self, "num_frames", "stride")
 
     def _video(self, features: Mapping[str, Any]) -> Any:
         if self.input_key not in features:
@@ -114,10 +117,7 @@ class MultiClip(_Clip, MapTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_clips < 1:
-            raise ValueError(
-                f"MultiClip(num_clips={self.num_clips}): expected 1 or more."
-            )
+        _check_positive(self, "num_clips")
 
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
         video = self._video(element)
@@ -148,14 +148,7 @@ class _Window(ElementWiseRandomTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_positive("length")
-
-    def _check_positive(self, name: str) -> None:
-        if getattr(self, name) < 1:
-            raise ValueError(
-                f"{type(self).__name__}({name}={getattr(self, name)}): expected 1 or"
-                " more."
-            )
+        _check_positive(self, "length")
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
         frames = as_array(element)
@@ -205,7 +198,7 @@ class TemporalRandomWindow(_Window):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.frame_rate != "random":
-            self._check_positive("frame_rate")
+            _check_positive(self, "frame_rate")
 
     def _choose(self, frames: Any, rng: np.random.Generator) -> Any:
         length = min(self.length, len(frames))
@@ -235,7 +228,7 @@ class TemporalRandomStridedWindow(_Window):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_positive("stride")
+        _check_positive(self, "stride")
 
     def _choose(self, frames: Any, rng: np.random.Generator) -> Any:
         start = self.stride * int(rng.integers(-(-len(frames) // self.stride)))

@@ -52,8 +52,8 @@ class PadImage(ElementWiseTransform):
         pad = (self.pad,) * 2 if isinstance(self.pad, int) else tuple(self.pad)
         if len(pad) != 2 or not all(isinstance(p, int) and p >= 0 for p in pad):
             raise ValueError(
-                f"{type(self).__name__}(pad={self.pad!r}): expected pixels, or pixels"
-                " (vertical, horizontal), from 0 on."
+                f"{type(self).__name__}(pad={self.pad!r}): expected a number of pixels,"
+                " or a pair (vertical, horizontal), none below 0."
             )
         object.__setattr__(self, "pad", pad)
 

@@ -106,8 +106,8 @@ class CreateMeshGridMask(CreateMask):
 
     Attributes:
       key: The field with the image `(..., h, w, c)`, as in `CreateMask`.
-      shape: Makes it another mask, of this shape: one for the cells of a grid that lie
-        within the sizes in the field, of which there is one per axis.
+      shape: If given, the field holds one size per axis instead of an image, and the
+        mask is a grid of this shape: one for the cells that lie within these sizes.
 
     Example:
       >>> grid = CreateMeshGridMask(key="x").map({"x": np.zeros((2, 3, 1))})["x_mask"]

@@ -54,9 +54,9 @@ class SigmoidFocalLoss(Loss):
     Attributes:
       preds: Logits of any shape.
       targets: 0, 1 or a probability, of the same shape.
-      alpha: Weight of positives, and one minus that of negatives; below 0 there is no
-        such weight.
-      gamma: How fast the weight falls with being right.
+      alpha: Weight of positives; negatives get `1 - alpha`. A negative `alpha` turns
+        this weighting off.
+      gamma: How fast the weight of an element falls as its prediction improves.
       num_objects: A number to divide by; 1 if not set.
 
     References:

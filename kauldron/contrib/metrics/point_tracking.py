@@ -392,7 +392,8 @@ class Tap3DPositionAccuracy(_Tap3DMetric):
       offline_depth_predictions: Depth maps `*b t h w 1`, or depths `*b t q 1`.
       pred_tracks_2d: Predicted tracks in the image, `*b t q 2`.
       gt_tracks_2d: True tracks in the image.
-      use_gt_tracks_for_indexing_into_offline_depth_predictions: Whether to take those.
+      use_gt_tracks_for_indexing_into_offline_depth_predictions: Whether to use
+        `gt_tracks_2d` in place of `pred_tracks_2d`.
       use_normalized_coordinates: Whether tracks in the image and intrinsics are relative
         to the size of the image.
       track_max_resolution: Height and width of the image that pixels refer to.

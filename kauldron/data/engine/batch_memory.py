@@ -30,10 +30,10 @@ import numpy as np
 from kauldron.data.engine import trees
 
 _HEADER = struct.Struct("<Q")
-_ALIGNMENT = 64  # jax takes arrays as they are, without a copy, from there on
-_SMALL_IN_STACKS = 1 << 15  # such arrays are sooner copied than placed
+_ALIGNMENT = 64  # jax uses arrays that begin at a multiple of it without a copy
+_SMALL_IN_STACKS = 1 << 15  # smaller arrays are quicker to copy than to place
 
-# What is kept for the next arrays: as many blocks, and none that is larger.
+# At most so many blocks of memory are kept for later arrays, and none that is larger.
 _MOST_KEPT = 32
 _LARGEST_KEPT = 2 * 2**20
 

@@ -191,7 +191,7 @@ def _read(file: BinaryIO, path: PathLike) -> np.ndarray:
         raise ValueError(f"{path} ends inside its header of {ndim} dimensions.")
     shape = struct.unpack(f">{ndim}I", sizes)
     wanted = math.prod(shape) * dtype.itemsize
-    # Read bit by bit: a header may promise more than there is, or than memory holds.
+    # Read in pieces: a header may promise more than there is, or than memory holds.
     content = bytearray()
     while len(content) <= wanted and (part := file.read(1 << 24)):
         content += part

@@ -76,7 +76,7 @@ class MixtureBase(PyGrainPipeline):
         if ignored:
             warnings.warn(
                 f"{name}: {label} ({type(child).__name__}) sets {', '.join(ignored)};"
-                " inside a mixture that is ignored, set it on the mixture.",
+                " a mixture ignores that in its parts: set it on the mixture itself.",
                 stacklevel=4,
             )
 

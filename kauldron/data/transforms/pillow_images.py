@@ -206,7 +206,7 @@ class _JpegFrame:
     Attributes:
       position: Where it starts in the file.
       size: Height and width.
-      block: Of how many rows the picture is made of.
+      block: Number of rows in each of the blocks that the picture is coded in.
     """
 
     position: int

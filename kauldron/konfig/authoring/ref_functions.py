@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def ref_fn(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return a function that is evaluated when the field holding its result is read.
+    """Make a function lazy: it runs when the field that holds its result is read.
 
     Args:
       fn: Takes and returns values that configs accept.
@@ -135,8 +135,6 @@ class _Followed(PathReference):
         copied.__dict__["_konfig_copies"] = copy.deepcopy(self._konfig_copies, memo)
         return copied
 
-
-T = TypeVar("T")
 
 if TYPE_CHECKING:
     # A node that resolves to T is written, and checked, like a T.

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from kauldron import path_grammar
 from kauldron.errors import a_type, did_you_mean, error_prefix
 from kauldron.konfig.authoring.proxies import ConfigDictProxyObject
 from kauldron.konfig.overrides import config_args
@@ -150,11 +149,9 @@ class ModuleConfigDict:
 
     def set_by_path(self, path: Path, value: Any) -> list[str]:
         """Note an override. Its path is looked up when the config is built."""
-        parts = path_grammar.parse(path) if isinstance(path, str) else tuple(path)
-        text = path_grammar.format_path(parts)
-        flag = f"{text}={value!r:.80}"
-        self.overrides.append(Override(path=text, value=value, flag=flag))
-        return [text]
+        override = Override.of(path, value)
+        self.overrides.append(override)
+        return [override.path]
 
     __setitem__ = set_by_path
 

@@ -43,6 +43,12 @@ class Override:
     is_text: bool = False
     is_bare: bool = False
 
+    @classmethod
+    def of(cls, path: paths.Path, value: Any) -> Override:
+        """Return the override that sets a path, as text or parts, to a value."""
+        text = path_grammar.format_path(paths.path_parts(path))
+        return cls(path=text, value=value, flag=f"{text}={value!r:.80}")
+
     @property
     def parts(self) -> tuple[path_grammar.Part, ...]:
         return path_grammar.parse(self.path)
@@ -138,16 +144,10 @@ def apply_overrides(cfg: Node, overrides: Mapping[str, Any]) -> list[str]:
       >>> apply_overrides(cfg, {"model.width": 16, "**.seed": 1})
       ['model.width', 'seed']
     """
-    items = [_from_item(path, value) for path, value in overrides.items()]
+    items = [Override.of(path, value) for path, value in overrides.items()]
     if len(items) > 1:  # all or nothing: try on a copy first
         apply_in_order(copy.deepcopy(cfg), copy.deepcopy(items), kind="sweep")
     return apply_in_order(cfg, items, kind="sweep")
-
-
-def _from_item(path: str, value: Any) -> Override:
-    parts = path_grammar.parse(path)
-    flag = f"{path}={value!r:.80}"
-    return Override(path=path_grammar.format_path(parts), value=value, flag=flag)
 
 
 def apply_in_order(

@@ -11,7 +11,7 @@ from typing import Any
 from kauldron import path_grammar
 from kauldron.errors import a_type
 from kauldron.konfig.query.flatten import iter_nodes
-from kauldron.konfig.symbols import import_qualname, normalize_qualname
+from kauldron.konfig.symbols import import_qualname, same_qualname
 from kauldron.konfig.tree.configdict import as_config
 from kauldron.konfig.tree.node import QUALNAME_KEY, Node, is_call
 from kauldron.konfig.tree.paths import Parts, assign
@@ -92,13 +92,12 @@ def select(cfg: Any, target: Any, *, subclasses: bool = False) -> Selection:
 
     Args:
       cfg: A config.
-      target: What to select:
-        a proxy (`nn.Dropout` inside `konfig.imports()`), a class, a function or a
-        qualified name (`"flax.linen:Dropout"`): nodes that call it;
-        a path, wildcards allowed (`"model.layers[*]"` is written `"model.layers.*"`):
-        nodes at these places;
-        a predicate: nodes for which it is true. It is a lambda, a local function or
-        any other callable object, or a function annotated to return `bool`.
+      target: What to select. A proxy (`nn.Dropout` inside `konfig.imports()`), a class,
+        a function or a qualified name (`"flax.linen:Dropout"`) selects the nodes that
+        call it. A path selects the nodes at its places; wildcards are allowed, as in
+        `"model.layers.*"` (not `[*]`). A predicate selects the nodes for which it is
+        true: a lambda, a local function, any other callable object, or a function
+        that is annotated to return `bool`.
       subclasses: Whether calls of subclasses count too.
 
     Returns:
@@ -166,10 +165,7 @@ def _text_matcher(cfg: Node, text: str, subclasses: bool) -> _Matcher:
 
 
 def _calls(node: Node, qualname: str) -> bool:
-    own = node._fields.get(QUALNAME_KEY)
-    return isinstance(own, str) and normalize_qualname(own) == normalize_qualname(
-        qualname
-    )
+    return same_qualname(node._fields.get(QUALNAME_KEY), qualname)
 
 
 def _call_matcher(qualname: str, symbol: Any, subclasses: bool) -> _Matcher:

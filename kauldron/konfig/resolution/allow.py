@@ -3,8 +3,9 @@
 Resolving a config calls what it names. Under a list, only what configs are made of is
 accepted: dataclasses, flax modules, enums, dtypes, and functions that do nothing but
 compute with their arguments. A symbol is judged by what it is and where it is defined,
-not by the name it is reached by. What a list accepts neither loads, opens, resolves nor
-runs anything when it is called.
+not by the name it is reached by. Calling what a list accepts loads, opens and runs
+nothing, with one exception: the functions of `kauldron.from_workdir` read an earlier
+run, and resolve its config under the same list.
 """
 
 from __future__ import annotations

@@ -181,8 +181,8 @@ def refuse_symbols(findings: Iterable[Finding], allow: AllowList) -> None:
                 f"- {place}: {name!r} {reason}." for place, name, reason in refused
             ]
             raise NotAllowedError(
-                "The config names what is not allowed here. Allowed is what configs are "
-                f"made of, from: {', '.join(allow.entries) or 'no package'}.\n"
+                "The config names what is not allowed here. Only what configs are made "
+                f"of is allowed, from: {', '.join(allow.entries) or 'no package'}.\n"
                 + "\n".join(lines)
                 + f"\n{allow.why}Allow a package (`allow=`, --allow=PACKAGE), a single "
                 "symbol ('module:name'), or everything (`allow=[\"*\"]`, --trust).",
@@ -241,7 +241,7 @@ class Problem:
 def check(cfg: Any, *, raise_error: bool = False) -> list[Problem]:
     """List the problems of a config without constructing anything.
 
-    All symbols are imported. Found are: symbols that do not exist, arguments that do
+    All symbols are imported. Problems are symbols that do not exist, arguments that do
     not fit the signature, plain values that do not fit the annotation of their
     parameter, required fields that are not set, references that lead nowhere, cycles,
     and values that cannot be saved.

@@ -46,10 +46,10 @@ def resolve(
       cfg: A config, or any value that may be part of one.
       freeze: Pass lists as tuples, dicts as `ImmutableDict` and sets as frozensets.
       allow: For configs that are not trusted: the packages that symbols may come from.
-        Of these, what configs are made of is accepted (dataclasses, flax modules, enums,
-        dtypes, functions of optax and the like); other symbols of them are named one by
-        one, as `"module:function"`. Everything else is refused before anything is
-        built, and what is not from the packages before it is imported. By default every
+        Only what configs are made of is accepted from them (dataclasses, flax modules,
+        enums, dtypes, functions of optax and the like); list any other symbol by
+        itself, as `"module:function"`. Everything else is refused before anything is
+        built; symbols from other packages are not even imported. By default every
         symbol is accepted: a config names code to run.
 
     Returns:

@@ -48,7 +48,8 @@ class SetEvent(NamedTuple):
       file: The file whose line made the write; `None` when it is not known.
       line: The line in that file.
       function: The function that the line is in.
-      text: The flag as typed, for `cli` and `sweep` events.
+      text: The flag, for `cli` and `sweep` events; the path of the saved config, for
+        `json` events, if it was loaded from a file; else `None`.
     """
 
     kind: Kind

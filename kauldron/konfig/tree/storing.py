@@ -47,8 +47,9 @@ class Unconfigurable(Exception):
 class Filling:
     """Fills the nodes of one constructor call or write.
 
-    They are of class `node_type` and were created by `event`. They start from the
-    registered default values `with_defaults`, and refuse real objects if `strict`.
+    The nodes are of class `node_type` and were created by `event`. If `with_defaults`,
+    they start from the registered default values; if `strict`, real objects are
+    refused.
     """
 
     def __init__(

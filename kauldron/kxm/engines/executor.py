@@ -28,8 +28,8 @@ the job ended. What is left to the engine:
   alone set `KXM_RESTART_BY_EXIT_CODE`: the runner then exits with 143 if the job is to be
   started again, and only then.
 * `poll(handle)`: give the states of jobs whose status is not final, as far as the engine
-  knows them, with the reason. Those that wait or run on it are not started again by
-  `resume`; a final state, of jobs that were killed outright, goes into the status.
+  knows them, with the reason. `resume` does not start jobs again that still wait or run
+  on it. A final state, such as that of a job killed outright, goes into the status.
 * `stop(handle, units)`: take jobs that did not start out of the queue, and write `stopped`
   for them. The request to the runners is made by the caller.
 * `wait(handle, timeout)`: return when all jobs are final, or after `timeout` seconds. The
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from kauldron.kxm.handle import ExperimentHandle
 
 Restart = Literal["never", "on_signal", "on_failure"]
+
+COORDINATOR_PORT = 8476  # where the processes of a job meet, on its first node
 
 # From the name on the command line to the class. Imported when asked for.
 ENGINES = {
@@ -209,7 +211,7 @@ class ManifestExecutor(Executor):
     def start_commands(
         self, folder: pathlib.Path, manifests: Mapping[str, pathlib.Path]
     ) -> list[list[str]]:
-        """Return the commands that start jobs, whose names have these files."""
+        """Return the commands that start jobs, given their manifest files by name."""
         raise NotImplementedError
 
     def stop_commands(self, names: Sequence[str]) -> list[list[str]]:

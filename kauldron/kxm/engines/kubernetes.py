@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from kauldron.kxm.engines.executor import (
+    COORDINATOR_PORT,
     ManifestExecutor,
     label,
     object_name,
     runner_command,
 )
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
+from kauldron.kxm.runner import PREEMPTED
 
-_PORT = 8476
-_AGAIN = 143  # the exit code of a runner whose job is to be started again
 _KILLED = 137  # of a runner that was killed itself
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
@@ -125,7 +125,7 @@ class Kubernetes(ManifestExecutor):
             for key, value in self.runner_environment(name).items()
         ]
         if nodes > 1:
-            address = f"{name}-0.{name}.{self.namespace}.svc:{_PORT}"
+            address = f"{name}-0.{name}.{self.namespace}.svc:{COORDINATOR_PORT}"
             index = {"fieldRef": {"fieldPath": _INDEX}}
             env += [
                 {"name": "KXM_NUM_PROCESSES", "value": str(nodes)},
@@ -161,8 +161,8 @@ class Kubernetes(ManifestExecutor):
 def _failure_rules() -> list[dict[str, Any]]:
     """Return what becomes of pods that fail: the runner decides which start again."""
     disrupted = [{"type": "DisruptionTarget"}]
-    again = {"operator": "In", "values": [_AGAIN]}
-    ended = {"operator": "NotIn", "values": [_AGAIN, _KILLED]}
+    again = {"operator": "In", "values": [PREEMPTED]}
+    ended = {"operator": "NotIn", "values": [PREEMPTED, _KILLED]}
     return [
         {"action": "Ignore", "onPodConditions": disrupted},
         {"action": "Ignore", "onExitCodes": again},

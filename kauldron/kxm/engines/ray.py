@@ -1,9 +1,9 @@
 """`Ray`: jobs of a Ray cluster, through its job API.
 
-The launcher watches, as for processes of its own: it submits jobs when those that they come
-after are done, and again if they are to be restarted. The scheduler is that of `Local`; a Ray
-job stands where it has a process. The folder of the experiment has to be on a file system
-that all nodes share.
+The launcher keeps watching, as with local processes: it submits a job when the jobs it
+comes after are done, and again if it is to be restarted. It uses the scheduler of
+`Local`, with Ray jobs in place of processes. The folder of the experiment has to be on
+a file system that all nodes share.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Ray(Executor):
         found: dict[tuple[int, str], tuple[str, str | None]] = {}
         for job_id, (unit, name) in asked.items():
             state = _STATES.get(cluster.status(job_id) or "")
-            # The runner wrote its last word, if it had one, before Ray saw its end.
+            # A runner writes its final status, if it can, before Ray sees it end.
             now = records.read_status(unit.folder, name)["state"]
             if state and now not in records.FINAL:
                 reason = f"{state} in Ray" if state in records.FINAL else None
@@ -245,7 +245,7 @@ class Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class RayJob:
-    """A job, where the scheduler has a process."""
+    """A Ray job with the methods of a process that the scheduler uses."""
 
     cluster: Cluster
     job_id: str

@@ -16,20 +16,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from kauldron.kxm.engines.executor import (
+    COORDINATOR_PORT,
     ManifestExecutor,
     object_name,
     runner_command,
 )
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
+from kauldron.kxm.runner import PREEMPTED
 
 _log = logging.getLogger(__name__)
 
-_PORT = 8476
-_AGAIN = 143  # the exit code of a runner whose job is to be started again
 _RANKS = f"""\
 export KXM_NUM_PROCESSES="$SKYPILOT_NUM_NODES"
 export KXM_PROCESS_ID="$SKYPILOT_NODE_RANK"
-export JAX_COORDINATOR_ADDRESS="$(echo "$SKYPILOT_NODE_IPS" | head -n 1):{_PORT}"
+export JAX_COORDINATOR_ADDRESS="$(echo "$SKYPILOT_NODE_IPS" | head -n 1):{COORDINATOR_PORT}"
 """
 # From our names of TPUs to those of slices, which count chips or the two cores of each.
 _TPUS = {
@@ -124,7 +124,7 @@ class SkyPilot(ManifestExecutor):
             "use_spot": self.use_spot,
             "job_recovery": {
                 "max_restarts_on_errors": 0,
-                "recover_on_exit_codes": [_AGAIN],
+                "recover_on_exit_codes": [PREEMPTED],
             },
         }
         if self.infra is not None:

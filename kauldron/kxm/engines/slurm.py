@@ -286,7 +286,7 @@ class Slurm(Executor):
         known = queue_states(list(asked))
         found: dict[tuple[int, str], tuple[str, str | None]] = {}
         for job_id, (unit, name) in asked.items():
-            # The runner wrote its last word, if it had one, before Slurm saw its end.
+            # A runner writes its final status, if it can, before Slurm sees it end.
             if job_id in known and not _is_final(unit, name):
                 found[unit.wid, name] = known[job_id]
         return found

@@ -21,9 +21,8 @@ from typing import Any
 
 from kauldron.kxm import records
 from kauldron.kxm.engines.work_units import WorkUnit
-from kauldron.kxm.runner import Runner
+from kauldron.kxm.runner import PREEMPTED, Runner
 
-_PREEMPTED = 143
 _END_SECONDS = 60.0  # how long Slurm may take to end a job that it was told to end
 _TICK_SECONDS = 0.2
 _FIRST_PORT, _NUM_PORTS = 61440, 4096  # above those that the kernel gives to clients
@@ -59,7 +58,7 @@ class SlurmTask:
         code = runner.run()
         if runner.rank == 0:
             self._conclude(runner)
-        elif code == _PREEMPTED:
+        elif code == PREEMPTED:
             # Leaving before the first process might end that one as well.
             runner.was_signalled = False
             _wait_for_sigterm(runner, lambda: self._state() in records.FINAL)

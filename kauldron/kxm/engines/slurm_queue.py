@@ -23,7 +23,7 @@ def queue_states(ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
     """Ask Slurm for the states of jobs, and why they ended.
 
     Returns:
-      From the id to a state; of those that it does not say enough about, nothing.
+      State and reason by job id, without the jobs that Slurm does not say enough about.
     """
     if not ids or shutil.which("squeue") is None:
         return {}

@@ -1,4 +1,4 @@
-"""`Stacked`: work units that differ in numbers alone are trained in one compiled program."""
+"""`Stacked`: train work units that differ only in numbers in one compiled program."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ INSTALL = "pip install 'kauldron[optuna]'"
 
 
 class Binding:
-    """The part of a runner in an adaptive search.
+    """What a runner does for an adaptive search.
 
     Args:
       folder: The folder of the work unit.
@@ -99,7 +99,7 @@ class Binding:
         return bool(new)
 
     def _trial_of_before(self) -> Any:
-        """Return the trial that an earlier attempt asked for, unless it was told."""
+        """Return the trial of an earlier attempt; `None` if that trial is finished."""
         import optuna
 
         trial = records.read_unit(self.folder)["trial"]
@@ -121,7 +121,7 @@ class Binding:
     #
 
     def conclude(self) -> str | None:
-        """Tell the objective if the work unit has ended; return what is wrong with it."""
+        """Report the objective if the work unit has ended; return a problem, if any."""
         unit = records.read_unit(self.folder)
         states = {
             job: records.read_status(self.folder, job)["state"] for job in unit["jobs"]
@@ -255,7 +255,7 @@ def _distributions(space: Mapping[str, Any]) -> dict[str, Any]:
 def chosen(
     search: Mapping[str, Any], params: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, Any]]:
-    """Return the values that a trial means, by flag: data, text, what is shown."""
+    """Return the values that a trial chose: as data, as flag texts, and for display."""
     values, texts, shown = {}, {}, {}
     for key, entry in search["space"].items():
         name = f"{search['prefix']}{key}"

@@ -21,14 +21,15 @@ class WorkUnitJob:
       argv: The command; no shell is involved.
       env: The environment variables that it needs beyond those of the engine.
       cwd: The working directory.
-      after: From another job of the work unit to `started` or `succeeded`.
+      after: Which jobs of the work unit to wait for: maps the name of each to `started`
+        or `succeeded`.
       platform: The accelerator that was asked for.
       requirements: The other resources.
       restart: When to start it again: `never`, `on_signal`, `on_failure`.
       max_restarts: How often.
       grace_s: How long it may take to save, once it was told to stop.
-      files: From the copy that the command names to the file to copy.
-      texts: From a file that the command names to its content.
+      files: Files to copy, by the path of the copy, which the command names.
+      texts: Contents of files to write, by their path, which the command names.
       search_at: Where in the argv an adaptive search puts its values.
     """
 

@@ -127,7 +127,7 @@ def sweep_names(sweep: Names, module: types.ModuleType) -> list[str]:
     """Return the names of the functions that `xp.sweep` chooses.
 
     Raises:
-      ValueError: There is no such function, or it is none of the things it may be.
+      ValueError: There is no such function, or `sweep` is not a valid choice.
     """
     functions = sweep_functions(module)
     if sweep is True:

@@ -39,10 +39,10 @@ class SweepItem:
 
 
 def check_order(flags: Sequence[str], origin: str) -> None:
-    """Refuse a part of a config that is set before all of it is: it would be undone.
+    """Refuse to set a part of a node before the node itself, which would undo it.
 
     Raises:
-      ValueError: There is such a part.
+      ValueError: A part comes before its node.
     """
     for index, flag in enumerate(flags):
         inner = (f"{flag}.", f"{flag}[")

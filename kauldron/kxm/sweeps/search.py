@@ -61,7 +61,7 @@ class Range:
     Attributes:
       low: The smallest value.
       high: The largest value.
-      log: Whether ratios count, not differences.
+      log: Whether to draw values uniformly on a logarithmic scale.
       step: The distance between two values.
 
     Example:

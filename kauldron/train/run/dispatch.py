@@ -308,7 +308,7 @@ def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
         status.log(
             f"These transforms run on the device, inside the train step: {transforms}."
         )
-    calls_step = _reason_to_call_step(trainer)
+    calls_step = reason_to_call_step(trainer)
     if _groups_calls(trainer, calls_step):
         return Dispatcher(
             trainer,
@@ -362,7 +362,7 @@ def _most_calls(trainer: Trainer, *, bytes_per_step: int | None) -> int:
     return max(1, min(_MOST_CALLS, _BYTES_OF_CALLS // max(bytes_per_step, 1)))
 
 
-def _reason_to_call_step(trainer: Trainer) -> str | None:
+def reason_to_call_step(trainer: Trainer) -> str | None:
     """Return why `trainstep.step` itself must run every step, if so."""
     if type(trainer.trainstep).step is not TrainStep.step:
         return f"{type(trainer.trainstep).__name__} overrides `step`"
@@ -404,8 +404,8 @@ _CALLS_OF_A_WINDOW = 8
 class _Pace:
     """How long a step takes, seen from when dispatches begin.
 
-    As few of them are in flight, they soon begin as often as they end. Calls alone are
-    grouped by it: their number changes no result.
+    Only a few of them are in flight, so they soon begin as often as they end. The time
+    decides only how many calls are made in a row, which changes no result.
 
     Attributes:
       seconds: Of a step; infinite until enough of them have run.

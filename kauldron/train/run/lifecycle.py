@@ -86,7 +86,7 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     if begin.is_resumed or workdir_files.read_starts(trainer.workdir):
         _resume_writers(trainer, begin)
     is_changed = status.is_lead_host and _write_files(trainer, begin)
-    # What another config keeps is a reason to delete only once there is something new.
+    # If the config has changed, what it no longer keeps goes only after the first save.
     trainer.checkpointer.clean_up(delete_old=not is_changed)
     first_step = workdir_files.first_step(
         trainer.workdir, begin.step, is_resumed=begin.is_resumed

@@ -246,7 +246,7 @@ class Run:
     def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
         """Run the evaluators that are due; at the last step, all that run in training.
 
-        Where the data ends without notice, what is due by its own rule has run before.
+        With `at_data_end`, run only what the last step adds: the rest has run already.
         """
         is_last = self.step == self.last_step
         due = {}
@@ -393,10 +393,10 @@ class Run:
         self.hooks.after_step(self.step, self.state, measured)
 
     def _finish_steps(self, *, but: int = 0) -> None:
-        """Wait for all dispatches but the newest; write what the last logged step measured.
+        """Wait for all dispatches but the newest `but`; write the last logged values.
 
-        What follows, such as an evaluation, is then not charged for their time, nor are
-        they for its.
+        So their time is not charged to what follows, such as an evaluation, and the
+        time of what follows is not charged to them.
         """
         self._wait_for_steps(but=but)
         if self.log.is_pending:

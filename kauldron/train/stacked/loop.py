@@ -332,7 +332,10 @@ class Stack:
 
     @contextlib.contextmanager
     def _failing_alone(self, unit: Unit) -> Any:
-        """What one unit raises between steps ends that unit; its time is nobody else's."""
+        """End only this unit if it raises between steps.
+
+        Its time is not charged to the other units.
+        """
         others = [other for other in self.units if other is not unit]
         with contextlib.ExitStack() as pauses:
             pauses.enter_context(status.speaking_of(self._names[unit.number]))

@@ -13,9 +13,8 @@ import numpy as np
 
 from kauldron.data.engine.costs import num_usable_cores
 from kauldron.train import trainer_fields
-from kauldron.train.run import lifecycle, step_groups
+from kauldron.train.run import dispatch, lifecycle, step_groups
 from kauldron.train.stacked import batches, steps
-from kauldron.train.train_step import TrainStep
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
@@ -144,13 +143,12 @@ def _chunks(
 
 def obstacle_to_stacking(trainer: Trainer) -> str | None:
     """Return why a trainer has to be trained alone, if so."""
-    if type(trainer.trainstep).step is not TrainStep.step:
-        return f"{type(trainer.trainstep).__name__} overrides `step`"
-    if trainer.checkify_error_categories:
-        return "checkify looks at every step"
+    reason = dispatch.reason_to_call_step(trainer)
+    if reason is not None:
+        return reason
     if trainer.hooks:
         return "it has hooks, which may end it before the others"
-    if jax.config.jax_disable_jit or jax.config.jax_debug_nans:
+    if step_groups.is_debugging():
         return "jax is in a debugging mode"
     if jax.device_count() > 1:
         return f"there are {jax.device_count()} devices, and a stack lives on one"

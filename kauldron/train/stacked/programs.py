@@ -15,7 +15,6 @@ inside primitives that this module does not know belong to the skeleton.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core import primitives as p
 from jax.interpreters import partial_eval
+
+from kauldron.train.programs import no_names
 
 # Where a constant stands: numbers of equations and operands, from the outside inwards.
 Path = tuple[Any, ...]
@@ -277,7 +278,7 @@ def _run_equation(equation: Any, operands: Sequence[Any]) -> list[Any]:
         results,
         [equation.replace(invars=atoms)],
         effects=equation.effects,
-        debug_info=_no_names(),
+        debug_info=no_names(),
     )
     found = iter(jaxpr_as_fun(ClosedJaxpr(jaxpr, ()))(*values.values()))
     return [None if isinstance(v, DropVar) else next(found) for v in equation.outvars]
@@ -286,11 +287,6 @@ def _run_equation(equation: Any, operands: Sequence[Any]) -> list[Any]:
 def _new_variable(aval: Any) -> Var:
     spec = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
     return jax.make_jaxpr(lambda x: x)(spec).jaxpr.invars[0]
-
-
-@functools.cache
-def _no_names() -> Any:
-    return jax.make_jaxpr(lambda: ())().jaxpr.debug_info.with_unknown_names()
 
 
 def _like(const: Any, new: Any) -> Any:
