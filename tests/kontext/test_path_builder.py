@@ -263,7 +263,7 @@ def test_builder_has_no_protocols(builder):
 
 
 def test_builder_cannot_be_changed(batch):
-    with pytest.raises(AttributeError, match="'views' cannot set"):
+    with pytest.raises(AttributeError, match="cannot set 'views'"):
         batch.views = 1
 
 
