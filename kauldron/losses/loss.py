@@ -388,9 +388,10 @@ class SoftmaxCrossEntropyWithIntLabels(Loss):
         log_probs = jax.nn.log_softmax(as_real(logits), axis=-1)
         # A mask instead of an index: `checkify.index_checks` cannot differentiate the
         # latter, and negative labels would count from the end.
-        is_right = jnp.arange(log_probs.shape[-1]) == labels
-        log_prob = jnp.where(is_right, log_probs, 0).sum(axis=-1, keepdims=True)
-        return -jnp.where(is_right.any(axis=-1, keepdims=True), log_prob, jnp.nan)
+        classes = jnp.arange(log_probs.shape[-1])
+        log_prob = jnp.where(classes == labels, log_probs, 0).sum(-1, keepdims=True)
+        is_class = (labels >= 0) & (labels < jnp.int32(classes.size))
+        return -jnp.where(is_class, log_prob, jnp.nan)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)

@@ -115,6 +115,26 @@ def test_softmax_cross_entropy_with_int_labels_matches_numpy(leading, label_dtyp
     assert values_shape(loss, logits=logits, labels=labels) == (*leading, 1)
 
 
+@pytest.mark.parametrize(
+    "label_dtype, labels",
+    [
+        (np.int8, [-1, 0, 127]),  # fewer numbers than there are classes
+        (np.uint8, [0, 200, 255]),
+        (np.int32, [-300, -1, 299, 300]),
+    ],
+)
+def test_loss_of_a_label_is_nan_outside_of_the_classes_alone(label_dtype, labels):
+    labels = np.array(labels, label_dtype)[:, None]
+    logits = normal(len(labels), 300)
+    loss = losses.SoftmaxCrossEntropyWithIntLabels()
+    values = np.asarray(loss.get_values(jnp.asarray(logits), jnp.asarray(labels)))
+    is_class = (labels >= 0) & (labels.astype(int) < 300)
+    assert (np.isfinite(values) == is_class).all()
+    rows, classes = np.nonzero(is_class)[0], labels[is_class].astype(int)
+    expected = -log_softmax(logits)[rows, classes]
+    assert values[is_class] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("label_dtype", [np.float32, np.int32, bool])
 def test_sigmoid_cross_entropy_matches_numpy(label_dtype):
     logits = normal(3, 4)
