@@ -1,40 +1,30 @@
 """What `@typechecked` costs per call, against jaxtyping with beartype.
 
-    python benchmarks/typing.py [--tiny]
+    python benchmarks/ktyping.py [--tiny]
 
 Prints one JSON line per figure, in microseconds unless it says otherwise. `limit` is what
 jaxtyping and beartype need for the same call, or for other figures the budget.
 """
 
-import os
+import argparse
+import dataclasses
+import json
+import statistics
+import subprocess
 import sys
+import time
 
-# Scripts of this folder find it first on their path, and here lives a file that is named
-# like a module of the standard library. Whoever imports `typing` gets the real one.
-_folder = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _folder]
-if __name__ == "typing":
-    del sys.modules["typing"]
-    import typing  # noqa: F401
-else:
-    import argparse
-    import dataclasses
-    import json
-    import statistics
-    import subprocess
-    import time
+import beartype
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
 
-    import beartype
-    import jax.numpy as jnp
-    import jaxtyping
-    import numpy as np
+import kauldron.ktyping as kt
+import kauldron.typing as older
+from kauldron.ktyping import Float
 
-    import kauldron.ktyping as kt
-    import kauldron.typing as older
-    from kauldron.ktyping import Float
-
-    ROUNDS = 9
-    GOAL_US = 5.0
+ROUNDS = 9
+GOAL_US = 5.0
 
 
 def main() -> None:
