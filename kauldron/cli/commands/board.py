@@ -74,7 +74,7 @@ class Report:
 
         try:
             path = write_report(args.output, *args.workdirs)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise UsageError(str(error)) from error
         print(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB).")
         return OK

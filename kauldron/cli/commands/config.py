@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import pathlib
 
 from kauldron import konfig, path_grammar
 from kauldron.cli.command_table import FOUND_SOMETHING, OK
@@ -18,6 +17,7 @@ from kauldron.cli.terminal import (
     print_lines,
     print_python,
     print_table,
+    write_page,
 )
 from kauldron.errors import a_type
 from kauldron.konfig.overrides.config_files import is_saved_config, split_argument
@@ -48,7 +48,7 @@ class Show(SubCommand):
         if self.json:
             print(cfg.to_json(indent=2))
         elif self.html:
-            _write_page(cfg, pathlib.Path(self.html))
+            write_page(self.html, konfig.to_html(cfg), title="Config")
         else:
             self.print_config_origin()
             print_python(
@@ -71,15 +71,6 @@ class Show(SubCommand):
         options = {"json": args.json, "history": args.history, "html": args.html}
         with bad_input(args.cfg):
             return cls(cfg, ConfigOrigin.of(args.cfg), **options)()
-
-
-def _write_page(cfg: konfig.ConfigDict, file: pathlib.Path) -> None:
-    page = f'<!DOCTYPE html><meta charset="utf-8"><title>Config</title>{konfig.to_html(cfg)}'
-    try:
-        file.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--html={file}: {error}") from error
-    print(f"Wrote {file}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 from kauldron import konfig
 from kauldron.cli.command_table import OK
 from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
-from kauldron.cli.terminal import print_json, print_table
+from kauldron.cli.terminal import print_json, print_table, write_page
 from kauldron.errors import a_type
 
 _COLUMNS = ("Dtype", "Shape", "Min", "Max", "Mean", "StdDev")
@@ -84,7 +84,10 @@ class Show:
             print(f"batch {index}")
             print_table(_rows(batch), header=("path", *map(str.lower, _COLUMNS)))
         if args.html:
-            _write_page(batches, args.html)
+            from kauldron.inspect.batches import batch_view
+
+            page = "".join(batch_view(batch).html for batch in batches)
+            write_page(args.html, page, title="Batches")
         return OK
 
 
@@ -147,16 +150,6 @@ def _rows(batch: Any) -> list[tuple[str, ...]]:
 
 def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _write_page(batches: list[Any], file: str) -> None:
-    from kauldron.inspect.batches import batch_view
-    from kauldron.inspect.views import View
-
-    views = [batch_view(batch) for batch in batches]
-    page = "".join(view.html for view in views)
-    View(html=page, text="", title="Batches").save(file)
-    print(f"Wrote {file}")
 
 
 def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:
