@@ -9,7 +9,8 @@ from typing import Any
 
 from kauldron.cli.command_table import OK
 from kauldron.cli.commands.eval import (
-    checkpoints_that_cannot_be_had,
+    checkpoint_errors,
+    split_names,
     with_config_of_run,
 )
 from kauldron.cli.job import add_job_arguments, start_job
@@ -55,13 +56,11 @@ class Test:
         from kauldron.train import trainer_fields
         from kauldron.train.run import saved_states
 
-        names = [n.strip() for n in (args.eval or "").split(",") if n.strip()]
         with bad_input(source):
             number = saved_states.find_step(trainer.checkpointer, step)
-            names = list(
-                trainer_fields.select_evaluators(trainer, names or [*trainer.evals])
-            )
-        with checkpoints_that_cannot_be_had():
+            names = split_names(args.eval) or list(trainer.evals)
+            names = list(trainer_fields.select_evaluators(trainer, names))
+        with checkpoint_errors():
             results = trainer.test(names, step=number, write_to=args.write_to)
         if not status.is_lead_host:
             return OK

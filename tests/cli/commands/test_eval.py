@@ -133,3 +133,15 @@ def get_config():
         code, out, _ = kauldron(command, *flags)
         assert code == 0 and "losses/l2" in out
         assert steps(tmp_path, "x") == steps(tmp_path, "y") == [10]
+
+
+@pytest.mark.parametrize("flags", [(), ("--traceback",)])
+def test_training_that_gives_no_sign_of_life(kauldron, run, capsys, flags):
+    (run / "train_complete.txt").unlink()
+    flags = (*flags, "--eval_names=c", "--cfg.evals.c.run.timeout_secs=0.1")
+    with pytest.raises(SystemExit) as stopped:
+        kauldron("eval", f"--workdir={run}", *flags)
+    assert stopped.value.code == 1
+    err = capsys.readouterr().err
+    assert "error: " in err
+    assert ("Traceback" in err) == ("--traceback" in flags)
