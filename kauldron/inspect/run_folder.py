@@ -14,8 +14,6 @@ from typing import Any
 from kauldron.files import holder
 from kauldron.inspect.scalar_log import FILENAME, ScalarLog
 
-STATES = ("complete", "running", "stopped", "failed", "pending")
-
 _DEEPEST = 5
 _NOT_RUNS = {"checkpoints", "plugins", "array_dumps", "logs"}
 # Fields that differ between any two runs and say nothing about them.
@@ -57,7 +55,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """One of `STATES`."""
+        """`complete`, `running`, `stopped`, `failed` or `pending`."""
         if (self.workdir / "train_complete.txt").exists():
             return "complete"
         if holder(self.workdir / "train.lock") is not None:

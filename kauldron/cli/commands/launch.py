@@ -165,12 +165,17 @@ def exit_code(handle: ExperimentHandle, ran: Sequence[WorkUnitHandle]) -> int:
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
     """Show what users can do something about without a traceback."""
-    kinds = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
     try:
         yield
-    except RuntimeError as error:  # another launcher runs the experiment, say
-        raise UsageError(message_with_notes(error)) from error
-    except kinds as error:
+    except (
+        AttributeError,
+        ImportError,
+        LookupError,
+        OSError,
+        RuntimeError,  # such as another launcher that runs the experiment
+        TypeError,
+        ValueError,
+    ) as error:
         raise UsageError(message_with_notes(error)) from error
 
 
@@ -179,12 +184,12 @@ def user_errors() -> Iterator[None]:
 #
 
 
-def build_experiment(xp: ConfigSource, cfg: ConfigSource | None) -> Experiment:
+def build_experiment(xp: ConfigSource, cfg: ConfigSource) -> Experiment:
     """Return the experiment that flags describe.
 
     Args:
       xp: `--xp=file` and `--xp.path=value`.
-      cfg: `--cfg=file` and `--cfg.path=value`, if there are any.
+      cfg: `--cfg=file` and `--cfg.path=value`; may be empty.
     """
     if any(override.path == "help" for override in xp.overrides):
         raise UsageError(describe_fields())
@@ -287,9 +292,7 @@ def _resolve(node: konfig.ConfigDict) -> Experiment:
     return experiment
 
 
-def _provider(source: ConfigSource | None) -> ConfigProvider | None:
-    if source is None:
-        return None
+def _provider(source: ConfigSource) -> ConfigProvider | None:
     if getattr(source, "patch_flags", ()):
         raise UsageError("--patch is for trying a config here: use `kauldron train`.")
     if source.file is None:
