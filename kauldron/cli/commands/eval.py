@@ -15,6 +15,7 @@ from kauldron.cli.command_table import OK
 from kauldron.cli.job import (
     add_job_arguments,
     ending_with_the_others,
+    post_mortem,
     print_closing_table,
     start_job,
     without_traceback,
@@ -114,6 +115,7 @@ def evaluate(trainer: Trainer, args: argparse.Namespace, source: ConfigSource) -
         without_traceback(TimeoutError, show_traceback=args.traceback),
         checkpoint_errors(),
         ending_with_the_others(),
+        post_mortem(is_on=args.catch_post_mortem),
     ):
         trainer.continuous_eval(names)
     print_closing_table(trainer)

@@ -13,7 +13,7 @@ from kauldron.cli.commands.eval import (
     split_names,
     with_config_of_run,
 )
-from kauldron.cli.job import add_job_arguments, start_job
+from kauldron.cli.job import add_job_arguments, post_mortem, start_job
 from kauldron.cli.loading import bad_input, build_trainer, load_config
 from kauldron.cli.terminal import UsageError, print_json, print_table
 
@@ -60,7 +60,7 @@ class Test:
             number = saved_states.find_step(trainer.checkpointer, step)
             names = split_names(args.eval) or list(trainer.evals)
             names = list(trainer_fields.select_evaluators(trainer, names))
-        with checkpoint_errors():
+        with checkpoint_errors(), post_mortem(is_on=args.catch_post_mortem):
             results = trainer.test(names, step=number, write_to=args.write_to)
         if not status.is_lead_host:
             return OK

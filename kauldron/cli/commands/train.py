@@ -61,12 +61,12 @@ class Train(SubCommand):
         trainer = build_trainer(cfg, args.cfg)
         if str(trainer.workdir or ".") == ".":
             raise UsageError("Where should the run go? Give --cfg.workdir=path/to/run.")
-        with post_mortem(is_on=args.catch_post_mortem):
-            if args.eval_names or trainer.setup.eval_only:
-                from kauldron.cli.commands.eval import evaluate
+        if args.eval_names or trainer.setup.eval_only:
+            from kauldron.cli.commands.eval import evaluate
 
-                evaluate(trainer, args, args.cfg)
-                return OK
+            evaluate(trainer, args, args.cfg)
+            return OK
+        with post_mortem(is_on=args.catch_post_mortem):
             if not args.catch_post_mortem:  # the debugger needs what `train` raises
                 _refuse_problems(cfg, trainer)
             _check_workdir(trainer)
