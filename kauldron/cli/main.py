@@ -166,13 +166,15 @@ def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
     return rest
 
 
-def _config_usage(command: Command) -> list[str]:
-    configs = [_CONFIG_USAGE.format(n=n) for n in command.configs if n != "sweep"]
-    sweep = ["--sweep.path=values ..."] if "sweep" in command.configs else []
-    return [*configs, *sweep, *command.arguments]
-
-
-_CONFIG_USAGE = "--{n}=config.py [--{n}.path=value ...]"
+def _usage(words: tuple[str, ...], command: Command) -> str:
+    form = "--{n}=config.py" if command.needs_configs else "[--{n}=config.py]"
+    parts = [f"{form} [--{{n}}.path=value ...]".format(n=n) for n in command.configs]
+    if "sweep" in command.configs:
+        parts[command.configs.index("sweep")] = "--sweep.path=values ..."
+    required, others = parts, command.arguments
+    if not command.needs_configs:
+        required, others = others, parts
+    return " ".join(["kauldron", *words, *required, *others, "[options]"])
 
 
 def _with_values_that_begin_with_a_dash(
@@ -211,7 +213,7 @@ def make_parser(words: tuple[str, ...], command: Command) -> CommandParser:
 
     parser = CommandParser(
         prog=f"kauldron {' '.join(words)}",
-        usage=" ".join(["kauldron", *words, *_config_usage(command), "[options]"]),
+        usage=_usage(words, command),
         description=command.summary + ".",
         allow_abbrev=False,
     )

@@ -54,7 +54,8 @@ class Sweep:
         _add_arguments(parser)
         parser.epilog = (
             "Values: 1,2,3 a list; 0:4 the numbers 0 to 3; 0:10:2 every second; "
-            "0:1:lin5 five numbers with both ends; 1e-4:1e-1:log4 four with equal ratios."
+            "0:1:lin5 five numbers with both ends; 1e-4:1e-1:log4 four with equal ratios. "
+            f"{_XP_HELP}"
         )
         parser.add_argument(
             "--stack",
@@ -119,7 +120,11 @@ def _plan(experiment: Experiment) -> int:
     return OK
 
 
+_XP_HELP = "--xp.help lists the fields of experiments (--xp.path=value) and of engines."
+
+
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _XP_HELP
     parser.add_argument(
         "--dry",
         action="store_true",

@@ -243,7 +243,7 @@ class Resume:
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         _add_experiment_and_units(parser)
-        parser.add_argument("--wid", help="the same as the argument")
+        parser.add_argument("--wid", help="the same as the argument wids")
         parser.add_argument(
             "--failed-only", action="store_true", help="only those that failed"
         )
