@@ -124,6 +124,13 @@ def write_page(file: str, html: str, *, title: str) -> None:
     print(f"Wrote {file}")
 
 
+def existing_folder(text: str) -> str:
+    """Return the folder that an argument names; for `type=` of an argument."""
+    if not os.path.isdir(text):
+        raise UsageError(f"There is no folder {text}.")
+    return text
+
+
 def reader_is_gone() -> bool:
     """Return whether the reader of stdout, such as `head`, has stopped reading.
 

@@ -30,6 +30,7 @@ from kauldron.kxm.sweeps import sweep_from_flags
 
 _PACKAGED = ("kd_base", "single")
 _DEFAULT = "kd_base"
+_XP_HELP = "--xp.help lists the fields of experiments (--xp.path=value) and of engines."
 
 
 class Launch:
@@ -37,7 +38,20 @@ class Launch:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_arguments(parser)
+        parser.epilog = _XP_HELP
+        parser.add_argument(
+            "--dry",
+            action="store_true",
+            help="check everything and print what would run; write nothing",
+        )
+        parser.add_argument(
+            "--confirm", action="store_true", help="show the work units and ask"
+        )
+        parser.add_argument(
+            "--nowait",
+            action="store_true",
+            help="return as soon as everything is submitted",
+        )
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
@@ -51,7 +65,7 @@ class Sweep:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_arguments(parser)
+        Launch.add_arguments(parser)
         parser.epilog = (
             "Values: 1,2,3 a list; 0:4 the numbers 0 to 3; 0:10:2 every second; "
             "0:1:lin5 five numbers with both ends; 1e-4:1e-1:log4 four with equal ratios. "
@@ -118,26 +132,6 @@ def _plan(experiment: Experiment) -> int:
     stacks = make_stacks(trainers, max_units=executor.max_units)
     print("\n".join(plan_lines(units, stacks, is_detailed=True)))
     return OK
-
-
-_XP_HELP = "--xp.help lists the fields of experiments (--xp.path=value) and of engines."
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _XP_HELP
-    parser.add_argument(
-        "--dry",
-        action="store_true",
-        help="check everything and print what would run; write nothing",
-    )
-    parser.add_argument(
-        "--confirm", action="store_true", help="show the work units and ask"
-    )
-    parser.add_argument(
-        "--nowait",
-        action="store_true",
-        help="return as soon as everything is submitted",
-    )
 
 
 def _start(experiment: Experiment, args: argparse.Namespace) -> int:

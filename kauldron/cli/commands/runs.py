@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import pathlib
 import shutil
 import sys
 from typing import TYPE_CHECKING
 
 from kauldron.cli.command_table import OK
-from kauldron.cli.terminal import UsageError, print_json
+from kauldron.cli.terminal import UsageError, existing_folder, print_json
 
 if TYPE_CHECKING:
     from kauldron.inspect.run_table import Column, RunTable
@@ -28,6 +27,7 @@ class Runs:
             "folder",
             nargs="?",
             default=".",
+            type=existing_folder,
             help="where to look for workdirs (default: .)",
         )
         parser.add_argument(
@@ -62,8 +62,6 @@ class Runs:
             run_table,
         )
 
-        if not pathlib.Path(args.folder).is_dir():
-            raise UsageError(f"There is no folder {args.folder}.")
         found = run_folder.find_runs(args.folder)
         try:
             table = run_table.read_table(
