@@ -123,6 +123,19 @@ class Run:
         found = self.last().get("train/perf_stats/steps_per_sec")
         return None if found is None else found[1]
 
+    def summary(self) -> dict[str, Any]:
+        """Return what can be told of any run, for JSON."""
+        return {
+            "state": self.state,
+            "end": self.end,
+            "step": self.step,
+            "num_steps": self.num_steps,
+            "speed": self.speed,
+            "started": self.started,
+            "tags": [str(tag) for tag in self.info.get("tags") or []],
+            "note": str(self.info.get("note") or ""),
+        }
+
     def logs(self) -> dict[str, ScalarLog]:
         """Return the log of each collection: `train`, and the evaluators."""
         for name in _folders_in(self.workdir) - self._logs.keys() - _NOT_RUNS:
