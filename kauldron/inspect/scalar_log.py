@@ -1,4 +1,4 @@
-"""The numbers that a run has written, read while it goes on writing.
+"""The numbers that a run has written, read while it keeps writing.
 
 A log is never read further than a question needs: the last values come from the end of
 the file, a curve of a long log from lines spread evenly over it, and the best values from

@@ -237,7 +237,7 @@ class States:
         self._close(unit, records.FAILED, reason=reason, returncode=1)
 
     def interrupted(self, error: BaseException) -> None:
-        """Leave units that are to go on later as they are; an error fails all."""
+        """Leave units that can be resumed as they are; an error fails all."""
         for unit in list(self._open.values()):
             if isinstance(error, Exception):
                 self.failed(unit, error)

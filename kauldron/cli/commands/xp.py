@@ -177,7 +177,10 @@ class Logs:
         parser.add_argument("wid", nargs="?", type=int, default=1, help="the work unit")
         parser.add_argument("job", nargs="?", help="the job; by default the first")
         parser.add_argument(
-            "-f", "--follow", action="store_true", help="go on until the job has ended"
+            "-f",
+            "--follow",
+            action="store_true",
+            help="print what is added, until the job has ended",
         )
         parser.add_argument("-n", type=int, help="only the last N lines")
 
