@@ -330,6 +330,18 @@ class SubCommand:
         """Call the command."""
         return self()
 
+    import_nothing = False  # whether the modules that the config names stay unimported
+
+    @classmethod
+    def run(cls, args: argparse.Namespace) -> int:
+        """Call the command with the config and the options of a command line."""
+        cfg = load_config(args.cfg, import_nothing=cls.import_nothing)
+        names = [field.name for field in dataclasses.fields(cls)]
+        options = {name: getattr(args, name) for name in names if name in args}
+        options |= {"cfg": cfg, "origin": ConfigOrigin.of(args.cfg)}
+        with bad_input(args.cfg):
+            return cls(**options)()
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CommandGroup:

@@ -10,7 +10,7 @@ import dataclasses
 
 from kauldron import konfig, path_grammar
 from kauldron.cli.command_table import FOUND_SOMETHING, OK
-from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
+from kauldron.cli.loading import SubCommand, load_config
 from kauldron.cli.terminal import (
     UsageError,
     print_json,
@@ -42,6 +42,7 @@ class Show(SubCommand):
     json: bool = False
     history: bool = False
     html: str | None = None
+    import_nothing = True
 
     def __call__(self) -> int:
         cfg = self.config
@@ -64,13 +65,6 @@ class Show(SubCommand):
             "--history", action="store_true", help="show where each field was set"
         )
         form.add_argument("--html", metavar="FILE", help="write a page to look at")
-
-    @classmethod
-    def run(cls, args: argparse.Namespace) -> int:
-        cfg = load_config(args.cfg, import_nothing=True)
-        options = {"json": args.json, "history": args.history, "html": args.html}
-        with bad_input(args.cfg):
-            return cls(cfg, ConfigOrigin.of(args.cfg), **options)()
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -99,12 +93,6 @@ class Resolve(SubCommand):
             default=True,
             help="print what was built (default)",
         )
-
-    @classmethod
-    def run(cls, args: argparse.Namespace) -> int:
-        cfg = load_config(args.cfg, import_nothing=False)
-        with bad_input(args.cfg):
-            return cls(cfg, ConfigOrigin.of(args.cfg), verbose=args.verbose)()
 
 
 class Check:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kauldron import konfig
 from kauldron.cli.command_table import OK
-from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
+from kauldron.cli.loading import SubCommand, bad_input, load_config
 from kauldron.cli.terminal import print_json, print_table, write_page
 from kauldron.errors import a_type
 
@@ -51,13 +51,6 @@ class ElementSpec(SubCommand):
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_dataset_arguments(parser)
         parser.add_argument("--json", action="store_true", help="print a JSON object")
-
-    @classmethod
-    def run(cls, args: argparse.Namespace) -> int:
-        cfg = load_config(args.cfg, import_nothing=False)
-        options = {"ds_path": args.ds_path, "json": args.json}
-        with bad_input(args.cfg):
-            return cls(cfg, ConfigOrigin.of(args.cfg), **options)()
 
 
 class Show:
