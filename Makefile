@@ -62,7 +62,7 @@ format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 
 bench: $(STAMP)
-	@for script in benchmarks/*.py; do \
+	@for script in $(filter-out %/figures.py,$(wildcard benchmarks/*.py)); do \
 	  $(BIN)/python $$script $(if $(TINY),--tiny) || exit 1; \
 	done
 

@@ -26,6 +26,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from figures import show
+
 CHROMIUM = pathlib.Path("/usr/bin/chromium")
 
 
@@ -182,17 +184,8 @@ def report(
     limit: list[float] | None = None,
     goal: float | None = None,
 ) -> None:
-    figure: dict[str, Any] = {
-        "name": name,
-        "ours": statistics.median(ours),
-        "unit": "s",
-    }
-    if limit is not None:
-        figure["limit"] = statistics.median(limit)
-        figure["ratio"] = figure["ours"] / figure["limit"]
-    if goal is not None:
-        figure["goal"] = goal
-    print(json.dumps(figure), flush=True)
+    bare = None if limit is None else statistics.median(limit)
+    show(name, statistics.median(ours), bare, unit="s", digits=4, goal=goal)
 
 
 if __name__ == "__main__":

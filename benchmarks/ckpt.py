@@ -19,7 +19,6 @@ Run with `python benchmarks/ckpt.py [--tiny]`; prints one JSON line per figure:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -35,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from figures import show
 
 from kauldron import kd
 from kauldron.ckpts import step_folders
@@ -89,8 +89,8 @@ def measure(folder: pathlib.Path, sizes: Sizes) -> None:
         extras.append(max(step_time - plain_time, 0.0))
         checkpointer.wait_until_finished()
         blocking.append(timed(lambda s=state: save_with_orbax(folder / "orbax", s))[0])
-    show("standstill", saves[1:], blocking[1:], goal=0.1)
-    show("step_after", extras[1:], blocking[1:])
+    report("standstill", saves[1:], blocking[1:], goal=0.1)
+    report("step_after", extras[1:], blocking[1:])
     measure_checksums(folder, state, sizes.checksum_repeats)
     specs = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
@@ -100,7 +100,7 @@ def measure(folder: pathlib.Path, sizes: Sizes) -> None:
     for _ in range(repeats + 1):
         ours.append(timed(lambda: checkpointer.restore(specs))[0])
         plain.append(timed(lambda: restore_with_orbax(folder / "orbax", specs))[0])
-    show("restore", ours[1:], plain[1:])
+    report("restore", ours[1:], plain[1:])
 
 
 def measure_checksums(folder: pathlib.Path, state: Any, repeats: int) -> None:
@@ -131,10 +131,10 @@ def measure_checksums(folder: pathlib.Path, state: Any, repeats: int) -> None:
             [times[index] for times in every[1:]]
             for every in (notes, saves[False], restores, checks)
         )
-        show(f"checksum{suffix}", note, plain, goal=0.02)
-        show(f"check{suffix}", check, restore)
+        report(f"checksum{suffix}", note, plain, goal=0.02)
+        report(f"check{suffix}", check, restore)
     wall = {key: [times[0] for times in every[1:]] for key, every in saves.items()}
-    show("save_with_checksum", wall[True], wall[False])
+    report("save_with_checksum", wall[True], wall[False])
 
 
 def note_checksums(folder: Any) -> None:
@@ -158,7 +158,7 @@ def measure_first_save(folder: pathlib.Path, num_shapes: int) -> None:
         ours, _ = timed(lambda: checkpointer.save(state, step=0))
         args = ocp.args.StandardSave(as_dict(state))
         limit, _ = timed(lambda: plain.save(folder / "orbax", args=args))
-    show("first_save", [ours], [limit])
+    report("first_save", [ours], [limit])
 
 
 def make_state(sizes: Sizes) -> kd.train.TrainState:
@@ -205,19 +205,12 @@ def timed_twice(function: Callable[[], Any]) -> Times:
     return Times(wall, time.process_time() - begin)
 
 
-def show(
+def report(
     name: str, ours: list[float], limit: list[float], goal: float | None = None
 ) -> None:
-    a, b = statistics.median(ours), statistics.median(limit)
-    figure = {
-        "name": f"ckpt/{name}",
-        "ours": round(a, 4),
-        "limit": round(b, 4),
-        "ratio": round(a / b, 4),
-        "unit": "s",
-        "device": jax.devices()[0].device_kind,
-    }
-    print(json.dumps(figure | ({} if goal is None else {"goal": goal})), flush=True)
+    medians = statistics.median(ours), statistics.median(limit)
+    device = jax.devices()[0].device_kind
+    show(f"ckpt/{name}", *medians, unit="s", digits=4, device=device, goal=goal)
 
 
 if __name__ == "__main__":

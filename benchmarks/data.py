@@ -7,7 +7,6 @@ object against bare grain. Both at three sizes, to see that cost grows with the 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from figures import in_turn, show
 
 from kauldron import kd
 
@@ -48,11 +48,12 @@ def report_arrays(size: int, repeats: int, *, num_batches: int) -> None:
         lambda: drain(numpy_batches(data), num_batches),
         repeats,
     )
-    report(
+    show(
         f"data/arrays_{size}",
         ours=num_batches * BATCH / ours,
         limit=num_batches * BATCH / limit,
         unit="records/s",
+        digits=2,
     )
 
 
@@ -107,8 +108,12 @@ def report_records(size: int, repeats: int) -> None:
         lambda: drain(iter(bare.to_iter_dataset(options)), num_batches),
         repeats,
     )
-    report(
-        f"data/records_{size}", ours=size / ours, limit=size / limit, unit="records/s"
+    show(
+        f"data/records_{size}",
+        ours=size / ours,
+        limit=size / limit,
+        unit="records/s",
+        digits=2,
     )
 
 
@@ -118,11 +123,12 @@ def report_memory(size: int) -> None:
     before = peak_mib()
     ds = kd.data.py.Arrays(data, shuffle=True, seed=0, batch_size=BATCH, num_epochs=1)
     drain(iter(ds), len(ds))
-    report(
+    show(
         f"data/peak_memory_{size}",
         ours=peak_mib() - before,
         limit=sum(column.nbytes for column in data.values()) / 2**20,
         unit="MiB beyond the data (limit: the data itself)",
+        digits=2,
     )
 
 
@@ -146,31 +152,15 @@ def interleaved(
 
     CPU time of all threads, because it does not depend on what else the machine does.
     """
-    seconds: dict[Callable[[], None], list[float]] = {ours: [], limit: []}
-    for run in seconds:
-        run()
-    for _ in range(repeats):
-        for run, times in seconds.items():
-            start = time.process_time()
-            run()
-            times.append(time.process_time() - start)
-    return statistics.median(seconds[ours]), statistics.median(seconds[limit])
+    ours()
+    limit()
+    times = in_turn(ours, limit, rounds=repeats, clock=time.process_time)
+    return statistics.median(times[0]), statistics.median(times[1])
 
 
 def peak_mib() -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
-def report(name: str, *, ours: float, limit: float, unit: str) -> None:
-    figures = {
-        "name": name,
-        "ours": round(ours, 2),
-        "limit": round(limit, 2),
-        "ratio": round(ours / limit, 3),
-        "unit": unit,
-    }
-    print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

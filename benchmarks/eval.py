@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -23,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from figures import in_turn, show
 
 from kauldron import kd, kontext
 
@@ -111,12 +109,6 @@ def bare_loop(model: nn.Module, params: Any, arrays: dict[str, np.ndarray]) -> A
     return np.asarray(sums) / count
 
 
-def seconds(function: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tiny", action="store_true", help="quick run")
@@ -137,16 +129,16 @@ def main() -> None:
     values = {**measured.loss_values, **measured.metric_values}
     values.pop("losses/total")
     np.testing.assert_allclose(list(values.values()), limit(), rtol=1e-3)
-    times = [(seconds(ours), seconds(limit)) for _ in range(rounds)]
-    rates = [num_batches / statistics.median(column) for column in zip(*times)]
-    figure = {
-        "name": "eval_batches_per_second",
-        "ours": round(rates[0], 1),
-        "limit": round(rates[1], 1),
-        "ratio": round(statistics.median(b / a for a, b in times), 3),
-        "unit": "batches/s",
-    }
-    print(json.dumps(figure))
+    times = in_turn(ours, limit, rounds=rounds)
+    rates = (num_batches / statistics.median(found) for found in times)
+    ratio = statistics.median(b / a for a, b in zip(*times))
+    show(
+        "eval_batches_per_second",
+        *rates,
+        unit="batches/s",
+        digits=1,
+        ratio=round(ratio, 3),
+    )
 
 
 if __name__ == "__main__":

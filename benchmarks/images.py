@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import io
-import json
 import os
 import pathlib
 import re
@@ -24,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from figures import show
 from PIL import Image
 
 from kauldron import kd
@@ -294,10 +294,7 @@ def own_memory(pid: int) -> float:
 
 
 def report(name: str, ours: float, limit: float | None, unit: str) -> None:
-    figures = {"name": name, "ours": round(ours, 4), "unit": unit}
-    if limit is not None:
-        figures |= {"limit": round(limit, 4), "ratio": round(ours / limit, 3)}
-    print(json.dumps(figures), flush=True)
+    show(name, ours, limit, unit=unit, digits=4)
 
 
 if __name__ == "__main__":

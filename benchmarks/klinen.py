@@ -9,16 +9,15 @@ random keys: they travel as bytes, and decoding them is a handful of instruction
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from figures import in_turn, show
 
 from kauldron import klinen as knn
 
@@ -123,15 +122,13 @@ def program(fn: Callable[..., Any], *args: Any) -> list[str]:
 
 
 def report_programs(name: str, ours: list[str], limit: list[str]) -> None:
-    figure = {
-        "name": f"klinen.program_{name}",
-        "ours": len(ours),
-        "limit": len(limit),
-        "ratio": round(len(ours) / len(limit), 3),
-        "unit": "instructions",
-        "same": sorted(ours) == sorted(limit),
-    }
-    print(json.dumps(figure))
+    show(
+        f"klinen.program_{name}",
+        len(ours),
+        len(limit),
+        unit="instructions",
+        same=sorted(ours) == sorted(limit),
+    )
 
 
 def report_times(
@@ -142,24 +139,19 @@ def report_times(
     number: int,
     rounds: int,
 ) -> None:
-    measured: dict[Callable[[], Any], list[float]] = {ours: [], limit: []}
-    for fn in measured:
-        fn()
-    for _ in range(rounds):
-        for fn, times in measured.items():
-            start = time.perf_counter()
-            for _ in range(number):
-                jax.block_until_ready(fn())
-            times.append((time.perf_counter() - start) / number * 1e6)
-    mine, theirs = (statistics.median(times) for times in measured.values())
-    figure = {
-        "name": f"klinen.{name}",
-        "ours": round(mine, 1),
-        "limit": round(theirs, 1),
-        "ratio": round(mine / theirs, 3),
-        "unit": "us",
-    }
-    print(json.dumps(figure))
+    ours()
+    limit()
+    times = in_turn(repeated(ours, number), repeated(limit, number), rounds=rounds)
+    medians = (statistics.median(found) / number * 1e6 for found in times)
+    show(f"klinen.{name}", *medians, unit="us", digits=1)
+
+
+def repeated(function: Callable[[], Any], count: int) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(count):
+            jax.block_until_ready(function())
+
+    return run
 
 
 if __name__ == "__main__":

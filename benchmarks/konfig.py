@@ -10,7 +10,6 @@ resolving and inspecting are measured at three sizes: cost must grow with the wo
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import ml_collections
+from figures import in_turn, show
 
 from kauldron import konfig
 
@@ -96,13 +96,9 @@ def report(
     goal: float | None = None,
 ) -> None:
     """Prints the medians of the CPU time of both, measured in turns."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        for function, found in zip((ours, limit), times):
-            start = time.process_time()
-            function()
-            found.append(time.process_time() - start)
-    show(name, *(statistics.median(found) * scale for found in times), unit, goal)
+    times = in_turn(ours, limit, rounds=repeats, clock=time.process_time)
+    medians = (statistics.median(found) * scale for found in times)
+    show(f"konfig/{name}", *medians, unit=unit, digits=6, goal=goal)
 
 
 def report_import(repeats: int) -> None:
@@ -113,23 +109,13 @@ def report_import(repeats: int) -> None:
             before = cpu_seconds_of_children()
             subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
             found.append(cpu_seconds_of_children() - before)
-    show("import", *map(statistics.median, times), "s", 0.4)
+    medians = map(statistics.median, times)
+    show("konfig/import", *medians, unit="s", digits=6, goal=0.4)
 
 
 def cpu_seconds_of_children() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def show(name: str, ours: float, limit: float, unit: str, goal: float | None) -> None:
-    figure = {
-        "name": f"konfig/{name}",
-        "ours": round(ours, 6),
-        "limit": round(limit, 6),
-        "ratio": round(ours / limit, 3) if limit else None,
-        "unit": unit,
-    }
-    print(json.dumps(figure | ({} if goal is None else {"goal": goal})), flush=True)
 
 
 if __name__ == "__main__":

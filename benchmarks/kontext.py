@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
+from figures import in_turn, show
 
 from kauldron import kontext, path_grammar
 
@@ -122,30 +121,18 @@ def report(
     repeat: int,
 ) -> None:
     """Prints the medians of interleaved measurements as one line of JSON."""
-    scale = {"us": 1e6, "ms": 1e3}[unit]
-    pairs = [
-        (
-            seconds_per_call(ours, repeat) * scale,
-            seconds_per_call(limit, repeat) * scale,
-        )
-        for _ in range(7)
-    ]
-    our_median, limit_median = (statistics.median(times) for times in zip(*pairs))
-    figure = {
-        "name": f"kontext.{name}",
-        "ours": round(our_median, 3),
-        "limit": round(limit_median, 3),
-        "ratio": round(our_median / limit_median, 2),
-        "unit": unit,
-    }
-    print(json.dumps(figure))
+    scale = {"us": 1e6, "ms": 1e3}[unit] / repeat
+    times = in_turn(repeated(ours, repeat), repeated(limit, repeat), rounds=7)
+    medians = (statistics.median(found) * scale for found in times)
+    show(f"kontext.{name}", *medians, unit=unit)
 
 
-def seconds_per_call(function: Callable[[], Any], repeat: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeat):
-        function()
-    return (time.perf_counter() - start) / repeat
+def repeated(function: Callable[[], Any], count: int) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(count):
+            function()
+
+    return run
 
 
 if __name__ == "__main__":

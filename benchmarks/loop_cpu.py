@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from figures import show
 
 from kauldron import kd
 
@@ -146,15 +146,15 @@ def main() -> None:
         limit.append(steps / bare_seconds(steps))
         ours.append(steps / train_seconds(images, batch, steps))
         ratios.append(ours[-1] / limit[-1])
-    figure = {
-        "name": "loop_cpu/steps_per_second",
-        "ours": round(statistics.median(ours), 1),
-        "limit": round(statistics.median(limit), 1),
-        "ratio": round(statistics.median(ratios), 3),
-        "unit": "steps/s",
-        "goal": 1.0,
-    }
-    print(json.dumps(figure))
+    show(
+        "loop_cpu/steps_per_second",
+        statistics.median(ours),
+        statistics.median(limit),
+        unit="steps/s",
+        digits=1,
+        ratio=round(statistics.median(ratios), 3),
+        goal=1.0,
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ goes into starting the work. The limit is one `lax.scan` over data on the device
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from figures import show
 
 from kauldron import kd
 
@@ -105,17 +105,15 @@ def main():
     for _ in range(rounds):
         ours.append(steps / train_seconds(images, batch, steps))
         limit.append(steps / bare_loop(steps))
-    ours, limit = statistics.median(ours), statistics.median(limit)
-    figure = {
-        "name": "loop_gpu/steps_per_second",
-        "ours": round(ours, 1),
-        "limit": round(limit, 1),
-        "ratio": round(ours / limit, 3),
-        "unit": "steps/s",
-        "device": jax.devices()[0].device_kind,
-        "goal": 20_000,
-    }
-    print(json.dumps(figure))
+    show(
+        "loop_gpu/steps_per_second",
+        statistics.median(ours),
+        statistics.median(limit),
+        unit="steps/s",
+        digits=1,
+        device=jax.devices()[0].device_kind,
+        goal=20_000,
+    )
 
 
 if __name__ == "__main__":

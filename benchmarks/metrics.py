@@ -9,15 +9,14 @@ the host, over three numbers of batches, to see that its cost grows no faster.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from figures import in_turn, show
 
 from kauldron import losses, metrics
 
@@ -180,21 +179,9 @@ def compare(
         ours(stream),
         limit(stream),
     )
-    times: dict[str, list[float]] = {"ours": [], "limit": []}
-    for _ in range(repeats):
-        for key, function in (("ours", ours), ("limit", limit)):
-            start = time.perf_counter()
-            function(stream)
-            times[key].append(time.perf_counter() - start)
-    rates = {key: len(stream) / statistics.median(t) for key, t in times.items()}
-    figure = {
-        "name": name,
-        "ours": round(rates["ours"]),
-        "limit": round(rates["limit"]),
-        "ratio": round(rates["ours"] / rates["limit"], 3),
-        "unit": "batches/s",
-    }
-    print(json.dumps(figure), flush=True)
+    times = in_turn(lambda: ours(stream), lambda: limit(stream), rounds=repeats)
+    rates = (len(stream) / statistics.median(found) for found in times)
+    show(name, *rates, unit="batches/s", digits=None)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+from figures import show
+
 CONFIG = """
 from kauldron import konfig
 
@@ -169,15 +171,16 @@ def main() -> None:
         for index, clock in enumerate(("wall", "cpu")):
             ours = [seconds[index] for seconds in times[f"{start} ours"]]
             bare = [seconds[index] for seconds in times[f"{start} bare"]]
-            figure = {
-                "name": f"startup/{start}_{clock}",
-                "ours": round(statistics.median(ours), 2),
-                "limit": round(statistics.median(bare), 2),
-                "ratio": round(statistics.median(a / b for a, b in zip(ours, bare)), 3),
-                "unit": "s",
-                "goal": 1.3,
-            }
-            print(json.dumps(figure))
+            ratio = statistics.median(a / b for a, b in zip(ours, bare))
+            show(
+                f"startup/{start}_{clock}",
+                statistics.median(ours),
+                statistics.median(bare),
+                unit="s",
+                digits=2,
+                ratio=round(ratio, 3),
+                goal=1.3,
+            )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ of the host, and from JPEG files of 500 x 375, cropped and flipped (`num_workers
 
 import argparse
 import dataclasses
-import json
 import pathlib
 import statistics
 import tempfile
@@ -19,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from figures import show
 from PIL import Image
 
 from kauldron import kd, writers
@@ -174,7 +174,10 @@ def main():
     copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
     params = copy({"params": state.params})
     del state
-    report("init_seconds", round(init_seconds, 2), "s", goal=15)
+    device = jax.devices()[0].device_kind
+    show(
+        "vit_gpu/init_seconds", init_seconds, unit="s", digits=2, device=device, goal=15
+    )
     bare_loop = make_bare_loop(model, images, labels, batch)
     with tempfile.TemporaryDirectory() as folder:
         make_files(pathlib.Path(folder), num_files)
@@ -196,21 +199,16 @@ def main():
     limits = {"": ("bare", 0.99), "_from_memory": ("", 0.99)}
     limits["_from_files"] = ("_from_memory", 0.95)
     for name, (limit, goal) in limits.items():
-        report(
-            f"images_per_second{name}",
-            round(medians[name], 1),
-            "images/s",
-            limit=round(medians[limit], 1),
-            ratio=round(medians[name] / medians[limit], 3),
+        show(
+            f"vit_gpu/images_per_second{name}",
+            medians[name],
+            medians[limit],
+            unit="images/s",
+            digits=1,
+            device=device,
             data_wait_fraction=round(statistics.median(waits[name]), 3),
             goal=goal,
         )
-
-
-def report(name, ours, unit, **more):
-    device = jax.devices()[0].device_kind
-    figure = {"name": f"vit_gpu/{name}", "ours": ours, "unit": unit, "device": device}
-    print(json.dumps(figure | more), flush=True)
 
 
 if __name__ == "__main__":

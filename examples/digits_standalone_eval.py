@@ -1,6 +1,6 @@
 """Evaluations in processes of their own, beside training.
 
-Training writes checkpoints and goes on; other processes, perhaps on other machines that
+Training writes checkpoints and continues; other processes, perhaps on other machines that
 see the same folder, evaluate them:
 
     kauldron train --cfg=examples/digits_standalone_eval.py --cfg.workdir=/tmp/digits

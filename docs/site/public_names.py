@@ -137,15 +137,13 @@ class _Text(str):
     def __repr__(self) -> str:
         return str(self)
 
-    __str__ = str.__str__
-
 
 def _shown(annotation: Any) -> Any:
     if annotation is inspect.Signature.empty:
         return annotation
     if not isinstance(annotation, str):
         annotation = inspect.formatannotation(annotation)
-    return _TypeText(_short(annotation))
+    return _Text(_short(annotation))
 
 
 def _short(text: str) -> str:
@@ -158,16 +156,6 @@ def _short(text: str) -> str:
     return re.sub(r"\b[a-z_]\w*(?:\.\w+)+", last, text)
 
 
-class _TypeText:
-    """An annotation that `inspect` prints as it is."""
-
-    def __init__(self, text: str):
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
-
-
 def _default(parameter: inspect.Parameter, field: Any) -> Any:
     default = parameter.default
     if default is inspect.Parameter.empty:
@@ -178,6 +166,7 @@ def _default(parameter: inspect.Parameter, field: Any) -> Any:
         literal = {"dict": "{}", "list": "[]", "tuple": "()", "set": "set()"}.get(name)
         return _Text(literal or (f"{name}()" if _is_public(name) else "..."))
     text = re.sub(r"\bROOT_CFG_REF\b", "cfg.ref", repr(default))
+    text = text.replace("'__KEY_REQUIRED__'", "REQUIRED")
     text = re.sub(r"^Posix\w*Path\((.*)\)$", r"\1", text).replace("({})", "()")
     if inspect.isroutine(default) or inspect.isclass(default):
         text = default.__name__

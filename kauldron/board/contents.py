@@ -233,14 +233,8 @@ def _describe(
     last, config = run.last(), run.config
     return {
         "name": name,
-        "state": run.state,
-        "end": run.end,
-        "step": run.step,
-        "num_steps": run.num_steps,
+        **run.summary(),
         "speed": _rounded(run.speed),
-        "started": run.started,
-        "note": str(run.info.get("note") or ""),
-        "tags": [str(tag) for tag in run.info.get("tags") or []],
         "fields": {column.name: config.get(column.path) for column in fields},
         "values": {
             column.name: _rounded(last[column.path][1])

@@ -112,7 +112,7 @@ class Media:
                 self._items.setdefault((kind, tag), {})[event.step] = item
 
     def _drop_from(self, collection: str, step: int) -> None:
-        """A run that went on from a checkpoint wrote these steps again."""
+        """Forget later items: a run that resumed from a checkpoint writes them again."""
         for (_, tag), items in self._items.items():
             if tag.startswith(f"{collection}/"):
                 for later in [known for known in items if known >= step]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kauldron.cli.command_table import FAILED
 from kauldron.cli.fatal_errors import ANOTHER_HAS_ENDED, shorten_fatal_errors
-from kauldron.cli.terminal import print_table
+from kauldron.cli.terminal import print_table, tell
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -180,6 +180,16 @@ def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.5g}"
 
 
+@contextlib.contextmanager
+def without_traceback(*kinds: type[Exception], show_traceback: bool) -> Iterator[None]:
+    """Report errors for which no code is at fault in one line, and exit with 1."""
+    try:
+        yield
+    except kinds as error:
+        tell(error, show_traceback=show_traceback)
+        raise SystemExit(FAILED) from error
+
+
 #
 # An exception that nobody caught
 #
@@ -192,7 +202,7 @@ _FLAG = "catch_post_mortem"
 
 
 def define_flag() -> None:
-    """Define the command-line flag `--catch_post_mortem`; again is harmless."""
+    """Define the command-line flag `--catch_post_mortem`, unless it is defined."""
     from absl import flags
 
     if _FLAG not in flags.FLAGS:

@@ -11,7 +11,7 @@ import os
 import pathlib
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import kauldron
@@ -236,9 +236,9 @@ def describe(error: BaseException, user_file: str | None = None) -> str:
         lines = traceback.format_exception_only(SyntaxError, error)
         place = f"{short_file(error.filename)}:{error.lineno}"
         return f"{place}: {error.msg}\n{''.join(lines[1:-1]).rstrip()}"
-    message = message_with_notes(error)
-    place = _place_in(error, user_file) if user_file else None
-    return f"{message}\n{place}" if place else message
+    path = os.path.abspath(user_file) if user_file else None
+    line = _innermost_line(error, lambda file: os.path.abspath(file) == path)
+    return message_with_notes(error) + line
 
 
 def users_line(error: BaseException) -> str:
@@ -247,9 +247,7 @@ def users_line(error: BaseException) -> str:
     Returns:
       Lines to add to the message; empty if only libraries were involved.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame for frame in frames if not _is_of_library(frame.filename)]
-    return f"\n{_describe_frame(error, lines[-1])}" if lines else ""
+    return _innermost_line(error, lambda file: not _is_of_library(file))
 
 
 def _is_of_library(file: str) -> bool:
@@ -266,19 +264,16 @@ _LIBRARIES = (
 )
 
 
-def _place_in(error: BaseException, user_file: str) -> str | None:
-    """Return the innermost line of a file that an error passed through."""
-    path = os.path.abspath(user_file)
+def _innermost_line(error: BaseException, is_wanted: Callable[[str], bool]) -> str:
+    """Return the last line in one of the files that are wanted; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame for frame in frames if os.path.abspath(frame.filename) == path]
-    return _describe_frame(error, lines[-1]) if lines else None
-
-
-def _describe_frame(error: BaseException, line: traceback.FrameSummary) -> str:
+    lines = [frame for frame in frames if is_wanted(frame.filename)]
+    if not lines:
+        return ""
+    line, kind = lines[-1], type(error).__name__
     source = linecache.getline(line.filename, line.lineno or 0).strip()
-    name = type(error).__name__
     place = f"{short_file(line.filename)}:{line.lineno}, in {line.name}"
-    return f"  {name} raised at {place}\n    {source}"
+    return f"\n  {kind} raised at {place}\n    {source}"
 
 
 #
@@ -334,6 +329,18 @@ class SubCommand:
     def execute(self) -> Any:
         """Call the command."""
         return self()
+
+    import_nothing = False  # whether the modules that the config names stay unimported
+
+    @classmethod
+    def run(cls, args: argparse.Namespace) -> int:
+        """Call the command with the config and the options of a command line."""
+        cfg = load_config(args.cfg, import_nothing=cls.import_nothing)
+        names = [field.name for field in dataclasses.fields(cls)]
+        options = {name: getattr(args, name) for name in names if name in args}
+        options |= {"cfg": cfg, "origin": ConfigOrigin.of(args.cfg)}
+        with bad_input(args.cfg):
+            return cls(**options)()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

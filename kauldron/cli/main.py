@@ -24,7 +24,7 @@ from kauldron.cli.command_table import (
     Command,
 )
 from kauldron.cli.terminal import UsageError, reader_is_gone, short_warnings, tell
-from kauldron.errors import message_with_notes, nearest
+from kauldron.errors import nearest
 from kauldron.job_params import TRAINER_FIELDS
 
 _DESCRIPTION = """\
@@ -92,11 +92,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if show_traceback or error.errno not in _OF_THE_DISK:
             raise
-        print(f"error: {message_with_notes(error)}", file=sys.stderr)
+        tell(error, show_traceback=False)
         return FAILED
 
 
-# Where in the code they happened tells nobody what to do.
+# A full or read-only disk: a traceback would not help.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -123,25 +123,10 @@ def _run(arguments: list[str]) -> int:
 
 def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> int:
     """Parse the options of one command and run it."""
-    from kauldron.cli.loading import (
-        add_trust_arguments,
-        source_from_arguments,
-        with_trust,
-    )
+    from kauldron.cli.loading import source_from_arguments, with_trust
 
     implementation = command.load()
-    parser = _Parser(
-        prog=f"kauldron {' '.join(words)}",
-        usage=" ".join(["kauldron", *words, *_config_usage(command), "[options]"]),
-        description=command.summary + ".",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--traceback", action="store_true", help="show the traceback of an error"
-    )
-    implementation.add_arguments(parser)
-    if command.configs:
-        add_trust_arguments(parser)
+    parser = make_parser(words, command)
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()
         return OK
@@ -153,8 +138,7 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
     args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
     jax_flags, unknown = take_jax_flags(unknown)
     if unknown:
-        options = re.findall(r"--[\w-]+", parser.format_help())
-        parser.error(explain(unknown, rest, command.configs, options))
+        parser.error(explain(unknown, rest, command.configs, parser.flags))
     for name, source in sources.items():
         if source.file is None and command.needs_configs:
             parser.error(f"--{name}=path/to/config.py is missing.")
@@ -182,17 +166,19 @@ def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
     return rest
 
 
-def _config_usage(command: Command) -> list[str]:
-    configs = [_CONFIG_USAGE.format(n=n) for n in command.configs if n != "sweep"]
-    sweep = ["--sweep.path=values ..."] if "sweep" in command.configs else []
-    return [*configs, *sweep, *command.arguments]
-
-
-_CONFIG_USAGE = "--{n}=config.py [--{n}.path=value ...]"
+def _usage(words: tuple[str, ...], command: Command) -> str:
+    form = "--{n}=config.py" if command.needs_configs else "[--{n}=config.py]"
+    parts = [f"{form} [--{{n}}.path=value ...]".format(n=n) for n in command.configs]
+    if "sweep" in command.configs:
+        parts[command.configs.index("sweep")] = "--sweep.path=values ..."
+    required, others = parts, command.arguments
+    if not command.needs_configs:
+        required, others = others, parts
+    return " ".join(["kauldron", *words, *required, *others, "[options]"])
 
 
 def _with_values_that_begin_with_a_dash(
-    arguments: Sequence[str], parser: argparse.ArgumentParser
+    arguments: Sequence[str], parser: CommandParser
 ) -> list[str]:
     """Let `--sort -loss` mean `--sort=-loss`, unless `-l` is an option."""
     joined: list[str] = []
@@ -201,7 +187,7 @@ def _with_values_that_begin_with_a_dash(
         if (
             is_after_option
             and re.match(r"-[^-\d]", argument)
-            and not re.search(rf"(?<![\w-]){argument[:2]}\b", parser.format_help())
+            and argument[:2] not in parser.flags
         ):
             joined[-1] += f"={argument}"
         else:
@@ -209,11 +195,35 @@ def _with_values_that_begin_with_a_dash(
     return joined
 
 
-class _Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser whose errors look like those of all other bad input."""
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of all options, such as `--json`."""
+        return [flag for action in self._actions for flag in action.option_strings]
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\n{self.format_usage().rstrip()}")
+
+
+def make_parser(words: tuple[str, ...], command: Command) -> CommandParser:
+    """Return the parser of the options of a command."""
+    from kauldron.cli.loading import add_trust_arguments
+
+    parser = CommandParser(
+        prog=f"kauldron {' '.join(words)}",
+        usage=_usage(words, command),
+        description=command.summary + ".",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--traceback", action="store_true", help="show the traceback of an error"
+    )
+    command.load().add_arguments(parser)
+    if command.configs:
+        add_trust_arguments(parser)
+    return parser
 
 
 #

@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kauldron.errors import message_with_notes
+
 
 class UsageError(Exception):
     """Bad input, shown as one message without a traceback; the exit code is 2.
@@ -26,7 +28,7 @@ def tell(error: BaseException, *, show_traceback: bool) -> None:
     """Print an error to stderr."""
     if show_traceback:
         traceback.print_exception(error)
-    text = str(error)
+    text = message_with_notes(error)
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
         print(f"\033[1;31merror:\033[0m {text}", file=sys.stderr)
     else:
@@ -109,6 +111,24 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
 def print_json(data: Any) -> None:
     """Print data for a script."""
     print(json.dumps(data, indent=2, default=str))
+
+
+def write_page(file: str, html: str, *, title: str) -> None:
+    """Write a page for a browser to the file that `--html` names."""
+    from kauldron.inspect.views import View
+
+    try:
+        View(html=html, text="", title=title).save(file)
+    except OSError as error:
+        raise UsageError(f"--html={file}: {error}") from error
+    print(f"Wrote {file}")
+
+
+def existing_folder(text: str) -> str:
+    """Return the folder that an argument names; for `type=` of an argument."""
+    if not os.path.isdir(text):
+        raise UsageError(f"There is no folder {text}.")
+    return text
 
 
 def reader_is_gone() -> bool:

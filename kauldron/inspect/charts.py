@@ -223,5 +223,5 @@ def _values(schedule: Any, steps: np.ndarray) -> np.ndarray:
     """Evaluate in one call where the schedule can be traced; else one by one."""
     try:
         return np.asarray(jax.vmap(schedule)(steps))
-    except Exception:  # Python code that needs a number: say what is wrong with that
+    except Exception:  # Python code that needs a number; its own errors are raised
         return np.array([float(schedule(int(step))) for step in steps])

@@ -32,11 +32,11 @@ _ORDER = {
 
 
 def parse_condition(text: str, is_column: Callable[[str], bool]) -> Condition:
-    """Return a function that tells whether a run is meant.
+    """Return a function that tells whether a run matches.
 
     Columns are compared with numbers and texts by `<`, `<=`, `>`, `>=`, `==`, `!=` and
     `~` (matches a pattern such as `adam*`), and joined by `and`, `or`, `not` and
-    brackets. A run without the value is never meant, except by `== none`.
+    brackets. A run without the value never matches, except `== none`.
 
     Args:
       text: The condition.

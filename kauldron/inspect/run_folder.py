@@ -14,8 +14,6 @@ from typing import Any
 from kauldron.files import holder
 from kauldron.inspect.scalar_log import FILENAME, ScalarLog
 
-STATES = ("complete", "running", "stopped", "failed", "pending")
-
 _DEEPEST = 5
 _NOT_RUNS = {"checkpoints", "plugins", "array_dumps", "logs"}
 # Fields that differ between any two runs and say nothing about them.
@@ -57,7 +55,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """One of `STATES`."""
+        """`complete`, `running`, `stopped`, `failed` or `pending`."""
         if (self.workdir / "train_complete.txt").exists():
             return "complete"
         if holder(self.workdir / "train.lock") is not None:
@@ -124,6 +122,19 @@ class Run:
         """Steps per second, as last written."""
         found = self.last().get("train/perf_stats/steps_per_sec")
         return None if found is None else found[1]
+
+    def summary(self) -> dict[str, Any]:
+        """Return what can be told of any run, for JSON."""
+        return {
+            "state": self.state,
+            "end": self.end,
+            "step": self.step,
+            "num_steps": self.num_steps,
+            "speed": self.speed,
+            "started": self.started,
+            "tags": [str(tag) for tag in self.info.get("tags") or []],
+            "note": str(self.info.get("note") or ""),
+        }
 
     def logs(self) -> dict[str, ScalarLog]:
         """Return the log of each collection: `train`, and the evaluators."""

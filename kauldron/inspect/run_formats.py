@@ -104,17 +104,8 @@ def as_records(table: RunTable) -> list[dict[str, Any]]:
         record: dict[str, Any] = {}
         if len(members) == 1 and "run" in table.names:
             run = members[0]
-            record |= {
-                "workdir": run.name,
-                "state": run.state,
-                "end": run.end,
-                "step": run.step,
-                "num_steps": run.num_steps,
-                "speed": _jsonable(run.speed),
-                "started": run.started,
-                "tags": run.info.get("tags", []),
-                "note": run.info.get("note", ""),
-            }
+            record["workdir"] = run.name
+            record |= {name: _jsonable(value) for name, value in run.summary().items()}
         else:
             record["workdirs"] = [run.name for run in members]
         record["fields"] = _of_kind(cells, "field")

@@ -113,7 +113,7 @@ _ATTRIBUTES = {
 
 
 def _run_columns(found: Sequence[Run]) -> list[Column]:
-    """Return what there is to say of any run; of its end, only if that is unusual."""
+    """Return the columns of every table; `end` only if a run ended unusually."""
     names = [n for n in _ATTRIBUTES if n != "end" or any(run.end for run in found)]
     return [Column(name=name, kind="run") for name in names]
 
@@ -290,7 +290,7 @@ class KnownColumns:
 def _without_copies(
     columns: Sequence[Column], configs: Sequence[Mapping[str, Any]]
 ) -> list[Column]:
-    """Leave out fields that repeat another in each run: `cfg.ref` has made them so."""
+    """Leave out fields that equal another one in every run, as `cfg.ref` makes them."""
     alike: dict[Any, list[Column]] = {}
     for column in columns:
         alike.setdefault(_values_of(column.path, configs), []).append(column)

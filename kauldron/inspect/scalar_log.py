@@ -1,4 +1,4 @@
-"""The numbers that a run has written, read while it goes on writing.
+"""The numbers that a run has written, read while it keeps writing.
 
 A log is never read further than a question needs: the last values come from the end of
 the file, a curve of a long log from lines spread evenly over it, and the best values from
@@ -16,7 +16,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -163,9 +163,8 @@ class ScalarLog:
     def _all(self) -> Iterator[dict[str, Any]]:
         try:
             with self.path.open("rb") as file:
-                while data := file.read(_CHUNK_BYTES):
-                    data += file.readline()
-                    yield from parse_lines(data[: data.rfind(b"\n") + 1])
+                for data in _whole_lines(file):
+                    yield from parse_lines(data)
         except OSError:
             return
 
@@ -197,17 +196,12 @@ class ScalarLog:
             self._start_again(identity)
         with self.path.open("rb") as file:
             file.seek(self._offset)
-            while data := file.read(_CHUNK_BYTES):
-                data += file.readline()
-                data = data[: data.rfind(b"\n") + 1]
-                if not data:
-                    break
+            for data in _whole_lines(file):
                 self._offset += len(data)
                 for entry in parse_lines(data):
                     for name, value in entry["values"].items():
                         extremes = self._extremes.setdefault(name, Extremes())
                         extremes.add(entry["step"], as_number(value))
-                file.seek(self._offset)
 
     def _start_again(self, identity: tuple[int, int] | None) -> None:
         self._identity, self._offset, self._extremes = identity, 0, {}
@@ -223,6 +217,17 @@ class ScalarLog:
                 return list(parse_lines(_spread(data, count, first, last, by)))
         except (OSError, ValueError):  # not there, or empty
             return []
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the rest of a file in chunks, up to a last line that is being written."""
+    while data := file.read(_CHUNK_BYTES):
+        data += file.readline()
+        end = data.rfind(b"\n") + 1
+        if not end:
+            return
+        yield data[:end]
+        file.seek(end - len(data), os.SEEK_CUR)
 
 
 def _spread(data: mmap.mmap, count: int, first: float, last: float, by: str) -> bytes:

@@ -15,8 +15,8 @@ class StyledDataFrame(pd.DataFrame):
     """A data frame that a notebook shows with a style.
 
     Attributes:
-      current_style: The style. It can be changed in place, as `frame.style` cannot,
-        which is a new one each time.
+      current_style: The style. It can be changed in place; `frame.style` is a new one
+        each time.
 
     Example:
       >>> frame = StyledDataFrame({"loss": [0.25, 0.125]})

@@ -212,6 +212,17 @@ def test_help_of_every_command_exits_0(kauldron, words):
     assert out.startswith(f"usage: kauldron {' '.join(words)} ")
 
 
+def test_help_tells_which_configs_may_be_left_out(kauldron):
+    config = "--cfg=config.py"
+    for words, optional in (("train", False), ("eval", True), ("sweep", True)):
+        _, out, _ = kauldron(words, "--help")
+        usage, _, _ = out.partition("\n\n")
+        assert (f"[{config}]" in usage) == optional and config in usage
+    assert "--sweep.path=values ..." in usage
+    _, out, _ = kauldron("test", "--help")
+    assert out.startswith(f"usage: kauldron test WORKDIR [{config}] [--cfg.path=")
+
+
 def test_help_of_run_lists_the_patches(kauldron):
     _, out, _ = kauldron("run", "--help")
     assert "--patch.skip_checkpointer=True" in out

@@ -204,6 +204,10 @@ COMMANDS = {
         ("eval", "--cfg=toy.py", "--eval_names=tset"),
         ["'tset'", "test, alone"],
     ),
+    "project below a file": (
+        ("init", "good.py/fancy"),
+        ["good.py/fancy cannot be written", "Not a directory"],
+    ),
     "check of nothing": (("check",), ["--cfg=path/to/config.py is missing"]),
     "runs of a folder that is not there": (
         ("runs", "none"),

@@ -351,11 +351,10 @@ const charts = (() => {
     const every = Math.ceil(histograms.length / Math.max(1, width / 80));
     histograms.forEach((h, i) => {
       const most = Math.max(...h.counts, 1e-9);
-      const total = (j) => h.counts[j] / most;
       h.counts.forEach((count, j) => {
         if (!count) return;
         const [top, bottom] = [y(h.edges[j + 1]), y(h.edges[j])];
-        context.fillStyle = `rgba(${css("--heat")}, ${0.12 + 0.88 * total(j)})`;
+        context.fillStyle = `rgba(${css("--heat")}, ${0.12 + (0.88 * count) / most})`;
         context.fillRect(x(i), top, Math.max(1, x(i + 1) - x(i) - 1), Math.max(1, bottom - top));
       });
       context.fillStyle = css("--muted");

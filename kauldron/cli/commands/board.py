@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import pathlib
 
 from kauldron.cli.command_table import OK
-from kauldron.cli.terminal import UsageError
+from kauldron.cli.terminal import UsageError, existing_folder
 
 
 class Board:
@@ -21,6 +20,7 @@ class Board:
             "folder",
             nargs="?",
             default=".",
+            type=existing_folder,
             help="a workdir, or a folder of workdirs and experiments (default: .)",
         )
         parser.add_argument(
@@ -34,7 +34,6 @@ class Board:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        _check_folder(args.folder)
         try:
             import starlette  # noqa: F401
             import uvicorn  # noqa: F401
@@ -60,7 +59,10 @@ class Report:
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "workdirs", nargs="+", help="workdirs, or folders of workdirs"
+            "workdirs",
+            nargs="+",
+            type=existing_folder,
+            help="workdirs, or folders of workdirs",
         )
         parser.add_argument(
             "-o", "--output", default="report.html", help="default: report.html"
@@ -68,18 +70,11 @@ class Report:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        for workdir in args.workdirs:
-            _check_folder(workdir)
         from kauldron.board.report import write_report
 
         try:
             path = write_report(args.output, *args.workdirs)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise UsageError(str(error)) from error
         print(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB).")
         return OK
-
-
-def _check_folder(folder: str) -> None:
-    if not pathlib.Path(folder).is_dir():
-        raise UsageError(f"There is no folder {folder}.")

@@ -212,7 +212,7 @@ def _try(cfg: konfig.ConfigDict, build: Build) -> set[str]:
             path = path_grammar.format_path(tuple(names))
             build.problems.add(path, complaint[0])
             return {path}
-        if not build.left_out:  # else it may miss just what is left out
+        if not build.left_out:  # otherwise it may fail because of them
             build.problems.messages.append(message)
         return set()
 

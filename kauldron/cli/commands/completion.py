@@ -10,11 +10,8 @@ from collections.abc import Iterable
 
 from kauldron import konfig, path_grammar
 from kauldron.cli.command_table import COMMANDS, DEFAULT_COMMAND, OK, Command
-from kauldron.cli.loading import (
-    add_trust_arguments,
-    load_config,
-    source_from_arguments,
-)
+from kauldron.cli.loading import load_config, source_from_arguments
+from kauldron.cli.main import make_parser
 from kauldron.cli.terminal import UsageError
 from kauldron.job_params import TRAINER_FIELDS
 from kauldron.konfig.query.flatten import iter_leaves
@@ -139,12 +136,7 @@ def _next_words(named: list[str]) -> Iterable[str]:
 
 
 def _flags(command: Command) -> Iterable[str]:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--traceback", action="store_true")
-    command.load().add_arguments(parser)
-    if command.configs:
-        add_trust_arguments(parser)
-    for action in parser._actions:
+    for action in make_parser((), command)._actions:
         for flag in action.option_strings:
             takes_value = action.nargs is None and action.metavar != "BOOL"
             if action.help != argparse.SUPPRESS:
@@ -190,7 +182,7 @@ def _paths(name: str, words: list[str], current: str) -> list[str]:
 
 
 def _paths_of_config(name: str, words: list[str]) -> list[str]:
-    # Whatever is wrong with the config, pressing Tab is not the time to say so.
+    # Pressing Tab must never show what is wrong with the config.
     with contextlib.suppress(Exception):
         source, others = source_from_arguments(words, name)
         if source.file is None:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import pathlib
 
 from kauldron import konfig, path_grammar
 from kauldron.cli.command_table import FOUND_SOMETHING, OK
-from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
+from kauldron.cli.loading import SubCommand, load_config
 from kauldron.cli.terminal import (
     UsageError,
     print_json,
     print_lines,
     print_python,
     print_table,
+    write_page,
 )
 from kauldron.errors import a_type
 from kauldron.konfig.overrides.config_files import is_saved_config, split_argument
@@ -42,13 +42,14 @@ class Show(SubCommand):
     json: bool = False
     history: bool = False
     html: str | None = None
+    import_nothing = True
 
     def __call__(self) -> int:
         cfg = self.config
         if self.json:
             print(cfg.to_json(indent=2))
         elif self.html:
-            _write_page(cfg, pathlib.Path(self.html))
+            write_page(self.html, konfig.to_html(cfg), title="Config")
         else:
             self.print_config_origin()
             print_python(
@@ -64,22 +65,6 @@ class Show(SubCommand):
             "--history", action="store_true", help="show where each field was set"
         )
         form.add_argument("--html", metavar="FILE", help="write a page to look at")
-
-    @classmethod
-    def run(cls, args: argparse.Namespace) -> int:
-        cfg = load_config(args.cfg, import_nothing=True)
-        options = {"json": args.json, "history": args.history, "html": args.html}
-        with bad_input(args.cfg):
-            return cls(cfg, ConfigOrigin.of(args.cfg), **options)()
-
-
-def _write_page(cfg: konfig.ConfigDict, file: pathlib.Path) -> None:
-    page = f'<!DOCTYPE html><meta charset="utf-8"><title>Config</title>{konfig.to_html(cfg)}'
-    try:
-        file.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--html={file}: {error}") from error
-    print(f"Wrote {file}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,12 +93,6 @@ class Resolve(SubCommand):
             default=True,
             help="print what was built (default)",
         )
-
-    @classmethod
-    def run(cls, args: argparse.Namespace) -> int:
-        cfg = load_config(args.cfg, import_nothing=False)
-        with bad_input(args.cfg):
-            return cls(cfg, ConfigOrigin.of(args.cfg), verbose=args.verbose)()
 
 
 class Check:

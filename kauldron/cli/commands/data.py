@@ -8,8 +8,8 @@ from typing import Any
 
 from kauldron import konfig
 from kauldron.cli.command_table import OK
-from kauldron.cli.loading import ConfigOrigin, SubCommand, bad_input, load_config
-from kauldron.cli.terminal import print_json, print_table
+from kauldron.cli.loading import SubCommand, bad_input, load_config
+from kauldron.cli.terminal import print_json, print_table, write_page
 from kauldron.errors import a_type
 
 _COLUMNS = ("Dtype", "Shape", "Min", "Max", "Mean", "StdDev")
@@ -52,13 +52,6 @@ class ElementSpec(SubCommand):
         add_dataset_arguments(parser)
         parser.add_argument("--json", action="store_true", help="print a JSON object")
 
-    @classmethod
-    def run(cls, args: argparse.Namespace) -> int:
-        cfg = load_config(args.cfg, import_nothing=False)
-        options = {"ds_path": args.ds_path, "json": args.json}
-        with bad_input(args.cfg):
-            return cls(cfg, ConfigOrigin.of(args.cfg), **options)()
-
 
 class Show:
     """Print statistics of the first batches of a data set."""
@@ -84,7 +77,10 @@ class Show:
             print(f"batch {index}")
             print_table(_rows(batch), header=("path", *map(str.lower, _COLUMNS)))
         if args.html:
-            _write_page(batches, args.html)
+            from kauldron.inspect.batches import batch_view
+
+            page = "".join(batch_view(batch).html for batch in batches)
+            write_page(args.html, page, title="Batches")
         return OK
 
 
@@ -147,16 +143,6 @@ def _rows(batch: Any) -> list[tuple[str, ...]]:
 
 def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _write_page(batches: list[Any], file: str) -> None:
-    from kauldron.inspect.batches import batch_view
-    from kauldron.inspect.views import View
-
-    views = [batch_view(batch) for batch in batches]
-    page = "".join(view.html for view in views)
-    View(html=page, text="", title="Batches").save(file)
-    print(f"Wrote {file}")
 
 
 def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kauldron import konfig, kontext
-from kauldron.cli.command_table import FAILED, OK
+from kauldron.cli.command_table import OK
 from kauldron.cli.job import (
     add_job_arguments,
     ending_with_the_others,
+    post_mortem,
     print_closing_table,
     start_job,
+    without_traceback,
 )
 from kauldron.cli.loading import bad_input, build_trainer, load_config
-from kauldron.cli.terminal import UsageError, tell
+from kauldron.cli.terminal import UsageError
 from kauldron.errors import message_with_notes
 from kauldron.konfig.overrides.config_files import ConfigSource
 
@@ -63,7 +65,7 @@ class Eval:
         if args.workdir:
             cfg.workdir = args.workdir
         trainer = build_trainer(cfg, source)
-        evaluate(trainer, args.eval_names, source)
+        evaluate(trainer, args, source)
         return OK
 
 
@@ -88,28 +90,40 @@ def with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSourc
     return dataclasses.replace(source, file=path)
 
 
-def evaluate(trainer: Trainer, eval_names: str | None, source: ConfigSource) -> None:
+def evaluate(trainer: Trainer, args: argparse.Namespace, source: ConfigSource) -> None:
     """Run evaluators on checkpoints, until the run that writes them is complete.
 
     Args:
       trainer: The experiment.
-      eval_names: Evaluators and job groups, separated by commas; `None` for all of an
-        evaluation of an earlier run, or the only group.
+      args: Its `eval_names` are evaluators and job groups, separated by commas; `None`
+        for all of an evaluation of an earlier run, or the only group.
       source: Where the config came from, for messages.
+
+    Raises:
+      SystemExit: Training gave no sign of life for too long.
     """
     from kauldron.evals import standalone
     from kauldron.train import trainer_fields
 
-    names = [name.strip() for name in (eval_names or "").split(",") if name.strip()]
     with bad_input(source):
-        names = names or _default_names(trainer)
+        names = split_names(args.eval_names) or _default_names(trainer)
         evaluators = trainer_fields.select_evaluators(trainer, names)
         standalone.check(trainer, evaluators)
     if str(trainer.workdir or ".") == ".":
         raise UsageError("Which run? Give --workdir=path/to/run.")
-    with checkpoints_that_cannot_be_had(), ending_with_the_others():
+    with (
+        without_traceback(TimeoutError, show_traceback=args.traceback),
+        checkpoint_errors(),
+        ending_with_the_others(),
+        post_mortem(is_on=args.catch_post_mortem),
+    ):
         trainer.continuous_eval(names)
     print_closing_table(trainer)
+
+
+def split_names(text: str | None) -> list[str]:
+    """Return the names in a text, which are separated by commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _default_names(trainer: Trainer) -> list[str]:
@@ -133,13 +147,12 @@ def _default_names(trainer: Trainer) -> list[str]:
 
 
 @contextlib.contextmanager
-def checkpoints_that_cannot_be_had() -> Iterator[None]:
-    """Report without a traceback what is not a bug in anybody's code.
+def checkpoint_errors() -> Iterator[None]:
+    """Report checkpoints that cannot be used without a traceback.
 
     Raises:
       UsageError: A folder or checkpoint is missing or of another model, or a key leads
         nowhere.
-      SystemExit: Training gave no sign of life for too long.
     """
     from kauldron import ckpts
 
@@ -151,9 +164,6 @@ def checkpoints_that_cannot_be_had() -> Iterator[None]:
         kontext.MissingKeysError,
     ) as error:
         raise UsageError(message_with_notes(error)) from error
-    except TimeoutError as error:
-        tell(error, show_traceback=False)
-        raise SystemExit(FAILED) from error
 
 
 #

@@ -36,7 +36,10 @@ class Init:
         name = pathlib.Path(args.name).absolute().name
         _check_name(name)
         _check_free(folder)
-        files = write_project(folder, name)
+        try:
+            files = write_project(folder, name)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be written: {error}") from error
         print(f"Wrote {len(files)} files to {folder}:")
         for path in files:
             print(f"  {path}")
@@ -58,8 +61,7 @@ def write_project(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     for source in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
         relative = source.relative_to(_TEMPLATE).with_suffix("")
         parts = [_RENAMED.get(part, part) for part in relative.parts]
-        path = pathlib.Path(*parts[:-1], parts[-1])
-        path = pathlib.Path(str(path).replace(_PLACEHOLDER, name))
+        path = pathlib.Path(*(part.replace(_PLACEHOLDER, name) for part in parts))
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         text = source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)

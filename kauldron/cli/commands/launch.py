@@ -30,6 +30,7 @@ from kauldron.kxm.sweeps import sweep_from_flags
 
 _PACKAGED = ("kd_base", "single")
 _DEFAULT = "kd_base"
+_XP_HELP = "--xp.help lists the fields of experiments (--xp.path=value) and of engines."
 
 
 class Launch:
@@ -37,7 +38,20 @@ class Launch:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_arguments(parser)
+        parser.epilog = _XP_HELP
+        parser.add_argument(
+            "--dry",
+            action="store_true",
+            help="check everything and print what would run; write nothing",
+        )
+        parser.add_argument(
+            "--confirm", action="store_true", help="show the work units and ask"
+        )
+        parser.add_argument(
+            "--nowait",
+            action="store_true",
+            help="return as soon as everything is submitted",
+        )
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
@@ -51,10 +65,11 @@ class Sweep:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_arguments(parser)
+        Launch.add_arguments(parser)
         parser.epilog = (
             "Values: 1,2,3 a list; 0:4 the numbers 0 to 3; 0:10:2 every second; "
-            "0:1:lin5 five numbers with both ends; 1e-4:1e-1:log4 four with equal ratios."
+            "0:1:lin5 five numbers with both ends; 1e-4:1e-1:log4 four with equal ratios. "
+            f"{_XP_HELP}"
         )
         parser.add_argument(
             "--stack",
@@ -119,22 +134,6 @@ def _plan(experiment: Experiment) -> int:
     return OK
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dry",
-        action="store_true",
-        help="check everything and print what would run; write nothing",
-    )
-    parser.add_argument(
-        "--confirm", action="store_true", help="show the work units and ask"
-    )
-    parser.add_argument(
-        "--nowait",
-        action="store_true",
-        help="return as soon as everything is submitted",
-    )
-
-
 def _start(experiment: Experiment, args: argparse.Namespace) -> int:
     with user_errors():
         if args.nowait and experiment.common_executor.waits:
@@ -165,12 +164,17 @@ def exit_code(handle: ExperimentHandle, ran: Sequence[WorkUnitHandle]) -> int:
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
     """Show what users can do something about without a traceback."""
-    kinds = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
     try:
         yield
-    except RuntimeError as error:  # another launcher runs the experiment, say
-        raise UsageError(message_with_notes(error)) from error
-    except kinds as error:
+    except (
+        AttributeError,
+        ImportError,
+        LookupError,
+        OSError,
+        RuntimeError,  # such as another launcher that runs the experiment
+        TypeError,
+        ValueError,
+    ) as error:
         raise UsageError(message_with_notes(error)) from error
 
 
@@ -179,12 +183,12 @@ def user_errors() -> Iterator[None]:
 #
 
 
-def build_experiment(xp: ConfigSource, cfg: ConfigSource | None) -> Experiment:
+def build_experiment(xp: ConfigSource, cfg: ConfigSource) -> Experiment:
     """Return the experiment that flags describe.
 
     Args:
       xp: `--xp=file` and `--xp.path=value`.
-      cfg: `--cfg=file` and `--cfg.path=value`, if there are any.
+      cfg: `--cfg=file` and `--cfg.path=value`; may be empty.
     """
     if any(override.path == "help" for override in xp.overrides):
         raise UsageError(describe_fields())
@@ -287,9 +291,7 @@ def _resolve(node: konfig.ConfigDict) -> Experiment:
     return experiment
 
 
-def _provider(source: ConfigSource | None) -> ConfigProvider | None:
-    if source is None:
-        return None
+def _provider(source: ConfigSource) -> ConfigProvider | None:
     if getattr(source, "patch_flags", ()):
         raise UsageError("--patch is for trying a config here: use `kauldron train`.")
     if source.file is None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import pathlib
 import shutil
 import sys
 from typing import TYPE_CHECKING
 
 from kauldron.cli.command_table import OK
-from kauldron.cli.terminal import UsageError, print_json
+from kauldron.cli.terminal import UsageError, existing_folder, print_json
 
 if TYPE_CHECKING:
     from kauldron.inspect.run_table import Column, RunTable
@@ -28,6 +27,7 @@ class Runs:
             "folder",
             nargs="?",
             default=".",
+            type=existing_folder,
             help="where to look for workdirs (default: .)",
         )
         parser.add_argument(
@@ -62,8 +62,6 @@ class Runs:
             run_table,
         )
 
-        if not pathlib.Path(args.folder).is_dir():
-            raise UsageError(f"There is no folder {args.folder}.")
         found = run_folder.find_runs(args.folder)
         try:
             table = run_table.read_table(
@@ -96,39 +94,25 @@ def _print_table(table: RunTable) -> None:
     from kauldron.inspect.run_formats import best_cells, text_cells
 
     columns, rows = text_cells(table)
-    widths = {
-        column.name: max(len(text) for text in [column.name, *texts])
+    aligned = {
+        column: _aligned(column, [column.name, *texts])
         for column, texts in zip(columns, zip(*rows))
     }
     is_terminal = sys.stdout.isatty()
     shown, hidden = columns, []
     if is_terminal:
+        widths = {column: len(texts[0]) for column, texts in aligned.items()}
         shown, hidden = _fitting(columns, widths, shutil.get_terminal_size().columns)
-    indices = [columns.index(column) for column in shown]
-    lines = [[columns[i].name for i in indices]]
-    lines += [[row[i] for i in indices] for row in rows]
-    numeric = [
-        columns[i].name != "run" and _is_numeric([row[i] for row in rows])
-        for i in indices
-    ]
-    aligned = [
-        [
-            text.rjust(widths[column.name])
-            if right
-            else text.ljust(widths[column.name])
-            for text, column, right in zip(line, shown, numeric)
-        ]
-        for line in lines
-    ]
+    lines = zip(*(aligned[column] for column in shown))
     if not is_terminal:
-        print("\n".join((" " * _GAP).join(line).rstrip() for line in aligned))
+        print("\n".join((" " * _GAP).join(line).rstrip() for line in lines))
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     marked = best_cells(table)
-    for number, line in enumerate(aligned):
+    for number, line in enumerate(lines):
         text = Text(no_wrap=True, overflow="crop")
         for cell, column in zip(line, shown):
             style = "bold" if number == 0 else _STATE_STYLES.get(cell.strip(), "")
@@ -142,15 +126,18 @@ def _print_table(table: RunTable) -> None:
         console.print(note, style="dim")
 
 
-def _is_numeric(texts: list[str]) -> bool:
-    return all(
+def _aligned(column: Column, texts: list[str]) -> list[str]:
+    """Return the texts of a column, its name first, in one width: numbers to the right."""
+    is_numeric = column.name != "run" and all(
         text[:1].isdigit() or text[:1] == "-" or text in ("nan", "inf")
-        for text in texts
+        for text in texts[1:]
     )
+    width = max(map(len, texts))
+    return [text.rjust(width) if is_numeric else text.ljust(width) for text in texts]
 
 
 def _fitting(
-    columns: list[Column], widths: dict[str, int], width: int
+    columns: list[Column], widths: dict[Column, int], width: int
 ) -> tuple[list[Column], list[str]]:
     """Return the columns that fit into a terminal, and the names of the others.
 
@@ -162,7 +149,7 @@ def _fitting(
     def of(kind: str) -> list[Column]:
         return [column for column in shown if column.kind == kind]
 
-    while sum(widths[c.name] + _GAP for c in shown) - _GAP > width:
+    while sum(widths[c] + _GAP for c in shown) - _GAP > width:
         fields, metrics = of("field"), of("metric")
         dull = [
             *(column for column in shown if column.name == "speed"),

@@ -5,8 +5,8 @@
 It stands in for the runners of the training jobs of these work units. What it prints goes
 to the log of the stack; the log of each work unit says where that is, and why it failed.
 
-Work units of an adaptive search ask for their values in groups of the largest stack: those
-of a group cannot learn from each other, those of the next one learn from all of them.
+Work units of an adaptive search ask for their values in groups of `max_units`: those of a
+group cannot learn from each other, those of the next group learn from all of them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def train_units(units: Sequence[WorkUnit], *, max_units: int) -> int:
 def _groups(units: Sequence[WorkUnit], size: int) -> list[list[WorkUnit]]:
     """Divide work units into those whose values are asked for at the same time.
 
-    What was trained together before is the first group: it has its values.
+    What was trained together before is the first group: it has its values already.
     """
     is_new = {u.wid: u.search and stack_of(u) is None for u in units}
     begun = [unit for unit in units if not is_new[unit.wid]]
@@ -237,7 +237,7 @@ class States:
         self._close(unit, records.FAILED, reason=reason, returncode=1)
 
     def interrupted(self, error: BaseException) -> None:
-        """Leave units that are to go on later as they are; an error fails all."""
+        """Leave units that can be resumed as they are; an error fails all."""
         for unit in list(self._open.values()):
             if isinstance(error, Exception):
                 self.failed(unit, error)

@@ -9,10 +9,11 @@ from typing import Any
 
 from kauldron.cli.command_table import OK
 from kauldron.cli.commands.eval import (
-    checkpoints_that_cannot_be_had,
+    checkpoint_errors,
+    split_names,
     with_config_of_run,
 )
-from kauldron.cli.job import add_job_arguments, start_job
+from kauldron.cli.job import add_job_arguments, post_mortem, start_job
 from kauldron.cli.loading import bad_input, build_trainer, load_config
 from kauldron.cli.terminal import UsageError, print_json, print_table
 
@@ -55,13 +56,11 @@ class Test:
         from kauldron.train import trainer_fields
         from kauldron.train.run import saved_states
 
-        names = [n.strip() for n in (args.eval or "").split(",") if n.strip()]
         with bad_input(source):
             number = saved_states.find_step(trainer.checkpointer, step)
-            names = list(
-                trainer_fields.select_evaluators(trainer, names or [*trainer.evals])
-            )
-        with checkpoints_that_cannot_be_had():
+            names = split_names(args.eval) or list(trainer.evals)
+            names = list(trainer_fields.select_evaluators(trainer, names))
+        with checkpoint_errors(), post_mortem(is_on=args.catch_post_mortem):
             results = trainer.test(names, step=number, write_to=args.write_to)
         if not status.is_lead_host:
             return OK

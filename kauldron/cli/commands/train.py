@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kauldron import konfig
@@ -19,6 +17,7 @@ from kauldron.cli.job import (
     post_mortem,
     print_closing_table,
     start_job,
+    without_traceback,
 )
 from kauldron.cli.loading import (
     ConfigOrigin,
@@ -26,7 +25,8 @@ from kauldron.cli.loading import (
     build_trainer,
     load_config,
 )
-from kauldron.cli.terminal import UsageError, tell
+from kauldron.cli.terminal import UsageError
+from kauldron.files import InUseError
 
 if TYPE_CHECKING:
     from kauldron.train import Trainer
@@ -61,22 +61,33 @@ class Train(SubCommand):
         trainer = build_trainer(cfg, args.cfg)
         if str(trainer.workdir or ".") == ".":
             raise UsageError("Where should the run go? Give --cfg.workdir=path/to/run.")
-        with post_mortem(is_on=args.catch_post_mortem):
-            if args.eval_names or trainer.setup.eval_only:
-                from kauldron.cli.commands.eval import evaluate
+        if args.eval_names or trainer.setup.eval_only:
+            from kauldron.cli.commands.eval import evaluate
 
-                evaluate(trainer, args.eval_names, args.cfg)
-                return OK
+            evaluate(trainer, args, args.cfg)
+            return OK
+        with post_mortem(is_on=args.catch_post_mortem):
             if not args.catch_post_mortem:  # the debugger needs what `train` raises
                 _refuse_problems(cfg, trainer)
             _check_workdir(trainer)
             command = cls(cfg, origin)
             vars(command)["trainer"] = trainer
             with (
-                _without_traceback(show_traceback=args.traceback),
+                without_traceback(*_expected_errors(), show_traceback=args.traceback),
                 ending_with_the_others(),
             ):
                 return command()
+
+
+def _expected_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that end a run although the code is right.
+
+    The checkpoints are gone, the data is too short, a loss is not finite, or another
+    job runs in the folder.
+    """
+    from kauldron.train.run.lifecycle import CheckpointsGoneError, DataEndedError
+
+    return CheckpointsGoneError, DataEndedError, FloatingPointError, InUseError
 
 
 def _is_complete(trainer: Trainer) -> bool:
@@ -88,7 +99,7 @@ def _is_complete(trainer: Trainer) -> bool:
 
 
 def _use_another_workdir(cfg: konfig.ConfigDict) -> None:
-    """Keep a config that was made small for a try away from real runs."""
+    """Keep a config that was patched for a quick try away from real runs."""
     workdir = cfg.get("workdir")
     if workdir is None:
         cfg.workdir = tempfile.mkdtemp(prefix="kauldron-")
@@ -116,26 +127,3 @@ def _check_workdir(trainer: Trainer) -> None:
             make_writable(trainer.workdir)
     except OSError as error:
         raise UsageError(str(error)) from error
-
-
-@contextlib.contextmanager
-def _without_traceback(*, show_traceback: bool) -> Iterator[None]:
-    """Report in one line what ends a run without any code being at fault.
-
-    Raises:
-      SystemExit: The data was too short, a loss was not finite, the checkpoints are
-        gone, or another job runs.
-    """
-    from kauldron.files import InUseError
-    from kauldron.train.run.lifecycle import CheckpointsGoneError, DataEndedError
-
-    try:
-        yield
-    except (
-        CheckpointsGoneError,
-        DataEndedError,
-        FloatingPointError,
-        InUseError,
-    ) as error:
-        tell(error, show_traceback=show_traceback)
-        raise SystemExit(FAILED) from error

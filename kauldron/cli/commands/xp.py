@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
+import collections
+import pathlib
 import sys
 import time
 from collections.abc import Iterable
@@ -176,7 +177,10 @@ class Logs:
         parser.add_argument("wid", nargs="?", type=int, default=1, help="the work unit")
         parser.add_argument("job", nargs="?", help="the job; by default the first")
         parser.add_argument(
-            "-f", "--follow", action="store_true", help="go on until the job has ended"
+            "-f",
+            "--follow",
+            action="store_true",
+            help="print what is added, until the job has ended",
         )
         parser.add_argument("-n", type=int, help="only the last N lines")
 
@@ -191,30 +195,32 @@ class Logs:
             )
         path = unit.log_path(args.job)
         job = args.job or jobs[0]
-        position = 0
-        if path.exists():
-            with path.open("rb") as file:
-                data = file.read()
-            position = len(data)
-            lines = data.decode("utf-8", "replace").splitlines(keepends=True)
-            sys.stdout.write("".join(lines[-args.n :] if args.n else lines))
-        elif not args.follow:
+        if not args.follow and not path.exists():
             raise UsageError(
                 f"{job} of work unit {args.wid} has no log yet: there is no {path}."
             )
-        while args.follow:
+        text, position = _read_from(path, 0)
+        lines = text.splitlines(keepends=True)
+        sys.stdout.writelines(collections.deque(lines, maxlen=args.n))
+        is_done = not args.follow
+        while not is_done:
             is_done = unit.jobs[job]["state"] in records.FINAL
-            if path.exists():
-                with path.open("rb") as file:
-                    file.seek(position)
-                    data = file.read()
-                position += len(data)
-                sys.stdout.write(data.decode("utf-8", "replace"))
-                sys.stdout.flush()
-            if is_done:
-                break
-            time.sleep(_POLL_SECONDS)
+            text, position = _read_from(path, position)
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            if not is_done:
+                time.sleep(_POLL_SECONDS)
         return OK
+
+
+def _read_from(path: pathlib.Path, position: int) -> tuple[str, int]:
+    """Return what a log holds from a position on, and where it ends."""
+    if not path.exists():
+        return "", position
+    with path.open("rb") as file:
+        file.seek(position)
+        data = file.read()
+    return data.decode("utf-8", "replace"), position + len(data)
 
 
 class Stop:
@@ -240,7 +246,7 @@ class Resume:
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         _add_experiment_and_units(parser)
-        parser.add_argument("--wid", help="the same as the argument")
+        parser.add_argument("--wid", help="the same as the argument wids")
         parser.add_argument(
             "--failed-only", action="store_true", help="only those that failed"
         )
@@ -305,7 +311,7 @@ class Show:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        print(json.dumps(_find(args).record, indent=2))
+        print_json(_find(args).record)
         return OK
 
 

@@ -62,3 +62,9 @@ def test_costs_of_a_data_set(kauldron):
     assert "num_workers='auto' means" in out
     _, out, _ = kauldron(*command, "--json")
     assert json.loads(out)["stages"]["source"]["computing"] > 0
+
+
+def test_page_that_cannot_be_written(kauldron):
+    code, _, err = kauldron("data", "show", "--cfg=toy.py", "--html=no/page.html")
+    assert code == 2
+    assert err.startswith("error: --html=no/page.html: ")

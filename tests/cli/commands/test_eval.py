@@ -1,5 +1,7 @@
 """`kauldron eval`, in this process."""
 
+from traceback import walk_tb
+
 import pytest
 
 from kauldron import konfig
@@ -133,3 +135,32 @@ def get_config():
         code, out, _ = kauldron(command, *flags)
         assert code == 0 and "losses/l2" in out
         assert steps(tmp_path, "x") == steps(tmp_path, "y") == [10]
+
+
+@pytest.mark.parametrize("flags", [(), ("--traceback",)])
+def test_training_that_gives_no_sign_of_life(kauldron, run, capsys, flags):
+    (run / "train_complete.txt").unlink()
+    flags = (*flags, "--eval_names=c", "--cfg.evals.c.run.timeout_secs=0.1")
+    with pytest.raises(SystemExit) as stopped:
+        kauldron("eval", f"--workdir={run}", *flags)
+    assert stopped.value.code == 1
+    err = capsys.readouterr().err
+    assert "error: " in err
+    assert ("Traceback" in err) == ("--traceback" in flags)
+
+
+@pytest.mark.parametrize("command", ["eval", "test"])
+def test_debugger_opens_where_an_evaluation_fails(kauldron, run, monkeypatch, command):
+    def fail(*args, **kwargs):
+        raise RuntimeError("out of coffee")
+
+    frames = []
+    monkeypatch.setattr("pdb.post_mortem", lambda tb: frames.extend(walk_tb(tb)))
+    monkeypatch.setattr("kauldron.train.Trainer.continuous_eval", fail)
+    monkeypatch.setattr("kauldron.train.Trainer.test", fail)
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
+    where = [f"--workdir={run}", "--eval_names=c"] if command == "eval" else [run]
+    with pytest.raises(RuntimeError, match="out of coffee"):
+        kauldron(command, *where, "--catch_post_mortem")
+    assert frames[-1][0].f_code.co_name == "fail"

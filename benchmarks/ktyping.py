@@ -1,40 +1,29 @@
 """What `@typechecked` costs per call, against jaxtyping with beartype.
 
-    python benchmarks/typing.py [--tiny]
+    python benchmarks/ktyping.py [--tiny]
 
 Prints one JSON line per figure, in microseconds unless it says otherwise. `limit` is what
 jaxtyping and beartype need for the same call, or for other figures the budget.
 """
 
-import os
+import argparse
+import dataclasses
+import statistics
+import subprocess
 import sys
 
-# Scripts of this folder find it first on their path, and here lives a file that is named
-# like a module of the standard library. Whoever imports `typing` gets the real one.
-_folder = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _folder]
-if __name__ == "typing":
-    del sys.modules["typing"]
-    import typing  # noqa: F401
-else:
-    import argparse
-    import dataclasses
-    import json
-    import statistics
-    import subprocess
-    import time
+import beartype
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+from figures import in_turn, show
 
-    import beartype
-    import jax.numpy as jnp
-    import jaxtyping
-    import numpy as np
+import kauldron.ktyping as kt
+import kauldron.typing as older
+from kauldron.ktyping import Float
 
-    import kauldron.ktyping as kt
-    import kauldron.typing as older
-    from kauldron.ktyping import Float
-
-    ROUNDS = 9
-    GOAL_US = 5.0
+ROUNDS = 9
+GOAL_US = 5.0
 
 
 def main() -> None:
@@ -204,44 +193,31 @@ def report_import(rounds: int) -> None:
 
 def interleaved(*works) -> list[float]:
     """Microseconds per call of each work, median of interleaved rounds."""
-    times = [[] for _ in works]
     for function, args, _ in works:
         function(*args)  # compile
-    for _ in range(ROUNDS):
-        for work, measured in zip(works, times):
-            measured.append(measure(*work))
-    return [statistics.median(measured) for measured in times]
+    times = in_turn(*(repeated(*work) for work in works), rounds=ROUNDS)
+    return [
+        statistics.median(found) / calls * 1e6
+        for found, (_, _, calls) in zip(times, works)
+    ]
 
 
 def timed(work) -> float:
     return interleaved(work)[0]
 
 
-def measure(function, args, calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        function(*args)
-    return (time.perf_counter() - start) / calls * 1e6
+def repeated(function, args, calls: int):
+    def run() -> None:
+        for _ in range(calls):
+            function(*args)
+
+    return run
 
 
 def report(
-    name: str,
-    ours: float,
-    limit: float,
-    *,
-    unit: str = "us",
-    goal: float | None = None,
+    name: str, ours: float, limit: float, *, unit: str = "us", goal=None
 ) -> None:
-    figure = {
-        "name": f"typing/{name}",
-        "ours": round(ours, 3),
-        "limit": round(limit, 3),
-        "ratio": round(ours / limit, 3),
-        "unit": unit,
-    }
-    if goal is not None:
-        figure["goal"] = goal
-    print(json.dumps(figure), flush=True)
+    show(f"typing/{name}", ours, limit, unit=unit, goal=goal)
 
 
 if __name__ == "__main__":
