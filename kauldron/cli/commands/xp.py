@@ -201,7 +201,8 @@ class Logs:
             )
         text, position = _read_from(path, 0)
         lines = text.splitlines(keepends=True)
-        sys.stdout.writelines(collections.deque(lines, maxlen=args.n))
+        last = None if args.n is None else max(args.n, 0)
+        sys.stdout.writelines(collections.deque(lines, maxlen=last))
         is_done = not args.follow
         while not is_done:
             is_done = unit.jobs[job]["state"] in records.FINAL
