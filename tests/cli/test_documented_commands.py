@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "command_line.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "running" / "command_line.md"
 
 
 def block_pattern(language):

@@ -9,7 +9,7 @@ import pytest
 
 from kauldron.cli.main import main
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
+DOCS = pathlib.Path(__file__).parents[2] / "docs" / "running"
 FILE = re.compile(
     r"^```\{code-block\} python\n:caption: (\S+)\n\n(.*?)^```", re.M | re.S
 )
