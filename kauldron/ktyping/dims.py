@@ -111,9 +111,6 @@ class DimView:
         """Return names and sizes: an int for one axis, else a tuple."""
         return _certain(self._active(sys._getframe(1)).state).items()
 
-    def __str__(self) -> str:
-        return _describe(self._active(sys._getframe(1)).state)
-
     def __repr__(self) -> str:
         return _describe(self._active(sys._getframe(1)).state)
 

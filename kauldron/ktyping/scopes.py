@@ -11,10 +11,11 @@ import contextvars
 import dataclasses
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kauldron.immutabledict import ImmutableDict
 from kauldron.ktyping.checkers.checker import Checker, check_all
 from kauldron.ktyping.config import MISSING, VERSION, Config, get_config
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, Dims, State, format_sizes, merged
@@ -253,7 +254,7 @@ class CallScope(ShapeScope):
         self,
         plan: FunctionPlan,
         args: tuple[Any, ...],
-        state: State,
+        state: Any,  # None: to be inferred
         memo_entry: MemoEntry | None,
     ):
         self.plan = plan
@@ -337,13 +338,6 @@ class UncheckedCallScope(CallScope):
     __slots__ = ("_inferred",)
     is_checked = False
 
-    def __init__(self, plan: FunctionPlan, args: tuple[Any, ...]):
-        self.plan = plan
-        self.args = args
-        self.memo_entry = None
-        self.return_value = MISSING
-        self._inferred: State | None = None
-
     @property
     def state(self) -> State:
         if self._inferred is None:
@@ -351,12 +345,11 @@ class UncheckedCallScope(CallScope):
         return self._inferred
 
     @state.setter
-    def state(self, state: State) -> None:
+    def state(self, state: State | None) -> None:
         self._inferred = state
 
     def _infer(self) -> State:
         """Return what the arguments say; those that do not match say nothing."""
-        self.undetermined = self.settle = False
         parts = [(checker, value) for _, checker, value in self.replay_parts()]
         state = EMPTY_STATE
         while parts:
@@ -380,31 +373,7 @@ def _is_untouched(value: Any, default: Any) -> bool:
 #
 
 
-class DimValues(Mapping[str, Any]):
-    """An immutable mapping from name to sizes. `a | b` overlays `b`."""
-
-    __slots__ = ("_dims",)
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        self._dims = dict(*args, **kwargs)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._dims[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._dims)
-
-    def __len__(self) -> int:
-        return len(self._dims)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._dims.items()))
-
-    def __or__(self, other: Mapping[str, Any]) -> DimValues:
-        return DimValues({**self._dims, **other})
-
-    def __repr__(self) -> str:
-        return format_dims(self._dims)
+DimValues = ImmutableDict
 
 
 def as_state(candidates: Any) -> State:

@@ -85,7 +85,7 @@ class FunctionPlan:
             else:
                 scope = CallScope(self, args, entry.state, entry)
         elif not self.config.typechecking_enabled:
-            scope = UncheckedCallScope(self, args)
+            scope = UncheckedCallScope(self, args, None, None)
         elif self._checks_nothing:
             scope = CallScope(self, args, EMPTY_STATE, None)
         else:
@@ -110,7 +110,7 @@ class FunctionPlan:
 
     def enter_unchecked(self, args: tuple[Any, ...]) -> CallScope:
         """Open a scope in which dims are inferred only when they are asked for."""
-        scope = UncheckedCallScope(self, args)
+        scope = UncheckedCallScope(self, args, None, None)
         scope.token = STACK.set(scope)
         return scope
 

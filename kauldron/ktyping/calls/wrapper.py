@@ -205,14 +205,14 @@ async def drive_async_generator(
     step = generator.asend(None)
     while True:
         try:
-            item = await Resumption(scope, step)
+            item = await resume_awaitable(scope, step)
         except StopAsyncIteration:
             return
         _check(scope, yielded, "yielded value", item)
         try:
             received = yield item
         except GeneratorExit:
-            await Resumption(scope, generator.aclose())
+            await resume_awaitable(scope, generator.aclose())
             raise
         except BaseException as error:
             step = generator.athrow(error)
@@ -221,17 +221,11 @@ async def drive_async_generator(
             step = generator.asend(received)
 
 
-class Resumption:
-    """Awaits something with a scope active whenever it runs."""
-
-    __slots__ = ("_awaitable", "_scope")
-
-    def __init__(self, scope: CallScope, awaitable: Any):
-        self._scope = scope
-        self._awaitable = awaitable
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return _resume(self._scope, self._awaitable.__await__(), None, None)
+@types.coroutine
+def resume_awaitable(scope: CallScope, awaitable: Any) -> Generator[Any, Any, Any]:
+    """Await something with a scope active whenever it runs."""
+    __tracebackhide__ = True
+    return (yield from _resume(scope, awaitable.__await__(), None, None))
 
 
 def _resume(
@@ -297,5 +291,5 @@ _DRIVERS = {
     "function": None,
     "generator": drive_generator,
     "async generator": drive_async_generator,
-    "coroutine": Resumption,
+    "coroutine": resume_awaitable,
 }

@@ -171,33 +171,16 @@ def _simple_extender(spec: s.ShapeSpec) -> Callable[[Sizes, Dims], Dims | None]:
         for axis, value in numbers:
             if shape[axis] != value and not compatible(shape[axis], value):
                 return None
-        bound = dims
+        bound: Dims | None = dims
         if variable is not None:
-            bound = _extend_one(variable, shape[split : rank - after], dims, dims)
-            if bound is None:
-                return None
+            bound = bind(variable, shape[split : rank - after], bound)
         for axis, dim in singles:
-            bound = _extend_one(dim, (shape[axis],), bound, dims)
             if bound is None:
                 return None
+            bound = bind(dim, (shape[axis],), bound)
         return bound
 
     return extend
-
-
-def _extend_one(
-    dim: s.NamedDims, sizes: Sizes, dims: Dims, original: Dims
-) -> Dims | None:
-    """Like `bind`, but changes `dims` in place once it is our own copy."""
-    known = dims.get(dim.name)
-    if known is not None:
-        if known == sizes:
-            return dims
-        return bind(dim, sizes, dims)
-    if dims is original:
-        return {**dims, dim.name: sizes}
-    dims[dim.name] = sizes  # pyright: ignore[reportIndexIssue]
-    return dims
 
 
 #
@@ -293,21 +276,18 @@ class SpecSource:
             self.matcher = matcher_for(text)
 
     def resolve(self, scope: ShapeScope) -> SpecMatcher:
-        if self.matcher is not None:
-            return self.matcher
-        return matcher_for(self.render(scope))
-
-    def render(self, scope: ShapeScope) -> str:
-        """Return the text with its f-string parts filled in."""
-        if self.template is None:
-            return self.text
-        return self.template.render(scope.lookup, scope.visible_names)
+        return self.matcher or matcher_for(self._render(scope))
 
     def describe(self, scope: ShapeScope) -> str:
         """Return `'b {n}' (= 'b 4')`."""
         if self.template is None:
             return repr(self.text)
-        return f"{self.text!r} (= {self.render(scope)!r})"
+        return f"{self.text!r} (= {self._render(scope)!r})"
+
+    def _render(self, scope: ShapeScope) -> str:
+        """Return the text with its f-string parts filled in."""
+        assert self.template is not None
+        return self.template.render(scope.lookup, scope.visible_names)
 
     def match(
         self, shape: Sizes | None, state: State, scope: ShapeScope
