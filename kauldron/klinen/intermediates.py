@@ -308,11 +308,12 @@ def capture(view: View) -> Iterator[Intermediates]:
 
 def captures_of(view: View) -> list[_Capture]:
     """Return the running blocks that record calls of this module."""
-    blocks = [block for block in _running.get() if block.view.root is view.root]
-    return [block for block in blocks if _covers(block.view, view)]
+    return [block for block in _running.get() if _covers(block.view, view)]
 
 
 def _covers(outer: View, inner: View) -> bool:
+    if inner.root is not outer.root:
+        return False
     if inner.path[: len(outer.path)] == outer.path:
         return True
     paths = outer.root.blueprint.paths.items()  # shared modules are kept elsewhere

@@ -372,13 +372,12 @@ _EXPLAINED = "__klinen_explained__"
 def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def wrapper(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if self.scope is not None:
-            return method(self, *args, **kwargs)
         try:
             return method(self, *args, **kwargs)
-        except errors.UnboundModelError:
-            raise
         except flax.errors.CallCompactUnboundModuleError as error:
+            is_ours = isinstance(error, errors.UnboundModelError)
+            if is_ours or self.scope is not None:
+                raise  # about another module, called inside this one
             raise errors.unbound_call(self) from error
 
     setattr(wrapper, _EXPLAINED, True)

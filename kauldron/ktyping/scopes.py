@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
-import inspect
 import sys
 from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType
@@ -96,7 +95,10 @@ class ShapeScope:
         self._frame = frame
         self._code = frame.f_code
         if self._source is None:
-            self._source = locate_frame(frame, "typechecked context")
+            code, module = frame.f_code, frame.f_globals.get("__name__", "")
+            self._source = CodeLocation(
+                "typechecked context", code.co_filename, frame.f_lineno, module
+            )
         self.token = STACK.set(self)
 
     def __exit__(self, *_: Any) -> None:
@@ -426,34 +428,3 @@ class CodeLocation:
 
 
 NOWHERE = CodeLocation("check without a scope", "<unknown>", 0)
-
-
-def locate_code(code: CodeType, description: str, module_name: str) -> CodeLocation:
-    """Return the location of a function by its code: nothing is read from disk."""
-    tail = code.co_qualname.rsplit("<locals>.", 1)[-1]
-    return CodeLocation(
-        description=description,
-        file=code.co_filename,
-        line=code.co_firstlineno,
-        module_name=module_name,
-        qualified_name=tail if "." in tail else "",
-    )
-
-
-def locate_frame(frame: FrameType, description: str) -> CodeLocation:
-    """Return the location of the line that a frame is executing."""
-    module_name = frame.f_globals.get("__name__", "")
-    return CodeLocation(
-        description, frame.f_code.co_filename, frame.f_lineno, module_name
-    )
-
-
-def locate_class(cls: type, description: str) -> CodeLocation:
-    """Return the location of a class; reads its source file, so only for messages."""
-    try:
-        file = inspect.getsourcefile(cls) or "<unknown>"
-        line = inspect.getsourcelines(cls)[1]
-    except (OSError, TypeError):  # typed into a prompt, or built by a program
-        module = sys.modules.get(cls.__module__)
-        file, line = getattr(module, "__file__", None) or "<unknown>", 0
-    return CodeLocation(description, file, line, cls.__module__)

@@ -36,7 +36,6 @@ from kauldron.ktyping.scopes import (
     ShapeScope,
     TransparentCallScope,
     UncheckedCallScope,
-    locate_code,
 )
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, ShapeError, State
 
@@ -332,9 +331,14 @@ class FunctionPlan:
 
     @functools.cached_property
     def location(self) -> CodeLocation:
-        description = f"{self.kind} {self.name!r}"
-        module = getattr(self.innermost, "__module__", None) or ""
-        return locate_code(self.code, description, module)
+        tail = self.code.co_qualname.rsplit("<locals>.", 1)[-1]
+        return CodeLocation(
+            description=f"{self.kind} {self.name!r}",
+            file=self.code.co_filename,
+            line=self.code.co_firstlineno,
+            module_name=getattr(self.innermost, "__module__", None) or "",
+            qualified_name=tail if "." in tail else "",
+        )
 
     def closure_variables(self) -> dict[str, Any]:
         return closure_variables(self.innermost)

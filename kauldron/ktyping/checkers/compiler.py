@@ -9,6 +9,7 @@ import functools
 import inspect
 import types
 import typing
+from collections.abc import Iterable
 from typing import Any
 
 from kauldron.ktyping.array_type_meta import (
@@ -86,11 +87,11 @@ class Compiler:
             return containers.PyTreeChecker(cls, leaf)
         if typing.is_typeddict(cls):
             isolated = not self.rules.share_nested_scopes and contains_array_type(cls)
-            fields = self._fields_of(cls, lambda: read_annotations(cls))
+            fields = self._fields_of(cls, read_annotations(cls))
             return records.TypedDictChecker(cls, fields, isolated)
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-            compile_fields = self._fields_of(cls, lambda: getattr(cls, "_fields", ()))
-            return records.NamedTupleChecker(cls, compile_fields, isolated=False)
+            fields = self._fields_of(cls, getattr(cls, "_fields", ()))
+            return records.NamedTupleChecker(cls, fields, isolated=False)
         if dataclasses.is_dataclass(cls) and self._checks_fields_of(cls):
             return self.compile_dataclass(cls)
         if getattr(cls, "_is_protocol", False) and cls.__module__ != "typing":
@@ -105,16 +106,11 @@ class Compiler:
 
     def compile_dataclass(self, cls: Any) -> records.DataclassChecker:
         """Return the checker of a dataclass, whether it was decorated or not."""
-
-        def field_names() -> list[str]:
-            return [field.name for field in dataclasses.fields(cls)]
-
+        fields = self._fields_of(cls, [field.name for field in dataclasses.fields(cls)])
         isolated = not self.rules.share_nested_scopes
-        return records.DataclassChecker(
-            cls, self._fields_of(cls, field_names), isolated
-        )
+        return records.DataclassChecker(cls, fields, isolated)
 
-    def _fields_of(self, cls: Any, field_names: Any) -> Any:
+    def _fields_of(self, cls: Any, field_names: Iterable[str]) -> Any:
         """Return a function that compiles the fields of a class and its bases."""
 
         def compile_fields() -> records.Fields:
@@ -124,7 +120,7 @@ class Compiler:
                 compiler = Compiler(self.rules, names)
                 for name, annotation in read_annotations(owner).items():
                     checkers[name] = compiler.compile(annotation)
-            return {name: checkers[name] for name in field_names() if name in checkers}
+            return {name: checkers[name] for name in field_names if name in checkers}
 
         return compile_fields
 
