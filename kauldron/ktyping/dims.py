@@ -300,15 +300,7 @@ _MAX_FRAMES = 10
 
 
 def require_scope(frame: FrameType, nested_ok: bool = False) -> ShapeScope:
-    """Return the top scope, if the function executing in `frame` owns it.
-
-    Args:
-      frame: The frame of the caller.
-      nested_ok: Whether any scope on the stack will do.
-
-    Raises:
-      NoActiveScopeError: Saying which function lacks the decorator.
-    """
+    """Return the top scope, if the function in `frame` owns it or `nested_ok`."""
     scope = STACK.get()
     if scope is not None:
         code = scope.code

@@ -86,7 +86,7 @@ class PRNGKey:
         return wrap(self.rng[index])
 
     def _batch_shape(self) -> tuple[int, ...]:
-        shape = _batch_shape(self.rng)
+        shape = self.rng.shape if _is_typed(self.rng) else self.rng.shape[:-1]
         if not shape:
             raise TypeError(
                 "This PRNGKey is a single key: it has no length and cannot be iterated, "
@@ -165,25 +165,21 @@ def _from_key_data(data: Any, impl: Any) -> PRNGKey:
 
 
 def _as_jax_key(seed_or_rng: Any, impl: str | None) -> Any:
-    is_wrapper = isinstance(seed_or_rng, PRNGKey)
-    if is_wrapper or _is_typed(seed_or_rng) or _is_raw(seed_or_rng):
+    value = unwrap(seed_or_rng)
+    if value is not seed_or_rng or _is_typed(value) or _is_raw(value):
         if impl is not None:
             raise TypeError("`impl=` goes with an integer seed, not with a key.")
-        return unwrap(seed_or_rng)
-    key = _from_seed(seed_or_rng, impl=impl)
-    if key is None:
-        raise TypeError(_not_a_key_message(seed_or_rng))
-    return key
-
-
-def _not_a_key_message(value: Any) -> str:
+        return value
+    key = _from_seed(value, impl=impl)
+    if key is not None:
+        return key
     message = (
         "PRNGKey takes an integer seed, a JAX key (raw uint32 or typed) or a PRNGKey, "
         f"not {type(value).__name__}: {value!r:.80}."
     )
     if isinstance(value, str):
         message += f" To derive a key from a text: `PRNGKey(0).fold_in({value!r})`."
-    return message
+    raise TypeError(message)
 
 
 def _check_index(index: Any, size: int) -> None:
@@ -316,11 +312,6 @@ def _is_raw(key: Any) -> bool:
         and len(key.shape) >= 1
         and key.shape[-1] in _RAW_KEY_SIZES
     )
-
-
-def _batch_shape(key: Any) -> tuple[int, ...]:
-    """Shape of the batch of keys; `()` for a single one."""
-    return tuple(key.shape) if _is_typed(key) else tuple(key.shape[:-1])
 
 
 def _from_seed(seed: Any, *, impl: str | None) -> jax.Array | None:

@@ -53,10 +53,21 @@ class Compiler:
     def __init__(self, rules: Rules, names: Names):
         self.rules = rules
         self.names = names
+        self._unfinished: dict[int, c.RecursiveChecker] = {}
 
     def compile(self, annotation: Any) -> c.Checker:
         """Return the checker of an annotation."""
         annotation = self.names.evaluated(annotation)
+        if id(annotation) in self._unfinished:  # contains itself, as a type of JSON does
+            return self._unfinished[id(annotation)]
+        recursive = self._unfinished[id(annotation)] = c.RecursiveChecker(annotation)
+        try:
+            recursive.checker = self._compile(annotation)
+        finally:
+            del self._unfinished[id(annotation)]
+        return recursive.checker
+
+    def _compile(self, annotation: Any) -> c.Checker:
         if _is_one_of(annotation, _ALWAYS):
             return c.AnyChecker(annotation)
         if annotation is None:

@@ -327,6 +327,19 @@ def test_recursive_types():
         Node(np.ones(2), [3])
 
 
+Tree = Union[Float["n"], dict[str, "Tree"]]
+
+
+def test_alias_that_contains_itself():
+    @kt.typechecked
+    def f(tree: Tree):
+        return kt.dim["n"]
+
+    assert f({"a": {"b": np.ones(3)}}) == 3
+    with pytest.raises(kt.KTypeCheckError, match="value of key 'b'"):
+        f({"a": {"b": "text"}})
+
+
 def test_unhashable_annotation_values():
     assert kt.isinstance(3, Literal[3])
     assert not kt.isinstance([3], typing.Annotated[int, []])
