@@ -245,15 +245,12 @@ def _unflatten(static: _Static, children: tuple[Any]) -> Intermediates:
     return Intermediates(Captured(children[0], static.outlines), static.path)
 
 
-jax.tree_util.register_pytree_with_keys(
-    Intermediates,
-    lambda node: (
-        ((jax.tree_util.GetAttrKey("values"), _flatten(node)[0][0]),),
-        _flatten(node)[1],
-    ),
-    _unflatten,
-    _flatten,
-)
+def _flatten_with_keys(intermediates: Intermediates) -> tuple[tuple[Any], _Static]:
+    (values,), static = _flatten(intermediates)
+    return ((jax.tree_util.GetAttrKey("values"), values),), static
+
+
+jax.tree_util.register_pytree_with_keys(Intermediates, _flatten_with_keys, _unflatten)
 
 
 #

@@ -58,7 +58,9 @@ class Compiler:
     def compile(self, annotation: Any) -> c.Checker:
         """Return the checker of an annotation."""
         annotation = self.names.evaluated(annotation)
-        if id(annotation) in self._unfinished:  # contains itself, as a type of JSON does
+        if (
+            id(annotation) in self._unfinished
+        ):  # contains itself, as a type of JSON does
             return self._unfinished[id(annotation)]
         recursive = self._unfinished[id(annotation)] = c.RecursiveChecker(annotation)
         try:

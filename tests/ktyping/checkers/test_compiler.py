@@ -327,7 +327,7 @@ def test_recursive_types():
         Node(np.ones(2), [3])
 
 
-Tree = Union[Float["n"], dict[str, "Tree"]]
+Tree = Float["n"] | dict[str, "Tree"]
 
 
 def test_alias_that_contains_itself():
