@@ -39,8 +39,6 @@ from kauldron.ktyping.scopes import (
 )
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, ShapeError, State
 
-_GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-
 
 class FunctionPlan:
     """A function (which may be decorated itself) and how its calls are checked."""
@@ -279,20 +277,14 @@ class FunctionPlan:
         return self.innermost.__name__
 
     @functools.cached_property
-    def is_generator(self) -> bool:
-        return bool(self._flags(self.function) & _GENERATOR_FLAGS)
+    def execution(self) -> str:
+        return execution_of(self.function)
 
-    @functools.cached_property
+    @property
     def result_is_replaced(self) -> bool:
         """Whether a decorator made something else of a generator or coroutine."""
-        suspends = _GENERATOR_FLAGS | inspect.CO_COROUTINE
-        inner = self._flags(self.innermost) & suspends
-        return bool(inner and not self._flags(self.function) & suspends)
-
-    @staticmethod
-    def _flags(function: Any) -> int:
-        code = getattr(function, "__code__", None)
-        return 0 if code is None else code.co_flags
+        is_inner = execution_of(self.innermost) == "function"
+        return self.execution == "function" and not is_inner
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -342,6 +334,15 @@ class FunctionPlan:
 
     def closure_variables(self) -> dict[str, Any]:
         return closure_variables(self.innermost)
+
+
+def execution_of(function: Any) -> str:
+    """Return how a call runs: `function`, `coroutine`, `(async )generator`."""
+    if inspect.isgeneratorfunction(function):
+        return "generator"
+    if inspect.isasyncgenfunction(function):
+        return "async generator"
+    return "coroutine" if inspect.iscoroutinefunction(function) else "function"
 
 
 #

@@ -126,7 +126,7 @@ def _compile_results(
 ) -> tuple[c.Checker | None, c.Checker | None, c.Checker | None]:
     """Return the checkers of (return value, yielded values, sent values)."""
     annotation = compiler.names.evaluated(plan.return_annotation)
-    if not plan.is_generator:
+    if "generator" not in plan.execution:
         if plan.result_is_replaced:
             return None, None, None
         return _or_nothing(compiler.compile(annotation)), None, None

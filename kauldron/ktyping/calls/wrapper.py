@@ -52,11 +52,11 @@ def wrap_function(plan: FunctionPlan) -> Any:
     """Return the function that checks and then calls."""
     switchable = plan.rules.switchable
     parameters = _own_parameters(plan)
-    kind = _kind(plan.function)
     is_bound = parameters is None
     layout = _GENERIC if is_bound else tuple(p.kind for p in parameters)
-    body = "generator" if kind == "async generator" else kind
-    code = _compiled(body, layout, is_bound, switchable)
+    code = _compiled(
+        plan.execution.removeprefix("async "), layout, is_bound, switchable
+    )
     names = ("args", "kwargs") if is_bound else tuple(p.name for p in parameters)
     name = getattr(plan.function, "__name__", plan.name)
     wrapper = types.FunctionType(
@@ -65,20 +65,14 @@ def wrap_function(plan: FunctionPlan) -> Any:
         name,
         _positional_defaults(parameters or ()),
         tuple(
-            types.CellType({"_plan": plan, "_drive": _DRIVERS[kind]}[variable])
+            types.CellType(
+                {"_plan": plan, "_drive": _DRIVERS[plan.execution]}[variable]
+            )
             for variable in code.co_freevars
         ),
     )
     wrapper.__kwdefaults__ = _keyword_defaults(parameters or (), switchable)
     return functools.update_wrapper(wrapper, plan.function)
-
-
-def _kind(function: Any) -> str:
-    if inspect.isgeneratorfunction(function):
-        return "generator"
-    if inspect.isasyncgenfunction(function):
-        return "async generator"
-    return "coroutine" if inspect.iscoroutinefunction(function) else "function"
 
 
 def _own_parameters(plan: FunctionPlan) -> list[inspect.Parameter] | None:
@@ -101,7 +95,7 @@ _GENERIC = (_P.VAR_POSITIONAL, _P.VAR_KEYWORD)
 
 @functools.cache
 def _compiled(
-    kind: str, layout: tuple[Any, ...], is_bound: bool, switchable: bool
+    body: str, layout: tuple[Any, ...], is_bound: bool, switchable: bool
 ) -> types.CodeType:
     """Return the code of a wrapper whose parameters are called p0, p1, ..."""
     entries = [(parameter, f"p{i}") for i, parameter in enumerate(layout)]
@@ -114,10 +108,10 @@ def _compiled(
         enter = f"{enter} if _typecheck else _plan.enter_unchecked(({arguments}))"
         has_extra = bool(layout) and layout[-1] is _P.VAR_KEYWORD
         entries.insert(len(entries) - has_extra, (_P.KEYWORD_ONLY, "_typecheck"))
-    body = _BODIES[kind].format(
+    wrapper = _BODIES[body].format(
         parameters=_parameter_text(entries), enter=enter, call=call
     )
-    source = f"def make(_plan, _drive):{body}    return wrapper\n"
+    source = f"def make(_plan, _drive):{wrapper}    return wrapper\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, "<kauldron.ktyping wrapper>", "exec"), namespace)
     return namespace["make"](None, None).__code__
