@@ -87,7 +87,7 @@ class Intermediates:
 
     `intermediates.encoder.hidden` is the value of the field `hidden` of
     `model.encoder`. Values stored with `self.sow('intermediates', 'name', ...)` are
-    `intermediates.encoder['name']`; modules that are made inside of a call are
+    `intermediates.encoder['name']`; modules that are made inside a call are
     `intermediates.encoder['Dense_0']`. It is a pytree.
     """
 
@@ -325,13 +325,13 @@ def recorded_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call a module inside of the blocks that record it."""
+    """Call a module inside the blocks that record it."""
     for block in captures:
         for path in block.called:
             size = min(len(path), len(view.path))
             if path[:size] == view.path[:size]:
                 raise RuntimeError(
-                    f"{type(view.definition).__name__} was called twice inside of one "
+                    f"{type(view.definition).__name__} was called twice inside one "
                     "`with model.capture_intermediates()` block: its values would "
                     "overwrite each other. Use one block per call."
                 )

@@ -40,7 +40,7 @@ class Module(nn.Module):
     that carries parameters, random keys and the train/eval flag. A bound model never
     changes: every method below returns a new one. It is a JAX pytree.
 
-    Inside of the methods of the class, `self.training` tells the mode and `self.params`
+    Inside the methods of the class, `self.training` is the mode and `self.params` are
     the parameters.
 
     Example:
@@ -268,7 +268,7 @@ class Module(nn.Module):
 
         For optimizers that change every leaf. Everything else is static then, and a
         jitted function that takes such a model is compiled again whenever it changes:
-        use it inside of one jitted function, and do not return it from there.
+        use it inside one jitted function, and do not return it from there.
         """
         return _view(self, "param_tree_on()").derive(params_only=True)
 

@@ -226,7 +226,7 @@ def _convert_leaf(fn: Callable[..., Any], leaf: Any, form: Form) -> Any:
         return jax.eval_shape(functools.partial(fn, form=form), leaf)
     if isinstance(leaf, jax.core.Tracer):
         return fn(leaf, form=form)
-    with jax.ensure_compile_time_eval():  # stays concrete inside of a trace
+    with jax.ensure_compile_time_eval():  # stays concrete inside a trace
         return fn(leaf, form=form)
 
 

@@ -201,7 +201,7 @@ class ShapeScope:
         return []
 
     def describe_binding(self, name: str, sizes: Any) -> str:
-        """Who bound a dim: `by argument 'x'`."""
+        """Return what bound a dim: `by argument 'x'`."""
         state = EMPTY_STATE
         for label, checker, value in self.replay_parts():
             after = checker.check(value, state, self)

@@ -227,7 +227,7 @@ def _check_divisible(leaf: ShardedLeaf, shape: tuple[int, ...]) -> None:
 
 
 #
-# Constraints, inside and outside of jit
+# Constraints, inside and outside jit
 #
 
 
@@ -242,7 +242,7 @@ def with_sharding_constraint(x: _Tree, shardings: ShardingTree) -> _Tree:
       shardings: A prefix of that tree. `None` leaves the arrays below unchanged.
 
     Returns:
-      The tree with constrained arrays. Outside of jit the data has been moved; structs
+      The tree with constrained arrays. Outside jit the data has been moved; structs
       have their `sharding` set.
 
     Example:

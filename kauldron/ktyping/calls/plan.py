@@ -95,7 +95,7 @@ class FunctionPlan:
         __tracebackhide__ = True
         try:
             bound = self.signature.bind(*args, **kwargs)
-        except TypeError:  # the function itself knows better
+        except TypeError:  # raised again, in its own words, by the function itself
             return self.enter_unchecked(())
         bound.apply_defaults()
         return self.enter(tuple(bound.arguments.values()))

@@ -56,7 +56,7 @@ class Names:
     Args:
       global_names: The module's globals.
       local_names: Makes the names that go before them (closure, class body).
-      owner: Whom to name in the log; '' to say nothing.
+      owner: Named in the log; '' to log nothing.
     """
 
     def __init__(

@@ -285,4 +285,4 @@ class NeverChecker(Checker):
         return None
 
     def reason(self, value: Any) -> str:
-        return "was given where the annotation says that there is never a value"
+        return "was given, but the annotation accepts no value"

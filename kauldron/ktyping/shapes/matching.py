@@ -301,7 +301,7 @@ class SpecSource:
 
 
 #
-# Which axis of a shape disagrees with a spec, and who said otherwise
+# For messages: which axis disagrees with a spec, and what bound the expected size
 #
 
 
