@@ -7,6 +7,7 @@ import collections.abc
 import dataclasses
 import functools
 import inspect
+import io
 import types
 import typing
 from collections.abc import Iterable
@@ -44,6 +45,9 @@ _WIDER = {
     float: (float, int),
     complex: (complex, float, int),
     bytes: (bytes, bytearray, memoryview),
+    typing.IO: (typing.IO, io.IOBase),
+    typing.TextIO: (typing.TextIO, io.TextIOBase),
+    typing.BinaryIO: (typing.BinaryIO, io.RawIOBase, io.BufferedIOBase),
 }
 
 

@@ -3,6 +3,7 @@
 import collections
 import collections.abc
 import dataclasses
+import io
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import (
@@ -127,6 +128,9 @@ ACCEPTED = [
     (Float["a b"], mock.Mock()),
     (list[int], [mock.Mock()]),
     (typing.LiteralString, "x"),
+    (typing.IO[str], io.StringIO()),
+    (typing.TextIO, io.StringIO()),
+    (typing.BinaryIO, io.BytesIO()),
 ]
 
 REFUSED = [
@@ -176,6 +180,7 @@ REFUSED = [
     (Number, "a", "did not match any element in the union"),
     (Small, "a", "is not an instance of int"),
     (list["int"], ["a"], "item 0 of"),
+    (typing.TextIO, io.BytesIO(), "is not an instance of TextIO"),
 ]
 
 
