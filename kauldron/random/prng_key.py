@@ -147,19 +147,6 @@ def unwrap(key: Any) -> Any:
     return key.rng if isinstance(key, PRNGKey) else key
 
 
-def key_functions() -> dict[str, Callable[..., Any]]:
-    """Return the functions of `jax.random` whose first parameter is a key."""
-    found = {}
-    for name in dir(jax.random):
-        function = getattr(jax.random, name)
-        if name.startswith("_") or not callable(function):
-            continue
-        first_parameter = next(iter(inspect.signature(function).parameters), None)
-        if first_parameter in ("key", "keys"):
-            found[name] = function
-    return found
-
-
 def _from_key_data(data: Any, impl: Any) -> PRNGKey:
     return wrap(jax.random.wrap_key_data(data, impl=impl))
 
@@ -355,8 +342,14 @@ def hash_to_uint32(text: str) -> int:
 #
 
 
-for _name, _function in key_functions().items():
-    if _name not in vars(PRNGKey):
+def _is_key_function(name: str, value: Any) -> bool:
+    if name.startswith("_") or not callable(value):
+        return False
+    return next(iter(inspect.signature(value).parameters), "") in ("key", "keys")
+
+
+for _name, _function in vars(jax.random).items():
+    if _is_key_function(_name, _function) and _name not in vars(PRNGKey):
         setattr(PRNGKey, _name, _mirror(_name, _function))
 
 jax.tree_util.register_pytree_with_keys(

@@ -25,7 +25,7 @@ _P = inspect.Parameter
 
 _BODIES = {
     "function": """
-    def wrapper({parameters}):
+    def wrapper{parameters}:
         __tracebackhide__ = True
         scope = {enter}
         try:
@@ -34,13 +34,13 @@ _BODIES = {
             _plan.pop(scope.token)
 """,
     "generator": """
-    def wrapper({parameters}):
+    def wrapper{parameters}:
         __tracebackhide__ = True
         scope = _plan.suspend({enter})
         return _drive(scope, _plan.function({call}))
 """,
     "coroutine": """
-    async def wrapper({parameters}):
+    async def wrapper{parameters}:
         __tracebackhide__ = True
         scope = _plan.suspend({enter})
         return _plan.accept(scope, await _drive(scope, _plan.function({call})))
@@ -108,9 +108,8 @@ def _compiled(
         enter = f"{enter} if _typecheck else _plan.enter_unchecked(({arguments}))"
         has_extra = bool(layout) and layout[-1] is _P.VAR_KEYWORD
         entries.insert(len(entries) - has_extra, (_P.KEYWORD_ONLY, "_typecheck"))
-    wrapper = _BODIES[body].format(
-        parameters=_parameter_text(entries), enter=enter, call=call
-    )
+    parameters = inspect.Signature([_P(name, kind) for kind, name in entries])
+    wrapper = _BODIES[body].format(parameters=parameters, enter=enter, call=call)
     source = f"def make(_plan, _drive):{wrapper}    return wrapper\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, "<kauldron.ktyping wrapper>", "exec"), namespace)
@@ -124,20 +123,6 @@ _CALL_FORMS = {
     _P.KEYWORD_ONLY: "{0}={0}",
     _P.VAR_KEYWORD: "**{0}",
 }
-
-
-def _parameter_text(entries: list[tuple[Any, str]]) -> str:
-    """Return a parameter list, with `/` and `*` where the kinds demand them."""
-    parts: list[str] = []
-    kinds = [kind for kind, _ in entries]
-    for i, (kind, name) in enumerate(entries):
-        if kind is _P.KEYWORD_ONLY and not {_P.VAR_POSITIONAL, kind} & set(kinds[:i]):
-            parts.append("*")
-        stars = {_P.VAR_POSITIONAL: "*", _P.VAR_KEYWORD: "**"}.get(kind, "")
-        parts.append(stars + name)
-        if kind is _P.POSITIONAL_ONLY and kind not in kinds[i + 1 :]:
-            parts.append("/")
-    return ", ".join(parts)
 
 
 def _renamed(code: types.CodeType, names: tuple[str, ...], name: str) -> types.CodeType:
