@@ -52,7 +52,6 @@ class FunctionPlan:
         self.version = 0  # of the configuration that the fields below belong to
         self.config = CONFIG
         self.compiled: FunctionCheckers | None = None
-        self._checks_nothing = False
         self._argument_key: Any = None
         self._result_key: Any = None
         self._result_checker: c.Checker | None = None
@@ -83,8 +82,6 @@ class FunctionPlan:
                 scope = CallScope(self, args, entry.state, entry)
         elif not self.config.typechecking_enabled:
             scope = UncheckedCallScope(self, args, None, None)
-        elif self._checks_nothing:
-            scope = CallScope(self, args, EMPTY_STATE, None)
         else:
             scope = self._enter_slowly(args)
         scope.token = STACK.set(scope)
@@ -230,7 +227,6 @@ class FunctionPlan:
             self._result_checker = compiled.result
             self._memo = {}
             if self.new_scope:
-                self._checks_nothing = not compiled.arguments
                 self._argument_key = compiled.argument_key
                 self._result_key = compiled.result_key
         self.version = version

@@ -81,7 +81,7 @@ def compile_function(plan: FunctionPlan, names: Names) -> FunctionCheckers:
             arguments.append((index, parameter.name, checker, none_is_fine))
     with naming(f"the return annotation of {plan.name}()"):
         result, yielded, sent = _compile_results(compiler, plan)
-    memoizable = c.NOT_MEMOIZABLE not in kinds and arguments
+    memoizable = c.NOT_MEMOIZABLE not in kinds
     return FunctionCheckers(
         arguments=tuple(arguments),
         result=result,
