@@ -341,7 +341,7 @@ def _undetermined(dim: s.Dim, dims: Dims) -> str:
 
 def _rank_mismatch(spec: s.ShapeSpec, shape: Sizes, state: State) -> str:
     """Return why no candidate has the right rank, '' if one has."""
-    wanted: dict[str, None] = {}
+    wanted: list[str] = []
     for dims in state:
         lowest, highest = 0, 0
         known: list[str] = []
@@ -356,8 +356,8 @@ def _rank_mismatch(spec: s.ShapeSpec, shape: Sizes, state: State) -> str:
         if lowest <= len(shape) and (highest is None or len(shape) <= highest):
             return ""
         given = f" with {', '.join(dict.fromkeys(known))}" if known else ""
-        wanted[f"'{spec!r}'{given} needs {_rank_text(lowest, highest)}"] = None
-    return f"rank {len(shape)}, but {next(iter(wanted))}"
+        wanted.append(f"'{spec!r}'{given} needs {_rank_text(lowest, highest)}")
+    return f"rank {len(shape)}, but {wanted[0]}"
 
 
 def _rank_text(lowest: int, highest: int | None) -> str:
