@@ -13,7 +13,6 @@ import enum
 import itertools
 import os
 import re
-import types
 from typing import Any
 
 from kauldron.errors import ReadableKeyError
@@ -44,8 +43,16 @@ class ReportingPolicy(enum.StrEnum):
     ERROR = "ERROR"
 
 
-VERSION = types.SimpleNamespace(number=1)
-"""Counts the changes of the configuration, so that it need not be compared."""
+class _Version:
+    """Counts the changes of the configuration, so that it need not be compared."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 1
+
+
+VERSION = _Version()
 
 
 @dataclasses.dataclass
