@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from kauldron.ktyping import dtypes, values
+from kauldron import ktyping as kt
 from kauldron.ktyping.array_type_meta import ArrayTypeMeta, ShapeMeta, is_array_type
 from kauldron.ktyping.array_type_meta import Shape as ShapeType
 from kauldron.ktyping.array_types import PyTree as PyTree
@@ -70,33 +70,36 @@ if TYPE_CHECKING:
     from kauldron.ktyping.array_types import TfSInt as TfInt
 else:
 
-    def _array_type(name: str, dtype: Any, classes: Any = MISSING) -> Any:
+    def _binding(name: str, original: Any) -> Any:
         return ArrayTypeMeta(
-            name, dtype=dtype, array_types=classes, binds=True, module="kauldron.typing"
+            name,
+            alternatives=original._alternatives,
+            binds=True,
+            module="kauldron.typing",
         )
 
-    Array = _array_type("Array", MISSING)
-    Num = _array_type("Num", dtypes.number)
-    Bool = _array_type("Bool", dtypes.bool_)
-    Int = _array_type("Int", dtypes.signedinteger)
-    Integer = _array_type("Integer", dtypes.integer)
-    UInt8 = _array_type("UInt8", dtypes.uint8)
-    UInt32 = _array_type("UInt32", dtypes.uint32)
-    Float = _array_type("Float", dtypes.floating)
-    Float32 = _array_type("Float32", dtypes.float32)
-    Complex = _array_type("Complex", dtypes.complex64 | dtypes.complex128)
-    Complex64 = _array_type("Complex64", dtypes.complex64)
+    Array = _binding("Array", kt.Array)
+    Num = _binding("Num", kt.Num)
+    Bool = _binding("Bool", kt.Bool)
+    Int = _binding("Int", kt.SInt)
+    Integer = _binding("Integer", kt.Int)
+    UInt8 = _binding("UInt8", kt.UInt8)
+    UInt32 = _binding("UInt32", kt.UInt32)
+    Float = _binding("Float", kt.Float)
+    Float32 = _binding("Float32", kt.Float32)
+    Complex = _binding("Complex", kt.Complex)
+    Complex64 = _binding("Complex64", kt.Complex64)
 
     Scalar = Array[""]
     ScalarFloat = Float[""]
     ScalarInt = Integer[""]
 
-    TfArray = _array_type("TfArray", MISSING, (values.TfArray,))
-    TfFloat = _array_type("TfFloat", dtypes.floating, (values.TfArray,))
-    TfFloat32 = _array_type("TfFloat32", dtypes.float32, (values.TfArray,))
-    TfInt = _array_type("TfInt", dtypes.signedinteger, (values.TfArray,))
-    TfUInt8 = _array_type("TfUInt8", dtypes.uint8, (values.TfArray,))
-    XArray = _array_type("XArray", MISSING, values.ALL_LIBRARIES)
+    TfArray = _binding("TfArray", kt.TfArray)
+    TfFloat = _binding("TfFloat", kt.TfFloat)
+    TfFloat32 = _binding("TfFloat32", kt.TfFloat32)
+    TfInt = _binding("TfInt", kt.TfSInt)
+    TfUInt8 = _binding("TfUInt8", kt.TfUInt8)
+    XArray = _binding("XArray", kt.XArray)
 
 
 class _AcceptsEverySpec(type):

@@ -77,15 +77,11 @@ def iterate_structure(
 def map_modules(
     kind: type, make: Callable[[Any, Callable[[Any], Any]], Any], value: Any
 ) -> Any:
-    """Replace the modules in (nested) containers; what is one module becomes one.
+    """Replace what is of a kind in (nested) containers; what is one object becomes one.
 
-    Args:
-      kind: The class of what is replaced.
-      make: From a module, and a function that does the same to its fields, to what
-        takes its place.
-      value: A module, or containers with modules.
+    `make` takes such an object, and a function that does the same to its fields.
     """
-    made: dict[int, tuple[Any, Any]] = {}  # the module is kept, and with it its id
+    made: dict[int, tuple[Any, Any]] = {}  # the object is kept, and with it its id
 
     def replace(leaf: Any, _: Location) -> Any:
         if not isinstance(leaf, kind):

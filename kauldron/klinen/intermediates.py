@@ -87,7 +87,7 @@ class Intermediates:
 
     `intermediates.encoder.hidden` is the value of the field `hidden` of
     `model.encoder`. Values stored with `self.sow('intermediates', 'name', ...)` are
-    `intermediates.encoder['name']`; modules that are made inside of a call are
+    `intermediates.encoder['name']`; modules that are made inside a call are
     `intermediates.encoder['Dense_0']`. It is a pytree.
     """
 
@@ -245,15 +245,12 @@ def _unflatten(static: _Static, children: tuple[Any]) -> Intermediates:
     return Intermediates(Captured(children[0], static.outlines), static.path)
 
 
-jax.tree_util.register_pytree_with_keys(
-    Intermediates,
-    lambda node: (
-        ((jax.tree_util.GetAttrKey("values"), _flatten(node)[0][0]),),
-        _flatten(node)[1],
-    ),
-    _unflatten,
-    _flatten,
-)
+def _flatten_with_keys(intermediates: Intermediates) -> tuple[tuple[Any], _Static]:
+    (values,), static = _flatten(intermediates)
+    return ((jax.tree_util.GetAttrKey("values"), values),), static
+
+
+jax.tree_util.register_pytree_with_keys(Intermediates, _flatten_with_keys, _unflatten)
 
 
 #
@@ -308,11 +305,12 @@ def capture(view: View) -> Iterator[Intermediates]:
 
 def captures_of(view: View) -> list[_Capture]:
     """Return the running blocks that record calls of this module."""
-    blocks = [block for block in _running.get() if block.view.root is view.root]
-    return [block for block in blocks if _covers(block.view, view)]
+    return [block for block in _running.get() if _covers(block.view, view)]
 
 
 def _covers(outer: View, inner: View) -> bool:
+    if inner.root is not outer.root:
+        return False
     if inner.path[: len(outer.path)] == outer.path:
         return True
     paths = outer.root.blueprint.paths.items()  # shared modules are kept elsewhere
@@ -327,13 +325,13 @@ def recorded_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Call a module inside of the blocks that record it."""
+    """Call a module inside the blocks that record it."""
     for block in captures:
         for path in block.called:
             size = min(len(path), len(view.path))
             if path[:size] == view.path[:size]:
                 raise RuntimeError(
-                    f"{type(view.definition).__name__} was called twice inside of one "
+                    f"{type(view.definition).__name__} was called twice inside one "
                     "`with model.capture_intermediates()` block: its values would "
                     "overwrite each other. Use one block per call."
                 )

@@ -40,7 +40,7 @@ class Module(nn.Module):
     that carries parameters, random keys and the train/eval flag. A bound model never
     changes: every method below returns a new one. It is a JAX pytree.
 
-    Inside of the methods of the class, `self.training` tells the mode and `self.params`
+    Inside the methods of the class, `self.training` is the mode and `self.params` are
     the parameters.
 
     Example:
@@ -268,7 +268,7 @@ class Module(nn.Module):
 
         For optimizers that change every leaf. Everything else is static then, and a
         jitted function that takes such a model is compiled again whenever it changes:
-        use it inside of one jitted function, and do not return it from there.
+        use it inside one jitted function, and do not return it from there.
         """
         return _view(self, "param_tree_on()").derive(params_only=True)
 
@@ -372,13 +372,12 @@ _EXPLAINED = "__klinen_explained__"
 def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def wrapper(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if self.scope is not None:
-            return method(self, *args, **kwargs)
         try:
             return method(self, *args, **kwargs)
-        except errors.UnboundModelError:
-            raise
         except flax.errors.CallCompactUnboundModuleError as error:
+            is_ours = isinstance(error, errors.UnboundModelError)
+            if is_ours or self.scope is not None:
+                raise  # about another module, called inside this one
             raise errors.unbound_call(self) from error
 
     setattr(wrapper, _EXPLAINED, True)

@@ -195,7 +195,8 @@ class CodedTree:
                 f"holds {len(leaves)} now: a transformation put other things in their "
                 "place, so it cannot be used as a model."
             )
-        return treedef.unflatten(map(_converter(fn), leaves, self.forms))
+        convert = functools.partial(_convert_leaf, fn)
+        return treedef.unflatten(map(convert, leaves, self.forms))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self.codes(), self.forms)
@@ -218,18 +219,15 @@ def _form_of(leaf: Any) -> Form:
     return PLAIN
 
 
-def _converter(fn: Callable[..., Any]) -> Callable[[Any, Form], Any]:
-    def convert(leaf: Any, form: Form) -> Any:
-        if form == PLAIN:
-            return leaf
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            return jax.eval_shape(functools.partial(fn, form=form), leaf)
-        if isinstance(leaf, jax.core.Tracer):
-            return fn(leaf, form=form)
-        with jax.ensure_compile_time_eval():  # stays concrete inside of a trace
-            return fn(leaf, form=form)
-
-    return convert
+def _convert_leaf(fn: Callable[..., Any], leaf: Any, form: Form) -> Any:
+    if form == PLAIN:
+        return leaf
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return jax.eval_shape(functools.partial(fn, form=form), leaf)
+    if isinstance(leaf, jax.core.Tracer):
+        return fn(leaf, form=form)
+    with jax.ensure_compile_time_eval():  # stays concrete inside a trace
+        return fn(leaf, form=form)
 
 
 @functools.partial(jax.jit, inline=True, static_argnames="form")

@@ -326,7 +326,7 @@ def _as_definition(value: Any, view: View, name: str) -> Any:
     if isinstance(value, nn.Variable):
         raise AttributeError(
             f"`{type(view.definition).__name__}.{name}` is a flax variable, which exists "
-            "only inside of a call. Its value is in "
+            "only inside a call. Its value is in "
             f"`model.collections[{value.collection!r}][{value.name!r}]`."
         )
     return value
@@ -337,6 +337,6 @@ def _missing_message(view: View, name: str) -> str:
     fields = ", ".join(field_names(cls)) or "none"
     return (
         f"{cls.__name__!r} object has no attribute {name!r}: it is neither a field "
-        f"({fields}) nor set in `setup()`. Modules that are made inside of a call have "
+        f"({fields}) nor set in `setup()`. Modules that are made inside a call have "
         "no attribute; their parameters are in `model.params['<name>']`."
     )

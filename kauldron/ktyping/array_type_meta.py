@@ -8,6 +8,7 @@ alternative, `Float | TfInt` has two.
 from __future__ import annotations
 
 import copyreg
+import functools
 import numbers
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from kauldron.ktyping.config import MISSING
 from kauldron.ktyping.dtypes import as_dtype
 from kauldron.ktyping.shapes.sizes import is_symbolic
-from kauldron.ktyping.values import DEFAULT_CLASSES, format_annotation
+from kauldron.ktyping.values import DEFAULT_CLASSES, format_annotation, is_of_class
 from kauldron.ktyping.values import ArraySpecLike as ArraySpecLike
 from kauldron.ktyping.values import JaxArray as JaxArray
 from kauldron.ktyping.values import NpArray as NpArray
@@ -157,7 +158,7 @@ class ArrayTypeMeta(AnnotationMeta):
 
     def array_types_match(cls, obj: Any) -> bool:
         """Return whether `obj` is an array of one of the classes."""
-        return _checker(cls).class_matches(obj)
+        return any(is_of_class(obj, array_class) for array_class in cls.array_types)
 
     def dtype_matches(cls, obj: Any) -> bool:
         """Return whether the dtype of `obj` is accepted."""
@@ -180,20 +181,14 @@ class ArrayTypeMeta(AnnotationMeta):
 
     def __getitem__(cls, item: Any) -> Any:
         try:
-            return _interned_array_types[cls, item]
-        except KeyError:
-            made = _interned_array_types[cls, item] = _subscripted(cls, item)
-            return made
-        except TypeError:  # not hashable
             return _subscripted(cls, item)
+        except TypeError:  # not a subscript, or one that cannot be hashed
+            return _subscripted.__wrapped__(cls, item)
 
     def __or__(cls, other: Any) -> Any:
         if is_array_type(other) and cls.shape_spec is MISSING is other.shape_spec:
             return _united(cls, other)
         return type.__or__(cls, other)
-
-    def __ror__(cls, other: Any) -> Any:
-        return type.__ror__(cls, other)
 
     def _parts(cls) -> tuple[Any, ...]:
         return (
@@ -206,20 +201,12 @@ class ArrayTypeMeta(AnnotationMeta):
         )
 
 
-_interned_array_types: dict[tuple[ArrayTypeMeta, Any], ArrayTypeMeta] = {}
-
-
 def is_array_type(obj: Any) -> bool:
     """Return whether `obj` is an array type, such as `Float["a"]`."""
     return isinstance(obj, ArrayTypeMeta)
 
 
-def _checker(cls: ArrayTypeMeta) -> Any:
-    from kauldron.ktyping.checkers.arrays import array_checker_for
-
-    return array_checker_for(cls)
-
-
+@functools.cache
 def _subscripted(cls: ArrayTypeMeta, item: Any) -> ArrayTypeMeta:
     classes, spec, dtype = _subscript_parts(cls, item)
     if cls.shape_spec is not MISSING:
@@ -355,11 +342,7 @@ class ShapeMeta(AnnotationMeta):
             raise TypeError(f"Shape[...] expects a string, got {spec!r}")
         if cls.shape_spec is not MISSING:
             raise TypeError(f"Trying to redefine shape spec of {cls!r} as {spec!r}")
-        try:
-            return _interned_shape_types[spec]
-        except KeyError:
-            made = _interned_shape_types[spec] = make_shape_type(spec)
-            return made
+        return make_shape_type(spec)
 
     def _parts(cls) -> tuple[Any, ...]:
         return (cls.shape_spec,)
@@ -369,9 +352,7 @@ class Shape(metaclass=ShapeMeta):
     """A sequence of ints; `Shape["*b n"]` also matches the spec and binds its dims."""
 
 
-_interned_shape_types: dict[str, ShapeMeta] = {}
-
-
+@functools.cache
 def make_shape_type(spec: str) -> ShapeMeta:
     return ShapeMeta(f"Shape[{spec!r}]", (), {"shape_spec": spec})
 

@@ -203,8 +203,7 @@ class _DataclassPlan:
         self.new_scope = new_scope
         self.rules = rules
         self.version = 0
-        self.enabled = True
-        self.checker: DataclassChecker | None = None
+        self.checker: DataclassChecker | None = None  # none while checking is off
 
     def __reduce__(self) -> Any:
         """Leave the checkers out: they are compiled again where the class is loaded."""
@@ -214,10 +213,9 @@ class _DataclassPlan:
         __tracebackhide__ = True
         if self.version != VERSION.number:
             self._refresh()
-        if not self.enabled:
-            return
         checker = self.checker
-        assert checker is not None
+        if checker is None:
+            return
         enclosing = None
         if not self.new_scope:
             enclosing = enclosing_scope(
@@ -233,9 +231,8 @@ class _DataclassPlan:
 
     def _refresh(self) -> None:
         version = VERSION.number
-        config = get_config(self.cls.__module__)
-        self.enabled = config.typechecking_enabled
-        if self.enabled:
+        self.checker = None
+        if get_config(self.cls.__module__).typechecking_enabled:
             names = names_of_class(self.cls, f"class {self.cls.__name__!r}")
             self.checker = Compiler(self.rules, names).compile_dataclass(self.cls)
             if "jaxtyping" in sys.modules:
@@ -346,11 +343,6 @@ def shape_candidates(
     return frozenset(map(DimValues, after or ()))
 
 
-def compiled(annotation: Any, rules: Rules) -> Checker:
-    """Return the checker of an annotation; made once per configuration."""
-    return _compile(annotation, rules, VERSION.number)
-
-
 def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
     """Cache the results of a function, except for arguments that cannot be hashed."""
     cached = functools.lru_cache(maxsize=1024)(function)
@@ -365,7 +357,8 @@ def _remembering(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_remembering
-def _compile(annotation: Any, rules: Rules, version: int) -> Checker:
+def compiled(annotation: Any, rules: Rules) -> Checker:
+    """Return the checker of an annotation; made once."""
     return Compiler(rules, Names({}, owner="a check")).compile(annotation)
 
 

@@ -106,7 +106,7 @@ CONFIG = Config(
     jaxtyping_annotations=ReportingPolicy.ERROR,
     collection_check="first",
 )
-"""What holds where nothing else is said; assign its attributes to change it."""
+"""The settings for everything; assign its attributes to change them."""
 
 CONFIG_OVERRIDES: dict[int, tuple[re.Pattern[str], Config]] = {}
 _new_id = itertools.count(1)

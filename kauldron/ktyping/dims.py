@@ -55,7 +55,7 @@ class DimView:
           AmbiguousDimensionError: If it has several possible values.
           ValueError: If the number of axes does not fit the way it is asked for.
         """
-        state = self._active(sys._getframe(1)).state
+        state = self._active().state
         if len(state) == 1:  # by far the most frequent question
             sizes = state[0].get(name)
             if sizes is not None and len(sizes) == 1 and type(sizes[0]) is int:
@@ -66,7 +66,7 @@ class DimView:
         match = _NAME.fullmatch(name) if isinstance(name, str) else None
         if match is None:
             return False
-        return all(match[2] in dims for dims in self._active(sys._getframe(1)).state)
+        return all(match[2] in dims for dims in self._active().state)
 
     def __setitem__(self, name: str, value: int | Sequence[int]) -> None:
         """Bind a dim by hand.
@@ -76,7 +76,7 @@ class DimView:
         """
         sigil, bare = _split(name)
         sizes = _given_sizes(sigil, name, value)
-        scope = self._active(sys._getframe(1))
+        scope = self._active()
         known = {dims[bare] for dims in scope.state if bare in dims}
         if known - {sizes}:
             shown = " | ".join(map(format_sizes, known))
@@ -89,7 +89,7 @@ class DimView:
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the size, or `default` if the dim is not known."""
-        scope = self._active(sys._getframe(1))
+        scope = self._active()
         try:
             return _read(scope.state, name)
         except AmbiguousDimensionError:
@@ -98,27 +98,25 @@ class DimView:
             return default
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_certain(self._active(sys._getframe(1)).state))
+        return iter(_certain(self._active().state))
 
     def __len__(self) -> int:
-        return len(_certain(self._active(sys._getframe(1)).state))
+        return len(_certain(self._active().state))
 
     def keys(self) -> KeysView[str]:
         """Return the names of the unambiguous dims, without `*`."""
-        return _certain(self._active(sys._getframe(1)).state).keys()
+        return _certain(self._active().state).keys()
 
     def items(self) -> ItemsView[str, Any]:
         """Return names and sizes: an int for one axis, else a tuple."""
-        return _certain(self._active(sys._getframe(1)).state).items()
-
-    def __str__(self) -> str:
-        return _describe(self._active(sys._getframe(1)).state)
+        return _certain(self._active().state).items()
 
     def __repr__(self) -> str:
-        return _describe(self._active(sys._getframe(1)).state)
+        return _describe(self._active().state)
 
-    def _active(self, frame: Any) -> ShapeScope:
-        return self._scope or require_scope(frame)
+    def _active(self) -> ShapeScope:
+        """Return the scope that the caller of the calling method means."""
+        return self._scope or require_scope(sys._getframe(2))
 
 
 dim = DimView()
@@ -271,9 +269,7 @@ class _Question:
         self.answer: tuple[State | None, Sizes] = None, ()
 
 
-@functools.lru_cache(maxsize=1024)
-def _asked(spec: str) -> _Question:
-    return _Question(spec)
+_asked = functools.lru_cache(maxsize=1024)(_Question)
 
 
 def get_current_scope(nested_ok: bool = False, stacklevel: int = 0) -> ShapeScope:
@@ -304,15 +300,7 @@ _MAX_FRAMES = 10
 
 
 def require_scope(frame: FrameType, nested_ok: bool = False) -> ShapeScope:
-    """Return the top scope, if the function executing in `frame` owns it.
-
-    Args:
-      frame: The frame of the caller.
-      nested_ok: Whether any scope on the stack will do.
-
-    Raises:
-      NoActiveScopeError: Saying which function lacks the decorator.
-    """
+    """Return the top scope, if the function in `frame` owns it or `nested_ok`."""
     scope = STACK.get()
     if scope is not None:
         code = scope.code

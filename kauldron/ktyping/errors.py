@@ -41,7 +41,7 @@ class KTypeCheckError(TypeCheckError):
     """
 
     def __init__(self, failed: FailedCheck | str):
-        Exception.__init__(self)  # typeguard's may be in between and wants a text
+        Exception.__init__(self)  # typeguard's class may come next, and needs a text
         self._failed = failed
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class FailedCheck:
       checker: Against what.
       state: The candidates before the check.
       scope: The scope of the check.
-      reason: Given if it is not the checker that knows it.
+      reason: Set if the checker cannot give it.
     """
 
     what: str

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
-import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kauldron.immutabledict import ImmutableDict
 from kauldron.ktyping.checkers.checker import Checker, check_all
 from kauldron.ktyping.config import MISSING, VERSION, Config, get_config
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, Dims, State, format_sizes, merged
@@ -95,7 +95,10 @@ class ShapeScope:
         self._frame = frame
         self._code = frame.f_code
         if self._source is None:
-            self._source = locate_frame(frame, "typechecked context")
+            code, module = frame.f_code, frame.f_globals.get("__name__", "")
+            self._source = CodeLocation(
+                "typechecked context", code.co_filename, frame.f_lineno, module
+            )
         self.token = STACK.set(self)
 
     def __exit__(self, *_: Any) -> None:
@@ -198,7 +201,7 @@ class ShapeScope:
         return []
 
     def describe_binding(self, name: str, sizes: Any) -> str:
-        """Who bound a dim: `by argument 'x'`."""
+        """Return what bound a dim: `by argument 'x'`."""
         state = EMPTY_STATE
         for label, checker, value in self.replay_parts():
             after = checker.check(value, state, self)
@@ -253,7 +256,7 @@ class CallScope(ShapeScope):
         self,
         plan: FunctionPlan,
         args: tuple[Any, ...],
-        state: State,
+        state: Any,  # None: to be inferred
         memo_entry: MemoEntry | None,
     ):
         self.plan = plan
@@ -337,13 +340,6 @@ class UncheckedCallScope(CallScope):
     __slots__ = ("_inferred",)
     is_checked = False
 
-    def __init__(self, plan: FunctionPlan, args: tuple[Any, ...]):
-        self.plan = plan
-        self.args = args
-        self.memo_entry = None
-        self.return_value = MISSING
-        self._inferred: State | None = None
-
     @property
     def state(self) -> State:
         if self._inferred is None:
@@ -351,12 +347,11 @@ class UncheckedCallScope(CallScope):
         return self._inferred
 
     @state.setter
-    def state(self, state: State) -> None:
+    def state(self, state: State | None) -> None:
         self._inferred = state
 
     def _infer(self) -> State:
         """Return what the arguments say; those that do not match say nothing."""
-        self.undetermined = self.settle = False
         parts = [(checker, value) for _, checker, value in self.replay_parts()]
         state = EMPTY_STATE
         while parts:
@@ -380,31 +375,7 @@ def _is_untouched(value: Any, default: Any) -> bool:
 #
 
 
-class DimValues(Mapping[str, Any]):
-    """An immutable mapping from name to sizes. `a | b` overlays `b`."""
-
-    __slots__ = ("_dims",)
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        self._dims = dict(*args, **kwargs)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._dims[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._dims)
-
-    def __len__(self) -> int:
-        return len(self._dims)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._dims.items()))
-
-    def __or__(self, other: Mapping[str, Any]) -> DimValues:
-        return DimValues({**self._dims, **other})
-
-    def __repr__(self) -> str:
-        return format_dims(self._dims)
+DimValues = ImmutableDict
 
 
 def as_state(candidates: Any) -> State:
@@ -457,34 +428,3 @@ class CodeLocation:
 
 
 NOWHERE = CodeLocation("check without a scope", "<unknown>", 0)
-
-
-def locate_code(code: CodeType, description: str, module_name: str) -> CodeLocation:
-    """Return the location of a function by its code: nothing is read from disk."""
-    tail = code.co_qualname.rsplit("<locals>.", 1)[-1]
-    return CodeLocation(
-        description=description,
-        file=code.co_filename,
-        line=code.co_firstlineno,
-        module_name=module_name,
-        qualified_name=tail if "." in tail else "",
-    )
-
-
-def locate_frame(frame: FrameType, description: str) -> CodeLocation:
-    """Return the location of the line that a frame is executing."""
-    module_name = frame.f_globals.get("__name__", "")
-    return CodeLocation(
-        description, frame.f_code.co_filename, frame.f_lineno, module_name
-    )
-
-
-def locate_class(cls: type, description: str) -> CodeLocation:
-    """Return the location of a class; reads its source file, so only for messages."""
-    try:
-        file = inspect.getsourcefile(cls) or "<unknown>"
-        line = inspect.getsourcelines(cls)[1]
-    except (OSError, TypeError):  # typed into a prompt, or built by a program
-        module = sys.modules.get(cls.__module__)
-        file, line = getattr(module, "__file__", None) or "<unknown>", 0
-    return CodeLocation(description, file, line, cls.__module__)

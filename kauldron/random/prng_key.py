@@ -86,7 +86,7 @@ class PRNGKey:
         return wrap(self.rng[index])
 
     def _batch_shape(self) -> tuple[int, ...]:
-        shape = _batch_shape(self.rng)
+        shape = self.rng.shape if _is_typed(self.rng) else self.rng.shape[:-1]
         if not shape:
             raise TypeError(
                 "This PRNGKey is a single key: it has no length and cannot be iterated, "
@@ -147,43 +147,26 @@ def unwrap(key: Any) -> Any:
     return key.rng if isinstance(key, PRNGKey) else key
 
 
-def key_functions() -> dict[str, Callable[..., Any]]:
-    """Return the functions of `jax.random` whose first parameter is a key."""
-    found = {}
-    for name in dir(jax.random):
-        function = getattr(jax.random, name)
-        if name.startswith("_") or not callable(function):
-            continue
-        first_parameter = next(iter(inspect.signature(function).parameters), None)
-        if first_parameter in ("key", "keys"):
-            found[name] = function
-    return found
-
-
 def _from_key_data(data: Any, impl: Any) -> PRNGKey:
     return wrap(jax.random.wrap_key_data(data, impl=impl))
 
 
 def _as_jax_key(seed_or_rng: Any, impl: str | None) -> Any:
-    is_wrapper = isinstance(seed_or_rng, PRNGKey)
-    if is_wrapper or _is_typed(seed_or_rng) or _is_raw(seed_or_rng):
+    value = unwrap(seed_or_rng)
+    if value is not seed_or_rng or _is_typed(value) or _is_raw(value):
         if impl is not None:
             raise TypeError("`impl=` goes with an integer seed, not with a key.")
-        return unwrap(seed_or_rng)
-    key = _from_seed(seed_or_rng, impl=impl)
-    if key is None:
-        raise TypeError(_not_a_key_message(seed_or_rng))
-    return key
-
-
-def _not_a_key_message(value: Any) -> str:
+        return value
+    key = _from_seed(value, impl=impl)
+    if key is not None:
+        return key
     message = (
         "PRNGKey takes an integer seed, a JAX key (raw uint32 or typed) or a PRNGKey, "
         f"not {type(value).__name__}: {value!r:.80}."
     )
     if isinstance(value, str):
         message += f" To derive a key from a text: `PRNGKey(0).fold_in({value!r})`."
-    return message
+    raise TypeError(message)
 
 
 def _check_index(index: Any, size: int) -> None:
@@ -318,11 +301,6 @@ def _is_raw(key: Any) -> bool:
     )
 
 
-def _batch_shape(key: Any) -> tuple[int, ...]:
-    """Shape of the batch of keys; `()` for a single one."""
-    return tuple(key.shape) if _is_typed(key) else tuple(key.shape[:-1])
-
-
 def _from_seed(seed: Any, *, impl: str | None) -> jax.Array | None:
     """Return an old-style key for an integer seed, None for any other value."""
     if isinstance(seed, bool):
@@ -364,8 +342,14 @@ def hash_to_uint32(text: str) -> int:
 #
 
 
-for _name, _function in key_functions().items():
-    if _name not in vars(PRNGKey):
+def _is_key_function(name: str, value: Any) -> bool:
+    if name.startswith("_") or not callable(value):
+        return False
+    return next(iter(inspect.signature(value).parameters), "") in ("key", "keys")
+
+
+for _name, _function in vars(jax.random).items():
+    if _is_key_function(_name, _function) and _name not in vars(PRNGKey):
         setattr(PRNGKey, _name, _mirror(_name, _function))
 
 jax.tree_util.register_pytree_with_keys(

@@ -91,7 +91,8 @@ class ShardingStrategy(metaclass=_AcceptsOlderNames):
     @property
     def state(self) -> TrainState:
         """Sharding tree of the train state."""
-        return _train_state_class()(
+        train = importlib.import_module("kauldron.train")  # of a floor above
+        return train.TrainState(
             step=device_mesh.REPLICATED,
             params=self.params,
             collections=self.collections,
@@ -114,11 +115,6 @@ class ShardingStrategy(metaclass=_AcceptsOlderNames):
             stacklevel=2,
         )
         return self.batch
-
-
-@functools.cache
-def _train_state_class() -> type[TrainState]:
-    return importlib.import_module("kauldron.train").TrainState  # of a floor above
 
 
 #

@@ -227,7 +227,7 @@ def _check_divisible(leaf: ShardedLeaf, shape: tuple[int, ...]) -> None:
 
 
 #
-# Constraints, inside and outside of jit
+# Constraints, inside and outside jit
 #
 
 
@@ -242,7 +242,7 @@ def with_sharding_constraint(x: _Tree, shardings: ShardingTree) -> _Tree:
       shardings: A prefix of that tree. `None` leaves the arrays below unchanged.
 
     Returns:
-      The tree with constrained arrays. Outside of jit the data has been moved; structs
+      The tree with constrained arrays. Outside jit the data has been moved; structs
       have their `sharding` set.
 
     Example:
@@ -255,22 +255,15 @@ def with_sharding_constraint(x: _Tree, shardings: ShardingTree) -> _Tree:
       True
     """
     leaves = flatten_with_shardings(x, shardings)
-    values: list[Any] = [leaf.value for leaf in leaves]
-    arrays: list[int] = []
-    for i, leaf in enumerate(leaves):
-        if leaf.sharding is None:
-            continue
-        if isinstance(leaf.value, jax.ShapeDtypeStruct):
-            values[i] = replace_shape_dtype_struct(leaf.value, sharding=leaf.sharding)
-        else:
-            arrays.append(i)
-    if arrays:
-        constrained = jax.lax.with_sharding_constraint(
-            [values[i] for i in arrays], [leaves[i].sharding for i in arrays]
-        )
-        for i, value in zip(arrays, constrained):
-            values[i] = value
-    return jax.tree.unflatten(jax.tree.structure(x), values)
+    return jax.tree.unflatten(jax.tree.structure(x), map(_constrained, leaves))
+
+
+def _constrained(leaf: ShardedLeaf) -> Any:
+    if leaf.sharding is None:
+        return leaf.value
+    if isinstance(leaf.value, jax.ShapeDtypeStruct):
+        return replace_shape_dtype_struct(leaf.value, sharding=leaf.sharding)
+    return jax.lax.with_sharding_constraint(leaf.value, leaf.sharding)
 
 
 #
@@ -337,13 +330,7 @@ def replace_shape_dtype_struct(
     struct: jax.ShapeDtypeStruct, **changes: Any
 ) -> jax.ShapeDtypeStruct:
     """Return a copy with another `shape`, `dtype`, `sharding` or `weak_type`."""
-    kwargs = {
-        "shape": struct.shape,
-        "dtype": struct.dtype,
-        "sharding": struct.sharding,
-        "weak_type": struct.weak_type,
-    }
-    return jax.ShapeDtypeStruct(**(kwargs | changes))
+    return struct.update(**changes)
 
 
 def nbytes(array: Any) -> int:

@@ -170,12 +170,11 @@ def test_setup_modules_of_setup_modules():
     paths = [p for p, _ in jax.tree_util.tree_flatten_with_path(encoder.trunk)[0]]
     names = {jax.tree_util.keystr(path).split("]['Dense")[0] for path in paths}
     assert names == {
-        ".params['net']['scale']",
         ".params['pair']['encoder']['scale']",
         ".params['pair']['encoder']['trunk'",
         ".rngs['default']",
         ".rngs['dropout']",
-    } - {".params['net']['scale']"}
+    }
 
 
 def test_variables_of_setup_are_explained():

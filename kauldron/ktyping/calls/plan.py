@@ -36,11 +36,8 @@ from kauldron.ktyping.scopes import (
     ShapeScope,
     TransparentCallScope,
     UncheckedCallScope,
-    locate_code,
 )
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, ShapeError, State
-
-_GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class FunctionPlan:
@@ -55,7 +52,6 @@ class FunctionPlan:
         self.version = 0  # of the configuration that the fields below belong to
         self.config = CONFIG
         self.compiled: FunctionCheckers | None = None
-        self._checks_nothing = False
         self._argument_key: Any = None
         self._result_key: Any = None
         self._result_checker: c.Checker | None = None
@@ -85,9 +81,7 @@ class FunctionPlan:
             else:
                 scope = CallScope(self, args, entry.state, entry)
         elif not self.config.typechecking_enabled:
-            scope = UncheckedCallScope(self, args)
-        elif self._checks_nothing:
-            scope = CallScope(self, args, EMPTY_STATE, None)
+            scope = UncheckedCallScope(self, args, None, None)
         else:
             scope = self._enter_slowly(args)
         scope.token = STACK.set(scope)
@@ -98,7 +92,7 @@ class FunctionPlan:
         __tracebackhide__ = True
         try:
             bound = self.signature.bind(*args, **kwargs)
-        except TypeError:  # the function itself knows better
+        except TypeError:  # raised again, in its own words, by the function itself
             return self.enter_unchecked(())
         bound.apply_defaults()
         return self.enter(tuple(bound.arguments.values()))
@@ -110,7 +104,7 @@ class FunctionPlan:
 
     def enter_unchecked(self, args: tuple[Any, ...]) -> CallScope:
         """Open a scope in which dims are inferred only when they are asked for."""
-        scope = UncheckedCallScope(self, args)
+        scope = UncheckedCallScope(self, args, None, None)
         scope.token = STACK.set(scope)
         return scope
 
@@ -233,7 +227,6 @@ class FunctionPlan:
             self._result_checker = compiled.result
             self._memo = {}
             if self.new_scope:
-                self._checks_nothing = not compiled.arguments
                 self._argument_key = compiled.argument_key
                 self._result_key = compiled.result_key
         self.version = version
@@ -280,20 +273,14 @@ class FunctionPlan:
         return self.innermost.__name__
 
     @functools.cached_property
-    def is_generator(self) -> bool:
-        return bool(self._flags(self.function) & _GENERATOR_FLAGS)
+    def execution(self) -> str:
+        return execution_of(self.function)
 
-    @functools.cached_property
+    @property
     def result_is_replaced(self) -> bool:
         """Whether a decorator made something else of a generator or coroutine."""
-        suspends = _GENERATOR_FLAGS | inspect.CO_COROUTINE
-        inner = self._flags(self.innermost) & suspends
-        return bool(inner and not self._flags(self.function) & suspends)
-
-    @staticmethod
-    def _flags(function: Any) -> int:
-        code = getattr(function, "__code__", None)
-        return 0 if code is None else code.co_flags
+        is_inner = execution_of(self.innermost) == "function"
+        return self.execution == "function" and not is_inner
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -332,12 +319,26 @@ class FunctionPlan:
 
     @functools.cached_property
     def location(self) -> CodeLocation:
-        description = f"{self.kind} {self.name!r}"
-        module = getattr(self.innermost, "__module__", None) or ""
-        return locate_code(self.code, description, module)
+        tail = self.code.co_qualname.rsplit("<locals>.", 1)[-1]
+        return CodeLocation(
+            description=f"{self.kind} {self.name!r}",
+            file=self.code.co_filename,
+            line=self.code.co_firstlineno,
+            module_name=getattr(self.innermost, "__module__", None) or "",
+            qualified_name=tail if "." in tail else "",
+        )
 
     def closure_variables(self) -> dict[str, Any]:
         return closure_variables(self.innermost)
+
+
+def execution_of(function: Any) -> str:
+    """Return how a call runs: `function`, `coroutine`, `(async )generator`."""
+    if inspect.isgeneratorfunction(function):
+        return "generator"
+    if inspect.isasyncgenfunction(function):
+        return "async generator"
+    return "coroutine" if inspect.iscoroutinefunction(function) else "function"
 
 
 #

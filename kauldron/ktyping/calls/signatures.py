@@ -81,7 +81,7 @@ def compile_function(plan: FunctionPlan, names: Names) -> FunctionCheckers:
             arguments.append((index, parameter.name, checker, none_is_fine))
     with naming(f"the return annotation of {plan.name}()"):
         result, yielded, sent = _compile_results(compiler, plan)
-    memoizable = c.NOT_MEMOIZABLE not in kinds and arguments
+    memoizable = c.NOT_MEMOIZABLE not in kinds
     return FunctionCheckers(
         arguments=tuple(arguments),
         result=result,
@@ -126,7 +126,7 @@ def _compile_results(
 ) -> tuple[c.Checker | None, c.Checker | None, c.Checker | None]:
     """Return the checkers of (return value, yielded values, sent values)."""
     annotation = compiler.names.evaluated(plan.return_annotation)
-    if not plan.is_generator:
+    if "generator" not in plan.execution:
         if plan.result_is_replaced:
             return None, None, None
         return _or_nothing(compiler.compile(annotation)), None, None

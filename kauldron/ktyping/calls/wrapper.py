@@ -25,7 +25,7 @@ _P = inspect.Parameter
 
 _BODIES = {
     "function": """
-    def wrapper({parameters}):
+    def wrapper{parameters}:
         __tracebackhide__ = True
         scope = {enter}
         try:
@@ -34,13 +34,13 @@ _BODIES = {
             _plan.pop(scope.token)
 """,
     "generator": """
-    def wrapper({parameters}):
+    def wrapper{parameters}:
         __tracebackhide__ = True
         scope = _plan.suspend({enter})
         return _drive(scope, _plan.function({call}))
 """,
     "coroutine": """
-    async def wrapper({parameters}):
+    async def wrapper{parameters}:
         __tracebackhide__ = True
         scope = _plan.suspend({enter})
         return _plan.accept(scope, await _drive(scope, _plan.function({call})))
@@ -52,11 +52,11 @@ def wrap_function(plan: FunctionPlan) -> Any:
     """Return the function that checks and then calls."""
     switchable = plan.rules.switchable
     parameters = _own_parameters(plan)
-    kind = _kind(plan.function)
     is_bound = parameters is None
     layout = _GENERIC if is_bound else tuple(p.kind for p in parameters)
-    body = "generator" if kind == "async generator" else kind
-    code = _compiled(body, layout, is_bound, switchable)
+    code = _compiled(
+        plan.execution.removeprefix("async "), layout, is_bound, switchable
+    )
     names = ("args", "kwargs") if is_bound else tuple(p.name for p in parameters)
     name = getattr(plan.function, "__name__", plan.name)
     wrapper = types.FunctionType(
@@ -65,20 +65,14 @@ def wrap_function(plan: FunctionPlan) -> Any:
         name,
         _positional_defaults(parameters or ()),
         tuple(
-            types.CellType({"_plan": plan, "_drive": _DRIVERS[kind]}[variable])
+            types.CellType(
+                {"_plan": plan, "_drive": _DRIVERS[plan.execution]}[variable]
+            )
             for variable in code.co_freevars
         ),
     )
     wrapper.__kwdefaults__ = _keyword_defaults(parameters or (), switchable)
     return functools.update_wrapper(wrapper, plan.function)
-
-
-def _kind(function: Any) -> str:
-    if inspect.isgeneratorfunction(function):
-        return "generator"
-    if inspect.isasyncgenfunction(function):
-        return "async generator"
-    return "coroutine" if inspect.iscoroutinefunction(function) else "function"
 
 
 def _own_parameters(plan: FunctionPlan) -> list[inspect.Parameter] | None:
@@ -101,7 +95,7 @@ _GENERIC = (_P.VAR_POSITIONAL, _P.VAR_KEYWORD)
 
 @functools.cache
 def _compiled(
-    kind: str, layout: tuple[Any, ...], is_bound: bool, switchable: bool
+    body: str, layout: tuple[Any, ...], is_bound: bool, switchable: bool
 ) -> types.CodeType:
     """Return the code of a wrapper whose parameters are called p0, p1, ..."""
     entries = [(parameter, f"p{i}") for i, parameter in enumerate(layout)]
@@ -114,10 +108,9 @@ def _compiled(
         enter = f"{enter} if _typecheck else _plan.enter_unchecked(({arguments}))"
         has_extra = bool(layout) and layout[-1] is _P.VAR_KEYWORD
         entries.insert(len(entries) - has_extra, (_P.KEYWORD_ONLY, "_typecheck"))
-    body = _BODIES[kind].format(
-        parameters=_parameter_text(entries), enter=enter, call=call
-    )
-    source = f"def make(_plan, _drive):{body}    return wrapper\n"
+    parameters = inspect.Signature([_P(name, kind) for kind, name in entries])
+    wrapper = _BODIES[body].format(parameters=parameters, enter=enter, call=call)
+    source = f"def make(_plan, _drive):{wrapper}    return wrapper\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, "<kauldron.ktyping wrapper>", "exec"), namespace)
     return namespace["make"](None, None).__code__
@@ -130,20 +123,6 @@ _CALL_FORMS = {
     _P.KEYWORD_ONLY: "{0}={0}",
     _P.VAR_KEYWORD: "**{0}",
 }
-
-
-def _parameter_text(entries: list[tuple[Any, str]]) -> str:
-    """Return a parameter list, with `/` and `*` where the kinds demand them."""
-    parts: list[str] = []
-    kinds = [kind for kind, _ in entries]
-    for i, (kind, name) in enumerate(entries):
-        if kind is _P.KEYWORD_ONLY and not {_P.VAR_POSITIONAL, kind} & set(kinds[:i]):
-            parts.append("*")
-        stars = {_P.VAR_POSITIONAL: "*", _P.VAR_KEYWORD: "**"}.get(kind, "")
-        parts.append(stars + name)
-        if kind is _P.POSITIONAL_ONLY and kind not in kinds[i + 1 :]:
-            parts.append("/")
-    return ", ".join(parts)
 
 
 def _renamed(code: types.CodeType, names: tuple[str, ...], name: str) -> types.CodeType:
@@ -205,14 +184,14 @@ async def drive_async_generator(
     step = generator.asend(None)
     while True:
         try:
-            item = await Resumption(scope, step)
+            item = await resume_awaitable(scope, step)
         except StopAsyncIteration:
             return
         _check(scope, yielded, "yielded value", item)
         try:
             received = yield item
         except GeneratorExit:
-            await Resumption(scope, generator.aclose())
+            await resume_awaitable(scope, generator.aclose())
             raise
         except BaseException as error:
             step = generator.athrow(error)
@@ -221,17 +200,11 @@ async def drive_async_generator(
             step = generator.asend(received)
 
 
-class Resumption:
-    """Awaits something with a scope active whenever it runs."""
-
-    __slots__ = ("_awaitable", "_scope")
-
-    def __init__(self, scope: CallScope, awaitable: Any):
-        self._scope = scope
-        self._awaitable = awaitable
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return _resume(self._scope, self._awaitable.__await__(), None, None)
+@types.coroutine
+def resume_awaitable(scope: CallScope, awaitable: Any) -> Generator[Any, Any, Any]:
+    """Await something with a scope active whenever it runs."""
+    __tracebackhide__ = True
+    return (yield from _resume(scope, awaitable.__await__(), None, None))
 
 
 def _resume(
@@ -297,5 +270,5 @@ _DRIVERS = {
     "function": None,
     "generator": drive_generator,
     "async generator": drive_async_generator,
-    "coroutine": Resumption,
+    "coroutine": resume_awaitable,
 }

@@ -56,7 +56,7 @@ class Names:
     Args:
       global_names: The module's globals.
       local_names: Makes the names that go before them (closure, class body).
-      owner: Whom to name in the log; '' to say nothing.
+      owner: Named in the log; '' to log nothing.
     """
 
     def __init__(
@@ -82,9 +82,7 @@ class Names:
     def resolve(self, text: str, module: str | None = None) -> Any:
         """Return what a string annotation stands for, `Any` if that is unknown.
 
-        Args:
-          text: The annotation.
-          module: Where it was written, if that is known to be elsewhere.
+        `module` is where it was written, if that is known to be elsewhere.
         """
         # A leading `*` (from `*args: *Ts`) is only valid inside a tuple.
         source = f"({text},)[0]" if text.startswith("*") else f"({text})"
@@ -190,9 +188,7 @@ def contains_jaxtyping(annotation: Any) -> Any:
 def walk_annotation(annotation: Any, into_classes: bool = True) -> Iterator[Any]:
     """Yield an annotation and all that it is made of.
 
-    Args:
-      into_classes: Whether to go on into the fields of dataclasses, named tuples and
-        TypedDicts, which may need names that are not defined yet.
+    The fields of classes may need names that are not defined yet.
     """
     yield from _walk(annotation, into_classes, set())
 

@@ -95,9 +95,6 @@ class ArrayChecker(c.Checker):
         ]
         return fitting or [dtype for _, dtype in self.alternatives]
 
-    def shape_matches(self, value: Any, state: State, scope: ShapeScope) -> bool:
-        return self.match_shape(value, state, scope) is not None
-
     def explain(self, value: Any, state: State, scope: ShapeScope) -> c.Failure:
         required = f" (required by {self.annotation.__name__})"
         detail = ""
@@ -252,7 +249,7 @@ class UnionChecker(c.Checker):
         required = f" (required by {format_annotation(self.annotation)})"
         of_class = [member for member in members if member.class_matches(value)]
         of_dtype = [member for member in of_class if member.dtype_matches(value)]
-        of_shape = [m for m in of_class if m.shape_matches(value, state, scope)]
+        of_shape = [m for m in of_class if m.match_shape(value, state, scope)]
         detail = ""
         if not of_class:
             reason = f"{class_reason(value, self._all_classes())}{required}."
@@ -288,7 +285,7 @@ class UnionChecker(c.Checker):
         lines = ["did not match any of its annotations due to a combination of:"]
         for member in members:
             dtype_fits = member.dtype_matches(value)
-            shape_fits = member.shape_matches(value, state, scope)
+            shape_fits = member.match_shape(value, state, scope) is not None
             if member.class_matches(value):
                 interesting = dtype_fits or shape_fits
             else:

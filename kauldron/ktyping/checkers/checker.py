@@ -87,6 +87,18 @@ class AnyChecker(Checker):
         return state
 
 
+class RecursiveChecker(Checker):
+    """An alias inside itself: `Tree = Float["n"] | dict[str, "Tree"]`."""
+
+    checker: Checker
+
+    def check(self, value: Any, state: State, scope: ShapeScope) -> State | None:
+        return self.checker.check(value, state, scope)
+
+    def explain(self, value: Any, state: State, scope: ShapeScope) -> Failure:
+        return self.checker.explain(value, state, scope)
+
+
 class ClassChecker(Checker):
     """An ordinary class."""
 
@@ -110,10 +122,8 @@ def thread(
     """Check several values in order, each in the state that the earlier ones left.
 
     A value that fails only because an expression cannot be determined yet waits until
-    the others have been checked.
-
-    Returns:
-      The new state and `None`, or the state at the first failure and its index.
+    the others have been checked. Returns the new state and `None`, or the state at the
+    first failure and its index.
     """
     waiting = list(range(len(parts)))
     while waiting:
@@ -275,4 +285,4 @@ class NeverChecker(Checker):
         return None
 
     def reason(self, value: Any) -> str:
-        return "was given where the annotation says that there is never a value"
+        return "was given, but the annotation accepts no value"

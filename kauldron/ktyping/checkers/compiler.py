@@ -7,8 +7,10 @@ import collections.abc
 import dataclasses
 import functools
 import inspect
+import io
 import types
 import typing
+from collections.abc import Iterable
 from typing import Any
 
 from kauldron.ktyping.array_type_meta import (
@@ -43,6 +45,9 @@ _WIDER = {
     float: (float, int),
     complex: (complex, float, int),
     bytes: (bytes, bytearray, memoryview),
+    typing.IO: (typing.IO, io.IOBase),
+    typing.TextIO: (typing.TextIO, io.TextIOBase),
+    typing.BinaryIO: (typing.BinaryIO, io.RawIOBase, io.BufferedIOBase),
 }
 
 
@@ -52,10 +57,23 @@ class Compiler:
     def __init__(self, rules: Rules, names: Names):
         self.rules = rules
         self.names = names
+        self._unfinished: dict[int, c.RecursiveChecker] = {}
 
     def compile(self, annotation: Any) -> c.Checker:
         """Return the checker of an annotation."""
         annotation = self.names.evaluated(annotation)
+        if (
+            id(annotation) in self._unfinished
+        ):  # contains itself, as a type of JSON does
+            return self._unfinished[id(annotation)]
+        recursive = self._unfinished[id(annotation)] = c.RecursiveChecker(annotation)
+        try:
+            recursive.checker = self._compile(annotation)
+        finally:
+            del self._unfinished[id(annotation)]
+        return recursive.checker
+
+    def _compile(self, annotation: Any) -> c.Checker:
         if _is_one_of(annotation, _ALWAYS):
             return c.AnyChecker(annotation)
         if annotation is None:
@@ -86,11 +104,11 @@ class Compiler:
             return containers.PyTreeChecker(cls, leaf)
         if typing.is_typeddict(cls):
             isolated = not self.rules.share_nested_scopes and contains_array_type(cls)
-            fields = self._fields_of(cls, lambda: read_annotations(cls))
+            fields = self._fields_of(cls, read_annotations(cls))
             return records.TypedDictChecker(cls, fields, isolated)
         if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-            compile_fields = self._fields_of(cls, lambda: getattr(cls, "_fields", ()))
-            return records.NamedTupleChecker(cls, compile_fields, isolated=False)
+            fields = self._fields_of(cls, getattr(cls, "_fields", ()))
+            return records.NamedTupleChecker(cls, fields, isolated=False)
         if dataclasses.is_dataclass(cls) and self._checks_fields_of(cls):
             return self.compile_dataclass(cls)
         if getattr(cls, "_is_protocol", False) and cls.__module__ != "typing":
@@ -105,16 +123,11 @@ class Compiler:
 
     def compile_dataclass(self, cls: Any) -> records.DataclassChecker:
         """Return the checker of a dataclass, whether it was decorated or not."""
-
-        def field_names() -> list[str]:
-            return [field.name for field in dataclasses.fields(cls)]
-
+        fields = self._fields_of(cls, [field.name for field in dataclasses.fields(cls)])
         isolated = not self.rules.share_nested_scopes
-        return records.DataclassChecker(
-            cls, self._fields_of(cls, field_names), isolated
-        )
+        return records.DataclassChecker(cls, fields, isolated)
 
-    def _fields_of(self, cls: Any, field_names: Any) -> Any:
+    def _fields_of(self, cls: Any, field_names: Iterable[str]) -> Any:
         """Return a function that compiles the fields of a class and its bases."""
 
         def compile_fields() -> records.Fields:
@@ -124,7 +137,7 @@ class Compiler:
                 compiler = Compiler(self.rules, names)
                 for name, annotation in read_annotations(owner).items():
                     checkers[name] = compiler.compile(annotation)
-            return {name: checkers[name] for name in field_names() if name in checkers}
+            return {name: checkers[name] for name in field_names if name in checkers}
 
         return compile_fields
 

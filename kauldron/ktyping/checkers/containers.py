@@ -145,47 +145,32 @@ class PyTreeChecker(c.Checker):
             return state
         import jax
 
-        tested: dict[int, State | None] = {}
-        is_leaf = self._leaf_test(state, scope, tested)
+        is_leaf = self._leaf_test(state, scope)
         leaves, structure = jax.tree.flatten(value, is_leaf=is_leaf)
         if not self.leaf_is_any:
-            after = self._check_leaves(leaves, state, scope, tested)
+            after = self._check_leaves(leaves, state, scope)
             if after is None:
                 return None
             state = after
         return self._bind_structure(structure, state)
 
-    def _leaf_test(
-        self, state: State, scope: ShapeScope, tested: dict[int, State | None]
-    ) -> Any:
+    def _leaf_test(self, state: State, scope: ShapeScope) -> Any:
         """Return jax's `is_leaf`: a node that matches is a leaf, as a container may."""
         if self.leaf_is_any or self.leaf.is_atomic:
             return None
-
-        def is_leaf(node: Any) -> bool:
-            after = tested[id(node)] = self.leaf.check(node, state, scope)
-            return after is not None
-
-        return is_leaf
+        return lambda node: self.leaf.check(node, state, scope) is not None
 
     def _check_leaves(
-        self,
-        leaves: list[Any],
-        state: State,
-        scope: ShapeScope,
-        tested: dict[int, State | None],
+        self, leaves: list[Any], state: State, scope: ShapeScope
     ) -> State | None:
-        start = state
         remembered = self.leaf.memo_kind == c.BY_ARRAY
         seen: set[Any] = set()  # leaves that leave the present state as it is
         for index, leaf in enumerate(leaves):
             key = _array_key(leaf) if remembered else None
             if key is not None and key in seen:
                 continue
-            after = tested.get(id(leaf)) if state is start else None
-            if after is None:
-                scope.undetermined = False
-                after = self.leaf.check(leaf, state, scope)
+            scope.undetermined = False
+            after = self.leaf.check(leaf, state, scope)
             if after is None:
                 if not scope.undetermined:
                     return None
@@ -215,7 +200,7 @@ class PyTreeChecker(c.Checker):
         import jax
 
         paths, structure = jax.tree_util.tree_flatten_with_path(
-            value, is_leaf=self._leaf_test(state, scope, {})
+            value, is_leaf=self._leaf_test(state, scope)
         )
         if not self.leaf_is_any:
             parts = [(self.leaf, leaf) for _, leaf in paths]

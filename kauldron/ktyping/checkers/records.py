@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +13,7 @@ from kauldron.ktyping.checkers import checker as c
 from kauldron.ktyping.checkers.annotations import names_of_class, read_annotations
 from kauldron.ktyping.checkers.containers import Part, PartsChecker
 from kauldron.ktyping.config import MISSING
-from kauldron.ktyping.scopes import CodeLocation, ShapeScope, locate_class
+from kauldron.ktyping.scopes import CodeLocation, ShapeScope
 from kauldron.ktyping.shapes.sizes import EMPTY_STATE, State
 from kauldron.ktyping.values import format_annotation, format_value
 
@@ -83,7 +84,16 @@ class RecordChecker(PartsChecker):
 
     @property
     def location(self) -> CodeLocation:
-        return locate_class(self.cls, f"{self.kind} {self.cls.__name__!r}")
+        """Where the class is defined; reads its source file, so only for messages."""
+        cls = self.cls
+        try:
+            file = inspect.getsourcefile(cls) or "<unknown>"
+            line = inspect.getsourcelines(cls)[1]
+        except (OSError, TypeError):  # typed into a prompt, or built by a program
+            module = sys.modules.get(cls.__module__)
+            file, line = getattr(module, "__file__", None) or "<unknown>", 0
+        description = f"{self.kind} {cls.__name__!r}"
+        return CodeLocation(description, file, line, cls.__module__)
 
 
 class DataclassChecker(RecordChecker):

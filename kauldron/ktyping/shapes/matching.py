@@ -171,33 +171,16 @@ def _simple_extender(spec: s.ShapeSpec) -> Callable[[Sizes, Dims], Dims | None]:
         for axis, value in numbers:
             if shape[axis] != value and not compatible(shape[axis], value):
                 return None
-        bound = dims
+        bound: Dims | None = dims
         if variable is not None:
-            bound = _extend_one(variable, shape[split : rank - after], dims, dims)
-            if bound is None:
-                return None
+            bound = bind(variable, shape[split : rank - after], bound)
         for axis, dim in singles:
-            bound = _extend_one(dim, (shape[axis],), bound, dims)
             if bound is None:
                 return None
+            bound = bind(dim, (shape[axis],), bound)
         return bound
 
     return extend
-
-
-def _extend_one(
-    dim: s.NamedDims, sizes: Sizes, dims: Dims, original: Dims
-) -> Dims | None:
-    """Like `bind`, but changes `dims` in place once it is our own copy."""
-    known = dims.get(dim.name)
-    if known is not None:
-        if known == sizes:
-            return dims
-        return bind(dim, sizes, dims)
-    if dims is original:
-        return {**dims, dim.name: sizes}
-    dims[dim.name] = sizes  # pyright: ignore[reportIndexIssue]
-    return dims
 
 
 #
@@ -293,21 +276,18 @@ class SpecSource:
             self.matcher = matcher_for(text)
 
     def resolve(self, scope: ShapeScope) -> SpecMatcher:
-        if self.matcher is not None:
-            return self.matcher
-        return matcher_for(self.render(scope))
-
-    def render(self, scope: ShapeScope) -> str:
-        """Return the text with its f-string parts filled in."""
-        if self.template is None:
-            return self.text
-        return self.template.render(scope.lookup, scope.visible_names)
+        return self.matcher or matcher_for(self._render(scope))
 
     def describe(self, scope: ShapeScope) -> str:
         """Return `'b {n}' (= 'b 4')`."""
         if self.template is None:
             return repr(self.text)
-        return f"{self.text!r} (= {self.render(scope)!r})"
+        return f"{self.text!r} (= {self._render(scope)!r})"
+
+    def _render(self, scope: ShapeScope) -> str:
+        """Return the text with its f-string parts filled in."""
+        assert self.template is not None
+        return self.template.render(scope.lookup, scope.visible_names)
 
     def match(
         self, shape: Sizes | None, state: State, scope: ShapeScope
@@ -321,7 +301,7 @@ class SpecSource:
 
 
 #
-# Which axis of a shape disagrees with a spec, and who said otherwise
+# For messages: which axis disagrees with a spec, and what bound the expected size
 #
 
 
@@ -361,7 +341,7 @@ def _undetermined(dim: s.Dim, dims: Dims) -> str:
 
 def _rank_mismatch(spec: s.ShapeSpec, shape: Sizes, state: State) -> str:
     """Return why no candidate has the right rank, '' if one has."""
-    wanted: dict[str, None] = {}
+    wanted: list[str] = []
     for dims in state:
         lowest, highest = 0, 0
         known: list[str] = []
@@ -376,8 +356,8 @@ def _rank_mismatch(spec: s.ShapeSpec, shape: Sizes, state: State) -> str:
         if lowest <= len(shape) and (highest is None or len(shape) <= highest):
             return ""
         given = f" with {', '.join(dict.fromkeys(known))}" if known else ""
-        wanted[f"'{spec!r}'{given} needs {_rank_text(lowest, highest)}"] = None
-    return f"rank {len(shape)}, but {next(iter(wanted))}"
+        wanted.append(f"'{spec!r}'{given} needs {_rank_text(lowest, highest)}")
+    return f"rank {len(shape)}, but {wanted[0]}"
 
 
 def _rank_text(lowest: int, highest: int | None) -> str:

@@ -37,8 +37,6 @@ from kauldron.ktyping.shapes.sizes import (
 _MAX_BITS = 128
 _MAX_ALTERNATIVES = 1000
 
-_ANYTHING = object()  # every value solves the equation
-
 
 #
 # Choices inside an expression: `(a|b)+1` means `(a+1)|(b+1)`
@@ -257,7 +255,7 @@ def _solve_operation(
         unknown, known, solutions = dim.right, left, _right_solutions
     for value in known:
         for solution in solutions(dim.op, size, value):
-            if solution is _ANYTHING or isinstance(solution, UnknownDim):
+            if isinstance(solution, UnknownDim):  # whatever it is, it fits
                 yield dims
             else:
                 yield from solve(unknown, solution, dims, pending)
@@ -293,7 +291,7 @@ def _right_solutions(op: str, size: Size, left: Size) -> Iterator[Any]:
 def _factors(size: Size, known: Size) -> Iterator[Any]:
     if isinstance(known, int) and known == 0:
         if compatible(size, 0):
-            yield _ANYTHING
+            yield UNKNOWN_DIM
         return
     quotient = apply("/", size, known)
     if quotient is not None:
@@ -308,13 +306,8 @@ def _factors(size: Size, known: Size) -> Iterator[Any]:
 def evaluate(spec: s.ShapeSpec, state: State, *, take_first: bool = False) -> Sizes:
     """Return the shape that `spec` describes under the candidates of `state`.
 
-    Args:
-      spec: A parsed spec.
-      state: The candidates; those under which the spec has no value are ignored.
-      take_first: On disagreement take the first candidate instead of raising.
-
-    Raises:
-      ShapeError: If no candidate gives a shape, or several give different ones.
+    Candidates under which it has no value are ignored. If the others disagree, the
+    first is taken, or else it is an error.
     """
     if len(state) == 1:
         try:

@@ -36,12 +36,7 @@ class SpecTemplate:
     def render(self, lookup: Lookup, visible: Callable[[], Iterable[str]]) -> str:
         """Evaluate the expressions and splice in their text.
 
-        Args:
-          lookup: From a name to its value; raises `KeyError` for an unknown one.
-          visible: Lists the names that could have been used, for the error.
-
-        Raises:
-          ShapeError: Chained from whatever the expression raised.
+        For an error, `visible` lists the names that could have been used.
         """
         return "".join(
             piece if isinstance(piece, str) else self._evaluate(piece, lookup, visible)
@@ -76,9 +71,6 @@ def parse_template(text: str) -> SpecTemplate:
 
     >>> parse_template("b {n+1}").render({"n": 3}.__getitem__, list)
     'b 4'
-
-    Raises:
-      ShapeSpecSyntaxError: If an expression is not valid Python.
     """
     try:
         tree = ast.parse(f'f"""{text}"""', mode="eval").body

@@ -3,6 +3,7 @@
 import collections
 import collections.abc
 import dataclasses
+import io
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import (
@@ -127,6 +128,9 @@ ACCEPTED = [
     (Float["a b"], mock.Mock()),
     (list[int], [mock.Mock()]),
     (typing.LiteralString, "x"),
+    (typing.IO[str], io.StringIO()),
+    (typing.TextIO, io.StringIO()),
+    (typing.BinaryIO, io.BytesIO()),
 ]
 
 REFUSED = [
@@ -176,6 +180,7 @@ REFUSED = [
     (Number, "a", "did not match any element in the union"),
     (Small, "a", "is not an instance of int"),
     (list["int"], ["a"], "item 0 of"),
+    (typing.TextIO, io.BytesIO(), "is not an instance of TextIO"),
 ]
 
 
@@ -325,6 +330,19 @@ def test_recursive_types():
     Node(np.ones(2), [leaf])
     with pytest.raises(kt.KTypeCheckError, match="item 0 of value of field 'children'"):
         Node(np.ones(2), [3])
+
+
+Tree = Float["n"] | dict[str, "Tree"]
+
+
+def test_alias_that_contains_itself():
+    @kt.typechecked
+    def f(tree: Tree):
+        return kt.dim["n"]
+
+    assert f({"a": {"b": np.ones(3)}}) == 3
+    with pytest.raises(kt.KTypeCheckError, match="value of key 'b'"):
+        f({"a": {"b": "text"}})
 
 
 def test_unhashable_annotation_values():
