@@ -269,7 +269,7 @@ class Experiment(JobParams):
         return DirectoryBuilder(
             subdir_format=self.subdir_format,
             unresolved_root_dir=root,
-            ctx=folders.Context.make(
+            ctx=folders.Context(
                 resolved_jobs=self.resolved_jobs, sweep_info=self.linked_sweep
             ),
         )

@@ -33,7 +33,7 @@ class WorkUnitHandle:
     """
 
     folder: pathlib.Path
-    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    summary: Mapping[str, Any]
 
     @functools.cached_property
     def unit(self) -> WorkUnit:
@@ -43,14 +43,14 @@ class WorkUnitHandle:
     @property
     def wid(self) -> int:
         """Its number."""
-        return self.summary.get("wid") or self.unit.wid
+        return self.summary["wid"]
 
     work_unit_id = wid
 
     @property
     def workdir(self) -> str:
         """The folder that its jobs write to."""
-        return self.summary.get("workdir") or self.unit.workdir
+        return self.summary["workdir"]
 
     @property
     def sweep(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class WorkUnitHandle:
     @property
     def _bound(self) -> dict[str, Any]:
         """The values, which a search gives to the work unit when it starts."""
-        if not self.summary or self.summary["search"]:
+        if self.summary["search"]:
             with contextlib.suppress(PermissionError):
                 return records.read_unit(self.folder)
         return {**self.summary}
@@ -78,7 +78,7 @@ class WorkUnitHandle:
     @property
     def job_names(self) -> list[str]:
         """The names of the jobs, in order."""
-        return list(self.summary.get("jobs") or self.unit.jobs)
+        return list(self.summary["jobs"])
 
     def _status(self, job: str) -> dict[str, Any]:
         status = records.read_status(self.folder, job)
@@ -92,8 +92,7 @@ class WorkUnitHandle:
     @property
     def state(self) -> str:
         """The state of the work unit."""
-        states = {name: status["state"] for name, status in self.jobs.items()}
-        return records.state_of_unit(states)
+        return _state(self.jobs)
 
     def log_path(self, job: str | None = None) -> pathlib.Path:
         """Return the log of a job; by default of the first."""
@@ -113,7 +112,6 @@ class ExperimentHandle:
 
     def __init__(self, xp_dir: str | os.PathLike[str]) -> None:
         self.xp_dir = pathlib.Path(xp_dir)
-        self._of_nothing: dict[str, Any] | None = None
         self._units: dict[pathlib.Path, WorkUnitHandle] = {}
         self._asked_at = -_ASK_SECONDS
         self.session: Any = None  # what the engine keeps in the process that launched
@@ -126,16 +124,11 @@ class ExperimentHandle:
     @classmethod
     def of_nothing(cls) -> ExperimentHandle:
         """Return the handle of a dry run, which has no work units."""
-        handle = cls(os.devnull)
-        empty = {"xid": None, "name": "", "tags": [], "note": "", "units": []}
-        handle._of_nothing = empty
-        return handle
+        return _OfNothing(os.devnull)
 
     @property
     def record(self) -> dict[str, Any]:
         """What was launched."""
-        if self._of_nothing is not None:
-            return self._of_nothing
         return records.read_json(records.private(self.xp_dir) / "experiment.json")
 
     @property
@@ -195,8 +188,6 @@ class ExperimentHandle:
         Returns:
           The states that the engine gives, by work unit and name of the job.
         """
-        if self._of_nothing is not None:
-            return {}
         self._asked_at = time.monotonic()
         known = self.executor.poll(self)
         for (wid, job), (state, reason) in known.items():
@@ -204,12 +195,7 @@ class ExperimentHandle:
                 [unit] = self.units([wid])
                 with contextlib.suppress(PermissionError):  # the folder of someone else
                     records.set_state(
-                        self.xp_dir,
-                        {"wid": wid},
-                        unit.folder,
-                        job,
-                        state,
-                        reason=reason,
+                        self.xp_dir, wid, unit.folder, job, state, reason=reason
                     )
         self._note_lost_heartbeats()
         return {key: state for key, (state, _) in known.items()}
@@ -421,6 +407,15 @@ class ExperimentHandle:
         return f"<p>{title}</p><table>{cells(HEADER, 'th')}{rows}</table>"
 
 
+class _OfNothing(ExperimentHandle):
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"xid": None, "name": "", "tags": [], "note": "", "units": []}
+
+    def refresh(self) -> dict[tuple[int, str], str]:
+        return {}
+
+
 _ASK_SECONDS = 5.0  # between two questions to the engine
 
 _UNFINISHED = (records.PENDING, records.RUNNING, records.FAILED, records.STOPPED)
@@ -431,19 +426,23 @@ HEADER = ("unit", "state", "jobs", "step", "values", "sweep")
 def row_of(unit: WorkUnitHandle) -> tuple[str, ...]:
     """Return the line of a work unit in a table."""
     jobs = unit.jobs
-    states = {name: status["state"] for name, status in jobs.items()}
     scalars = unit.scalars()
     step = max((step for step, _ in scalars.values()), default=None)
     names = [n for n in scalars if "/metrics/" in n or n.endswith("losses/total")]
     shown = {name: scalars[name][1] for name in names[:3]}
     return (
         str(unit.wid),
-        records.state_of_unit(states),
-        " ".join(f"{name}:{_job_text(jobs[name])}" for name in jobs),
+        _state(jobs),
+        " ".join(f"{name}:{_job_text(status)}" for name, status in jobs.items()),
         "-" if step is None else str(step),
         "  ".join(f"{_short(name)}={value:.4g}" for name, value in shown.items()),
         ", ".join(f"{key}={value}" for key, value in _last_parts(unit.ui).items()),
     )
+
+
+def _state(jobs: Mapping[str, Mapping[str, Any]]) -> str:
+    states = {name: status["state"] for name, status in jobs.items()}
+    return records.state_of_unit(states)
 
 
 def _last_parts(ui: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,9 @@ before anything is started.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import importlib.util
 import logging
 import os
@@ -53,15 +55,13 @@ def plan(
         first_wid=first_wid,
         search=adaptive_search(xp, sweep),
     )
-    builder = xp.dir_builder.replace_ctx(xp=planner)
-    planner.builder.append(builder)
     if planner.search is not None:
         for probe in planner.search.probes():
             planner.jobs_for(probe)
     xp.orchestrator.launch_jobs(
         resolved_jobs=xp.resolved_jobs,
         sweep_info=_Effective(items=tuple(items)),
-        dir_builder=builder,
+        dir_builder=planner.dir_builder,
     )
     units = planner.units
     if not units:
@@ -141,7 +141,7 @@ def _effective_items(xp: Experiment, sweep: SweepInfo) -> list[SweepItem]:
     return left
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class _Planner(folders.ExperimentInfo):
     """What orchestrators know as `ctx.xp`: collects the work units."""
 
@@ -149,8 +149,12 @@ class _Planner(folders.ExperimentInfo):
     first_wid: int
     search: Search | None
     units: list[WorkUnit] = dataclasses.field(default_factory=list)
-    builder: list[DirectoryBuilder] = dataclasses.field(default_factory=list)
-    known: dict[int, Any] = dataclasses.field(default_factory=dict)  # providers
+    last: tuple[dict[str, Any], ConfigProvider] | None = None  # values, with them
+
+    @functools.cached_property
+    def dir_builder(self) -> DirectoryBuilder:
+        """Knows this experiment."""
+        return self.xp.dir_builder.replace_ctx(xp=self)
 
     def jobs_for(self, item: SweepItem) -> Mapping[str, Job]:
         """Return the jobs of a sweep item, which may change their parameters."""
@@ -166,7 +170,7 @@ class _Planner(folders.ExperimentInfo):
     def add_work_unit(self, jobs: Mapping[str, Job], sweep_item: SweepItem) -> WorkUnit:
         """Add a work unit with these jobs, changed by the item."""
         wid = self.first_wid + len(self.units)
-        builder = self.builder[0].replace_ctx(
+        builder = self.dir_builder.replace_ctx(
             wu=folders.WorkUnitInfo(work_unit_id=wid), sweep_item=sweep_item
         )
         with self._errors_of(sweep_item):
@@ -175,10 +179,11 @@ class _Planner(folders.ExperimentInfo):
         return unit
 
     def _errors_of(self, item: SweepItem) -> Any:
+        if not item.job_kwargs:
+            return contextlib.nullcontext()
         wid = self.first_wid + len(self.units)
         origin = f" ({item.origin})" if item.origin else ""
-        is_only = not item.job_kwargs
-        return error_prefix("" if is_only else f"Work unit {wid}{origin}: ")
+        return error_prefix(f"Work unit {wid}{origin}: ")
 
     def _provider_for(
         self, item: SweepItem, jobs: Mapping[str, Job]
@@ -187,11 +192,10 @@ class _Planner(folders.ExperimentInfo):
         values = self._config_values(item, jobs)
         if provider is None or not values:
             return provider
-        known = self.known.get(id(item))
-        if known is None or known[:2] != (item, values):
-            known = (item, values, provider.for_sweep(values))
-            self.known[id(item)] = known
-        return known[2]
+        # First for the parameters of jobs, then for the jobs: it takes a while.
+        if self.last is None or self.last[0] != values:
+            self.last = (values, provider.for_sweep(values))
+        return self.last[1]
 
     def _config_values(
         self, item: SweepItem, jobs: Mapping[str, Job]
@@ -317,8 +321,8 @@ def _number_of_first(job: Job, config_flag: str | None) -> int:
     """Return how many arguments come before those of a sweep: the config and its own."""
     if config_flag is None:
         return len(job.args)
-    first = (config_flag, f"{config_flag}.{ARGS_KEY}")
-    return sum(1 for name in job.args if name == first[0] or name.startswith(first[1]))
+    own = f"{config_flag}.{ARGS_KEY}"
+    return sum(name == config_flag or name.startswith(own) for name in job.args)
 
 
 def _check_parameters(job: Job) -> None:

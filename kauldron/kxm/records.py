@@ -35,9 +35,8 @@ STOPPED, SKIPPED, PRUNED = "stopped", "skipped", "pruned"
 FINAL = (SUCCEEDED, FAILED, STOPPED, SKIPPED, PRUNED)
 
 HEARTBEAT_SECONDS = 15.0  # between two signs of life of a runner
-_LOST_SECONDS = (
-    8 * HEARTBEAT_SECONDS
-)  # clocks differ, and network file systems are slow
+# Clocks differ, and network file systems are slow.
+_LOST_SECONDS = 8 * HEARTBEAT_SECONDS
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 
@@ -207,7 +206,7 @@ def write_status(
 
 def set_state(
     xp_dir: os.PathLike[str] | str,
-    unit: Mapping[str, Any],
+    wid: int,
     wu_dir: os.PathLike[str] | str,
     job: str,
     state: str,
@@ -219,8 +218,28 @@ def set_state(
     event = changes.pop("event", state)
     status = write_status(wu_dir, job, state=state, **changes)
     details = {k: status[k] for k in ("returncode", "reason") if status.get(k)}
-    add_event(xp_dir, event, unit["wid"], job, status["attempt"], **details)
+    add_event(xp_dir, event, wid, job, status["attempt"], **details)
     return status
+
+
+def may_start(wu_dir: os.PathLike[str] | str, after: Mapping[str, str]) -> bool:
+    """Return whether the jobs that a job comes after are as far as it wants."""
+    for other, what in after.items():
+        state = read_status(wu_dir, other)["state"]
+        if state != SUCCEEDED and (what, state) != ("started", RUNNING):
+            return False
+    return True
+
+
+def reason_to_skip(
+    wu_dir: os.PathLike[str] | str, after: Mapping[str, str]
+) -> str | None:
+    """Return which of the jobs that a job comes after ended badly, and how."""
+    for other in after:
+        state = read_status(wu_dir, other)["state"]
+        if state in FINAL and state != SUCCEEDED:
+            return f"{other} {state}"
+    return None
 
 
 def add_event(

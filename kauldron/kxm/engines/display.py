@@ -37,7 +37,7 @@ class Display:
         self._shown = 0
         self._last = self._started = time.monotonic()
         self._log: IO[bytes] | None = None
-        stream = scheduler.local.stream
+        stream = scheduler.engine.stream
         self._streams = (len(scheduler.tasks) == 1 and stream is not False) or bool(
             stream
         )

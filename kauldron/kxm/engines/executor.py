@@ -52,10 +52,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from kauldron.errors import did_you_mean
+from kauldron.errors import did_you_mean, error_prefix
 from kauldron.kxm import records
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 from kauldron.kxm.jobs import Parameters
@@ -306,6 +306,14 @@ def label(text: str, longest: int = 63) -> str:
 #
 # What all engines use
 #
+
+
+def check_jobs(units: Sequence[WorkUnit], check: Callable[[WorkUnitJob], Any]) -> None:
+    """Call a check with each job; its errors begin with the work unit and the job."""
+    for unit in units:
+        for job in unit.jobs.values():
+            with error_prefix(f"Work unit {unit.wid}, job {job.name!r}: "):
+                check(job)
 
 
 def runner_command(unit: WorkUnit, job: str, python: str | None = None) -> list[str]:

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kauldron.errors import did_you_mean
 from kauldron.kxm import records
-from kauldron.kxm.engines.executor import Executor, runner_command, unfinished
+from kauldron.kxm.engines.executor import (
+    Executor,
+    check_jobs,
+    runner_command,
+    unfinished,
+)
 from kauldron.kxm.engines.slurm_job import SlurmTask
 from kauldron.kxm.engines.slurm_queue import (
     base_ids,
@@ -141,13 +146,7 @@ class Slurm(Executor):
                         f"{did_you_mean(name, list(partitions))} Known: "
                         f"{', '.join(partitions)}."
                     )
-        for unit in units:
-            for job in unit.jobs.values():
-                try:
-                    self.options(job)
-                except ValueError as error:
-                    where = f"Work unit {unit.wid}, job {job.name!r}: {error}"
-                    raise ValueError(where) from None
+        check_jobs(units, self.options)
 
     #
     # What to ask for
