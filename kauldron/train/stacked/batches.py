@@ -40,11 +40,13 @@ class Source:
     """The data of trainings that share batches.
 
     Attributes:
+      trainer: One of them.
       iterator: Gives the batches from `start` on.
       start: The step of the first batch.
       stop: The step after that of the last batch that anyone needs.
     """
 
+    trainer: Trainer
     iterator: Any
     start: int
     stop: int
@@ -132,17 +134,6 @@ class JoinedRecords:
 
     by_source: Sequence[DeviceRecords]
 
-    @classmethod
-    def of(cls, trainers: Sequence[Trainer]) -> JoinedRecords | None:
-        """Put the records on the device once; `None` where that is not possible."""
-        if len({data_key(t, with_seed=False) for t in trainers}) > 1:
-            return None
-        first = DeviceRecords.of(trainers[0].train_ds)
-        if first is None:
-            return None
-        others = [first.in_order_of(t.train_ds) for t in trainers[1:]]
-        return cls([first, *others])
-
     @property
     def columns(self) -> Any:
         """The records."""
@@ -160,12 +151,27 @@ class JoinedRecords:
         return found
 
 
-def transforms_of(trainers: Sequence[Trainer]) -> DeviceTransforms | None:
-    """Return what is left to do on the device, if it is the same for all sources."""
-    if len({data_key(t, with_seed=False) for t in trainers}) > 1:
-        return None
-    first = trainers[0]
-    return DeviceTransforms.of(first.train_ds, sharding=first.sharding.batch)
+def on_device(
+    sources: Sequence[Source],
+) -> tuple[JoinedRecords | None, DeviceTransforms | None]:
+    """Put the records on the device once, or else leave transforms to it.
+
+    Returns:
+      Records and transforms; `None` where sources differ in more than their order.
+    """
+    keys = {data_key(source.trainer, with_seed=False) for source in sources}
+    if len(keys) > 1 or not all(hasattr(s.inner, "next_positions") for s in sources):
+        return None, None
+    first, *others = [source.trainer for source in sources]
+    records = DeviceRecords.of(first.train_ds)
+    if records is not None:
+        own = [records.in_order_of(trainer.train_ds) for trainer in others]
+        return JoinedRecords([records, *own]), None
+    transforms = DeviceTransforms.of(first.train_ds, sharding=first.sharding.batch)
+    if transforms is not None:
+        for source in sources:
+            transforms.leave_out(source.iterator)
+    return None, transforms
 
 
 def _in_threads(function: Any, items: Sequence[Any]) -> list[Any]:
