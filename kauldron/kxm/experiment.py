@@ -193,11 +193,12 @@ class Experiment(JobParams):
         sources = dict(provider.sources)
         for name, job in self.jobs.items():
             self._check_job(name, job, list(sources))
-            flags = _flags_below(self.flags, f"jobs.{name}.")
+            start = f"jobs.{name}."
+            flags = [f.removeprefix(start) for f in self.flags if f.startswith(start)]
             source = merging.Source(
                 label=f"xp.jobs[{name!r}]",
                 params=job,
-                flags=flags,
+                flags=frozenset(flags),
                 flag=f"--xp.jobs.{name}",
             )
             sources[name] = [*sources.get(name, []), source]
@@ -234,7 +235,11 @@ class Experiment(JobParams):
         Raises:
           ValueError: Jobs ask for different ones.
         """
-        return engine_of(self.resolved_jobs)
+        engines = {n: executor_of(j.executor) for n, j in self.resolved_jobs.items()}
+        if len({type(engine) for engine in engines.values()}) > 1:
+            listed = ", ".join(f"{n}: {type(e).__name__}" for n, e in engines.items())
+            raise ValueError(f"All jobs must run on one engine, got {listed}.")
+        return next(iter(engines.values()))
 
     @property
     def full_name(self) -> str:
@@ -322,19 +327,6 @@ class Experiment(JobParams):
         from kauldron.kxm.launching import launch
 
         return launch(self, wait=wait, confirm=confirm, announce=announce, dry=dry)
-
-
-def engine_of(jobs: Mapping[str, Job]) -> Executor:
-    """Return the engine that all jobs share."""
-    engines = {name: executor_of(job.executor) for name, job in jobs.items()}
-    if len({type(engine) for engine in engines.values()}) > 1:
-        listed = ", ".join(f"{n}: {type(e).__name__}" for n, e in engines.items())
-        raise ValueError(f"All jobs must run on one engine, got {listed}.")
-    return next(iter(engines.values()))
-
-
-def _flags_below(flags: Sequence[str], start: str) -> frozenset[str]:
-    return frozenset(f.removeprefix(start) for f in flags if f.startswith(start))
 
 
 def _check_order(jobs: Mapping[str, Job]) -> None:

@@ -12,7 +12,7 @@ import functools
 import html
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from kauldron.errors import did_you_mean
@@ -361,8 +361,3 @@ class Job(JobParams):
         from kauldron.kxm import merging
 
         return merging.merge(*params)
-
-
-def job_fields() -> Iterator[str]:
-    """Yield the names of the parameters of a job."""
-    return (field.name for field in dataclasses.fields(Job))

@@ -85,29 +85,30 @@ def _prepare(
     if confirm and input("Launch? [y/N] ").strip().lower() not in ("y", "yes"):
         raise SystemExit("Nothing was launched.")
     if existing is not None:
-        units = xp.work_units(
-            xid=existing.xid, created=existing.record["created"], first_wid=first_wid
-        )
-        units = [_moved(unit, existing.xp_dir) for unit in units]
-        _write(units)
-        record = {
-            **existing.record,
-            "num_work_units": len(existing.wids) + len(units),
-            "units": [*existing.record["units"], *map(_summary, units)],
-        }
-        path = records.private(existing.xp_dir) / "experiment.json"
-        records.write_json(path, record)
-        return existing, executor, units
+        return existing, executor, _add_to(existing, xp, first_wid)
     return _create(xp, executor, created)
 
 
-def _moved(unit: WorkUnit, xp_dir: pathlib.Path) -> WorkUnit:
-    if unit.xp_dir != xp_dir:
+def _add_to(
+    existing: ExperimentHandle, xp: Experiment, first_wid: int
+) -> list[WorkUnit]:
+    """Write the records of work units that are added to an experiment."""
+    created = existing.record["created"]
+    units = xp.work_units(xid=existing.xid, created=created, first_wid=first_wid)
+    if units[0].xp_dir != existing.xp_dir:
         raise ValueError(
-            f"The experiment {unit.xid} is in {xp_dir}, but its work units would go to "
-            f"{unit.xp_dir}. Give the root_dir and subdir_format that it was made with."
+            f"The experiment {existing.xid} is in {existing.xp_dir}, but its work units "
+            f"would go to {units[0].xp_dir}. Give the root_dir and subdir_format that it "
+            "was made with."
         )
-    return unit
+    _write(units)
+    record = {
+        **existing.record,
+        "num_work_units": len(existing.wids) + len(units),
+        "units": [*existing.record["units"], *map(_summary, units)],
+    }
+    records.write_json(records.private(existing.xp_dir) / "experiment.json", record)
+    return units
 
 
 def _create(

@@ -13,7 +13,7 @@ import importlib.util
 import logging
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kauldron.errors import error_prefix
@@ -149,12 +149,26 @@ class _Planner(folders.ExperimentInfo):
     first_wid: int
     search: Search | None
     units: list[WorkUnit] = dataclasses.field(default_factory=list)
-    last: tuple[dict[str, Any], ConfigProvider] | None = None  # values, with them
+    last: tuple[SweepItem, dict[str, Any], ConfigProvider] | None = None
 
     @functools.cached_property
     def dir_builder(self) -> DirectoryBuilder:
         """Knows this experiment."""
         return self.xp.dir_builder.replace_ctx(xp=self)
+
+    @functools.cached_property
+    def xp_dir(self) -> pathlib.Path:
+        """The folder with the records, which have to be on this file system."""
+        if "://" in self.dir_builder.xp_dir:
+            return records.home() / "xp" / str(self.experiment_id)
+        return pathlib.Path(self.dir_builder.xp_dir)
+
+    @functools.cached_property
+    def in_copy(self) -> Callable[[str], str]:
+        """Makes the paths in an argument point into the copy of the code, if any."""
+        if not self.xp.snapshot:
+            return lambda argument: argument
+        return command.paths_in_copy(self.xp, self.xp_dir)
 
     def jobs_for(self, item: SweepItem) -> Mapping[str, Job]:
         """Return the jobs of a sweep item, which may change their parameters."""
@@ -193,9 +207,10 @@ class _Planner(folders.ExperimentInfo):
         if provider is None or not values:
             return provider
         # First for the parameters of jobs, then for the jobs: it takes a while.
-        if self.last is None or self.last[0] != values:
-            self.last = (values, provider.for_sweep(values))
-        return self.last[1]
+        last = self.last
+        if last is None or last[0] is not item or last[1] != values:
+            self.last = last = (item, values, provider.for_sweep(values))
+        return last[2]
 
     def _config_values(
         self, item: SweepItem, jobs: Mapping[str, Job]
@@ -217,68 +232,67 @@ class _Planner(folders.ExperimentInfo):
         wid: int,
     ) -> WorkUnit:
         provider = self._provider_for(item, jobs)
-        places = _Places.of(builder, self.experiment_id)
-        made = {}
-        for name, job in jobs.items():
-            with error_prefix(f"Job {name!r}: "):
-                made[name] = self._job(job, item, places, provider)
-        return WorkUnit(
+        workdir = builder.wu_dir
+        folder = pathlib.Path(workdir)
+        if "://" in workdir:
+            below = workdir.removeprefix(self.dir_builder.xp_dir).lstrip("/")
+            folder = self.xp_dir / below
+        unit = WorkUnit(
             wid=wid,
             xid=self.experiment_id,
-            xp_dir=places.xp_dir,
-            folder=places.folder,
-            workdir=places.workdir,
+            xp_dir=self.xp_dir,
+            folder=folder,
+            workdir=workdir,
             sweep={k: command.plain(v) for k, v in item.job_kwargs.items()},
             ui=dict(item.xm_ui_kwargs or {}),
-            jobs=made,
+            jobs={},
             num_work_units=self.num_work_units,
             search=self.search is not None,
         )
+        made = {}
+        for name, job in jobs.items():
+            with error_prefix(f"Job {name!r}: "):
+                made[name] = self._job(job, item, unit, provider)
+        return dataclasses.replace(unit, jobs=made)
 
     def _job(
         self,
         job: Job,
         item: SweepItem,
-        places: _Places,
+        unit: WorkUnit,
         provider: ConfigProvider | None,
     ) -> WorkUnitJob:
-        xp_dir = places.xp_dir
         executor = executor_of(job.executor)
         _check_parameters(job)
-        files = _files(job, xp_dir)
+        files = _files(job, self.xp_dir)
         fill = command.placeholder_filler(
-            wu_dir=places.workdir, xp_dir=places.xp_workdir, files=files
+            wu_dir=unit.workdir, xp_dir=self.dir_builder.xp_dir, files=files
         )
         cwd = os.path.abspath(fill(job.cwd) if job.cwd else os.getcwd())
-        filled = job.replace(target=fill(job.target) if job.target else job.target)
-        argv = command.target_argv(filled, cwd=cwd)
+        argv = command.target_argv(job.replace(target=fill(job.target)), cwd=cwd)
         complete, config_flag = _with_arguments(job, item, provider)
         search_at = len(argv) + _number_of_first(complete, config_flag)
         flags = command.flags(complete, fill, config_flag)
         texts = {}
         if command.is_too_long(flags):
-            path = str(records.private(places.folder) / f"{job.name}.flags")
+            path = str(records.private(unit.folder) / f"{job.name}.flags")
             texts[path] = "".join(f"{flag}\n" for flag in flags)
             flags = [f"--flagfile={path}"]
-        argv += flags
-        if self.xp.snapshot:
-            in_copy = command.paths_in_copy(self.xp, xp_dir)
-            argv, cwd = [in_copy(argument) for argument in argv], in_copy(cwd)
-        jax = command.jax_environment(
+        env = command.jax_environment(
             job,
-            wu_dir=places.workdir,
-            xp_dir=str(xp_dir),
+            wu_dir=unit.workdir,
+            xp_dir=str(self.xp_dir),
             compilation_cache=self.xp.compilation_cache,
             is_set=os.environ,
         )
         if self.xp.snapshot:
-            jax["PYTHONPATH"] = command.python_path(xp_dir)
-        own = {str(k): str(fill(v)) for k, v in job.env_vars.items()}
+            env["PYTHONPATH"] = command.python_path(self.xp_dir)
+        env |= {str(k): str(fill(v)) for k, v in job.env_vars.items()}
         return WorkUnitJob(
             name=job.name or "",
-            argv=tuple(argv),
-            env={**jax, **own},
-            cwd=cwd,
+            argv=tuple(map(self.in_copy, [*argv, *flags])),
+            env=env,
+            cwd=self.in_copy(cwd),
             after=dict(job.after),
             platform=job.platform,
             requirements=job.requirements,
@@ -364,25 +378,3 @@ def _source_file(source: str) -> str:
     if source.startswith("//"):
         return os.path.join(command.git_top(".") or ".", source.removeprefix("//"))
     return os.path.abspath(os.path.expanduser(source))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Places:
-    """The folders of a work unit and its experiment.
-
-    What jobs write to may be remote; the records have to be on this file system.
-    """
-
-    workdir: str
-    xp_workdir: str
-    folder: pathlib.Path
-    xp_dir: pathlib.Path
-
-    @classmethod
-    def of(cls, builder: DirectoryBuilder, xid: int | str) -> _Places:
-        xp, unit = builder.xp_dir, builder.wu_dir
-        local_xp, local = pathlib.Path(xp), pathlib.Path(unit)
-        if "://" in xp:
-            local_xp = records.home() / "xp" / str(xid)
-            local = local_xp / unit.removeprefix(xp).lstrip("/")
-        return cls(workdir=unit, xp_workdir=xp, folder=local, xp_dir=local_xp)

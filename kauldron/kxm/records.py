@@ -25,6 +25,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+Path = str | os.PathLike[str]
+
 SCHEMA = 1
 PRIVATE = ".kxm"
 
@@ -46,7 +48,7 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 #
 
 
-def write_json(path: os.PathLike[str] | str, data: Any, *, mode: int = 0o644) -> None:
+def write_json(path: Path, data: Any, *, mode: int = 0o644) -> None:
     """Write a JSON file under a temporary name, then rename it."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,7 @@ def write_json(path: os.PathLike[str] | str, data: Any, *, mode: int = 0o644) ->
         raise
 
 
-def read_json(path: os.PathLike[str] | str, default: Any = None) -> Any:
+def read_json(path: Path, default: Any = None) -> Any:
     """Return what a JSON file says, or `default` if it is not there."""
     try:
         return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -125,7 +127,7 @@ def known_xids() -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
-def register(xid: int, xp_dir: os.PathLike[str] | str, name: str) -> None:
+def register(xid: int, xp_dir: Path, name: str) -> None:
     """Write where the experiment with an id is."""
     entry = {"schema": SCHEMA, "xid": xid, "xp_dir": str(xp_dir), "name": name}
     write_json(registry() / f"{xid}.json", {**entry, "created": time.time()})
@@ -166,37 +168,35 @@ def find_xp_dir(xid_or_folder: int | str | os.PathLike[str]) -> pathlib.Path:
 #
 
 
-def private(folder: os.PathLike[str] | str) -> pathlib.Path:
+def private(folder: Path) -> pathlib.Path:
     """Return the `.kxm` folder inside the folder of an experiment or work unit."""
     return pathlib.Path(folder) / PRIVATE
 
 
-def read_unit(wu_dir: os.PathLike[str] | str) -> dict[str, Any]:
+def read_unit(wu_dir: Path) -> dict[str, Any]:
     """Return the record of a work unit."""
     return read_json(private(wu_dir) / "work_unit.json")
 
 
-def write_unit(wu_dir: os.PathLike[str] | str, record: Mapping[str, Any]) -> None:
+def write_unit(wu_dir: Path, record: Mapping[str, Any]) -> None:
     """Write the record of a work unit; it may hold secrets."""
     path = private(wu_dir) / "work_unit.json"
     write_json(path, {"schema": SCHEMA, **record}, mode=0o600)
 
 
-def log_path(wu_dir: os.PathLike[str] | str, job: str, rank: int = 0) -> pathlib.Path:
+def log_path(wu_dir: Path, job: str, rank: int = 0) -> pathlib.Path:
     """Return the log of a job; each further process of it has its own."""
     name = f"{job}.{rank}.log" if rank else f"{job}.log"
     return pathlib.Path(wu_dir) / "logs" / name
 
 
-def read_status(wu_dir: os.PathLike[str] | str, job: str) -> dict[str, Any]:
+def read_status(wu_dir: Path, job: str) -> dict[str, Any]:
     """Return the status of a job; one that never started is `pending`."""
     fallback = {"state": PENDING, "attempt": 0, "restarts": 0}
     return read_json(private(wu_dir) / "status" / f"{job}.json", fallback)
 
 
-def write_status(
-    wu_dir: os.PathLike[str] | str, job: str, **changes: Any
-) -> dict[str, Any]:
+def write_status(wu_dir: Path, job: str, **changes: Any) -> dict[str, Any]:
     """Update the status of a job and return it."""
     status = {**read_status(wu_dir, job), **changes, "updated": time.time()}
     path = private(wu_dir) / "status" / f"{job}.json"
@@ -205,9 +205,9 @@ def write_status(
 
 
 def set_state(
-    xp_dir: os.PathLike[str] | str,
+    xp_dir: Path,
     wid: int,
-    wu_dir: os.PathLike[str] | str,
+    wu_dir: Path,
     job: str,
     state: str,
     **changes: Any,
@@ -222,7 +222,7 @@ def set_state(
     return status
 
 
-def may_start(wu_dir: os.PathLike[str] | str, after: Mapping[str, str]) -> bool:
+def may_start(wu_dir: Path, after: Mapping[str, str]) -> bool:
     """Return whether the jobs that a job comes after are as far as it wants."""
     for other, what in after.items():
         state = read_status(wu_dir, other)["state"]
@@ -231,9 +231,7 @@ def may_start(wu_dir: os.PathLike[str] | str, after: Mapping[str, str]) -> bool:
     return True
 
 
-def reason_to_skip(
-    wu_dir: os.PathLike[str] | str, after: Mapping[str, str]
-) -> str | None:
+def reason_to_skip(wu_dir: Path, after: Mapping[str, str]) -> str | None:
     """Return which of the jobs that a job comes after ended badly, and how."""
     for other in after:
         state = read_status(wu_dir, other)["state"]
@@ -243,7 +241,7 @@ def reason_to_skip(
 
 
 def add_event(
-    xp_dir: os.PathLike[str] | str,
+    xp_dir: Path,
     event: str,
     wid: int | None = None,
     job: str | None = None,
@@ -263,7 +261,7 @@ def add_event(
         os.close(handle)
 
 
-def read_events(xp_dir: os.PathLike[str] | str) -> list[dict[str, Any]]:
+def read_events(xp_dir: Path) -> list[dict[str, Any]]:
     """Return the events of an experiment, oldest first."""
     try:
         text = (private(xp_dir) / "events.jsonl").read_text()
@@ -272,17 +270,17 @@ def read_events(xp_dir: os.PathLike[str] | str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def request_stop(wu_dir: os.PathLike[str] | str) -> None:
+def request_stop(wu_dir: Path) -> None:
     """Ask the runners of a work unit to stop, wherever they run."""
     (private(wu_dir) / "stop").touch()
 
 
-def withdraw_stop(wu_dir: os.PathLike[str] | str) -> None:
+def withdraw_stop(wu_dir: Path) -> None:
     """Take back `request_stop`."""
     (private(wu_dir) / "stop").unlink(missing_ok=True)
 
 
-def is_stop_requested(wu_dir: os.PathLike[str] | str) -> bool:
+def is_stop_requested(wu_dir: Path) -> bool:
     """Return whether the work unit was asked to stop."""
     return (private(wu_dir) / "stop").exists()
 
@@ -336,7 +334,7 @@ def is_heartbeat_lost(status: Mapping[str, Any]) -> bool:
 
 
 def launcher_lock(
-    xp_dir: os.PathLike[str] | str,
+    xp_dir: Path,
 ) -> contextlib.AbstractContextManager[None]:
     """Be the only process that runs the work units of an experiment.
 
@@ -352,7 +350,7 @@ def launcher_lock(
     )
 
 
-def is_locked(xp_dir: os.PathLike[str] | str) -> bool:
+def is_locked(xp_dir: Path) -> bool:
     """Return whether a process runs the work units of an experiment."""
     from kauldron import files
 
