@@ -92,7 +92,8 @@ class WorkUnitHandle:
     @property
     def state(self) -> str:
         """The state of the work unit."""
-        return _state(self.jobs)
+        states = {name: status["state"] for name, status in self.jobs.items()}
+        return records.state_of_unit(states)
 
     def log_path(self, job: str | None = None) -> pathlib.Path:
         """Return the log of a job; by default of the first."""
@@ -388,7 +389,9 @@ class ExperimentHandle:
     #
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a table of the work units; see `HEADER`."""
+        """Return a table of the work units; see `display.HEADER`."""
+        from kauldron.kxm.engines.display import row_of
+
         return [row_of(unit) for unit in self.work_units]
 
     def __repr__(self) -> str:
@@ -397,6 +400,8 @@ class ExperimentHandle:
 
     def _repr_html_(self) -> str:
         import html
+
+        from kauldron.kxm.engines.display import HEADER
 
         def cells(values: Sequence[str], tag: str) -> str:
             inner = "".join(f"<{tag}>{html.escape(v)}</{tag}>" for v in values)
@@ -419,49 +424,6 @@ class _OfNothing(ExperimentHandle):
 _ASK_SECONDS = 5.0  # between two questions to the engine
 
 _UNFINISHED = (records.PENDING, records.RUNNING, records.FAILED, records.STOPPED)
-
-HEADER = ("unit", "state", "jobs", "step", "values", "sweep")
-
-
-def row_of(unit: WorkUnitHandle) -> tuple[str, ...]:
-    """Return the line of a work unit in a table."""
-    jobs = unit.jobs
-    scalars = unit.scalars()
-    step = max((step for step, _ in scalars.values()), default=None)
-    names = [n for n in scalars if "/metrics/" in n or n.endswith("losses/total")]
-    shown = {name: scalars[name][1] for name in names[:3]}
-    return (
-        str(unit.wid),
-        _state(jobs),
-        " ".join(f"{name}:{_job_text(status)}" for name, status in jobs.items()),
-        "-" if step is None else str(step),
-        "  ".join(f"{_short(name)}={value:.4g}" for name, value in shown.items()),
-        ", ".join(f"{key}={value}" for key, value in _last_parts(unit.ui).items()),
-    )
-
-
-def _state(jobs: Mapping[str, Mapping[str, Any]]) -> str:
-    states = {name: status["state"] for name, status in jobs.items()}
-    return records.state_of_unit(states)
-
-
-def _last_parts(ui: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what varies by the last parts of its paths, unless two have the same."""
-    short = {path.rpartition(".")[2]: value for path, value in ui.items()}
-    return short if len(short) == len(ui) else ui
-
-
-def _short(name: str) -> str:
-    return name.replace("/losses/total", "/loss").replace("/metrics/", "/")
-
-
-def _job_text(status: dict[str, Any]) -> str:
-    attempt = status.get("attempt", 0)
-    text = status["state"] + (f"({attempt})" if attempt > 1 else "")
-    told = (records.FAILED, records.STOPPED, records.RUNNING)
-    if status["state"] in told and status.get("reason"):
-        text += f" [{status['reason'][:60]}]"
-    return text
 
 
 def get_experiment(xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHandle:

@@ -176,11 +176,7 @@ def _check(job: WorkUnitJob) -> None:
 
 
 class Cluster:
-    """The jobs of a Ray cluster; asks for all at once, and not too often.
-
-    Args:
-      client: Ray's.
-    """
+    """The jobs of a Ray cluster; asks for all at once, and not too often."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -246,13 +242,7 @@ class _ClusterMachine(Machine):
 
 
 class RayScheduler(Scheduler):
-    """Runs the unfinished jobs of work units on a cluster.
-
-    Args:
-      ray: The engine and its options.
-      units: The work units, in order.
-      cluster: Where to run them.
-    """
+    """Runs the unfinished jobs of work units on a cluster."""
 
     def __init__(self, ray: Ray, units: Sequence[WorkUnit], cluster: Cluster) -> None:
         machine = _ClusterMachine(gpus=(), cores=sys.maxsize, memory=sys.maxsize)

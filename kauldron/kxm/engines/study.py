@@ -26,13 +26,7 @@ INSTALL = "pip install 'kauldron[optuna]'"
 
 
 class Binding:
-    """What a runner does for an adaptive search.
-
-    Args:
-      folder: The folder of the work unit.
-      unit: Its record.
-      job: The job that is run.
-    """
+    """What a runner does for an adaptive search, given a work unit and its record."""
 
     def __init__(self, folder: pathlib.Path, unit: Mapping[str, Any], job: str) -> None:
         self.folder = folder

@@ -18,15 +18,14 @@ from kauldron.train.run.feed import position_of
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feeder
+    from kauldron.train.stacked.unit import Unit
     from kauldron.train.trainer import Trainer
 
 
 def data_key(trainer: Trainer, *, with_seed: bool = True) -> Any:
-    """Return what is equal for trainers whose batches are the same, in the same order.
+    """Return what is equal for trainers whose batches are the same.
 
-    Args:
-      trainer: The experiment.
-      with_seed: Whether the order has to be the same as well.
+    `with_seed`, they also come in the same order.
     """
     if trainer.raw_cfg is None:
         return id(trainer.train_ds)
@@ -55,6 +54,26 @@ class Source:
     def inner(self) -> Any:
         """The iterator without what other libraries' iterators are wrapped in."""
         return getattr(self.iterator, "iter", self.iterator)
+
+
+def sources_of(units: Sequence[Unit]) -> list[Source]:
+    """Return the data of units, and let each know which of it is its own."""
+    numbers: dict[Any, int] = {}
+    sources: list[Source] = []
+    for unit in units:
+        begin, key = unit.begin, data_key(unit.trainer)
+        own = Source(unit.trainer, begin.ds_iter, begin.step, unit.last)
+        unit.source = numbers.setdefault(key, len(sources))
+        if unit.source == len(sources):
+            sources.append(own)
+            continue
+        shared = sources[unit.source]
+        if own.start < shared.start:
+            own.iterator, shared.iterator = shared.iterator, own.iterator
+            shared.start = own.start
+        shared.stop = max(shared.stop, own.stop)
+        own.iterator.close()
+    return sources
 
 
 class JoinedIterator:

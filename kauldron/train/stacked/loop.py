@@ -195,7 +195,7 @@ class Stack:
         self._host_steps = HostStepsOfUnits(
             units[0].trainer, last_step, tuple(kinds.values())
         )
-        sources = _join_data(units)
+        sources = batches.sources_of(units)
         self._records, self._transforms = batches.on_device(sources)
         if self._transforms is not None:
             status.log(
@@ -518,26 +518,6 @@ class Stack:
                 yield
         except preemption.StopRequested:
             self.leave()
-
-
-def _join_data(units: Sequence[Unit]) -> list[batches.Source]:
-    """Return the data of units, and let each know which of it is its own."""
-    numbers: dict[Any, int] = {}
-    sources: list[batches.Source] = []
-    for unit in units:
-        begin, key = unit.begin, batches.data_key(unit.trainer)
-        own = batches.Source(unit.trainer, begin.ds_iter, begin.step, unit.last)
-        unit.source = numbers.setdefault(key, len(sources))
-        if unit.source == len(sources):
-            sources.append(own)
-            continue
-        shared = sources[unit.source]
-        if own.start < shared.start:
-            own.iterator, shared.iterator = shared.iterator, own.iterator
-            shared.start = own.start
-        shared.stop = max(shared.stop, own.stop)
-        own.iterator.close()
-    return sources
 
 
 def _batch_specs(feed: Feed) -> Any:

@@ -53,12 +53,7 @@ class TracedStep:
 
     @classmethod
     def of(cls, trainer: Trainer, batch: Any = None) -> TracedStep:
-        """Trace the step of a trainer.
-
-        Args:
-          trainer: The experiment.
-          batch: Specs of a batch; by default those of `train_ds`.
-        """
+        """Trace the step of a trainer for batches of these specs, or those of its data."""
         if batch is None:
             batch = trainer_fields.batch_specs(trainer)
         step = functools.partial(_measured_step, trainer.trainstep)
