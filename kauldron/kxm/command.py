@@ -133,7 +133,7 @@ def git_top(folder: str | os.PathLike[str]) -> str | None:
 
 
 def git(folder: str | os.PathLike[str], *arguments: str) -> str | None:
-    """Return what git says; `None` without git or a repository."""
+    """Return the output of a git command; `None` without git or a repository."""
     try:
         return subprocess.run(
             ["git", "-C", str(folder), *arguments],

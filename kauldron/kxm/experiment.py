@@ -98,7 +98,7 @@ class Experiment(JobParams):
       snapshot: Whether to run from a copy of the git repository around the config.
       max_work_units: Refuse sweeps with more.
       compilation_cache: Whether work units share what jax compiled.
-      engine: Another word for `executor`.
+      engine: Another name for `executor`.
       flags: The paths in this object that were typed on the command line: they win over
         what configs say.
       importance: Has no effect, like all fields that follow.

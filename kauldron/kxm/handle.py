@@ -118,11 +118,6 @@ class ExperimentHandle:
         self.session: Any = None  # what the engine keeps in the process that launched
 
     @classmethod
-    def find(cls, xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHandle:
-        """Return the experiment with an id, or in a folder."""
-        return cls(records.find_xp_dir(xid_or_folder))
-
-    @classmethod
     def of_nothing(cls) -> ExperimentHandle:
         """Return the handle of a dry run, which has no work units."""
         return _OfNothing(os.devnull)
@@ -155,10 +150,10 @@ class ExperimentHandle:
         return self.record["note"] or self._run_info("note", "")
 
     def _run_info(self, name: str, default: Any) -> Any:
-        for unit in self.work_units[:1]:
-            path = pathlib.Path(unit.workdir, "run_info.json")
-            return records.read_json(path, {}).get(name, default)
-        return default
+        if not self.work_units:
+            return default
+        path = pathlib.Path(self.work_units[0].workdir, "run_info.json")
+        return records.read_json(path, {}).get(name, default)
 
     @property
     def executor(self) -> Executor:
@@ -202,7 +197,7 @@ class ExperimentHandle:
         return {key: state for key, (state, _) in known.items()}
 
     def _note_lost_heartbeats(self) -> None:
-        """Write, once for each attempt, that a job is gone without a word."""
+        """Write, once for each attempt, that a job has vanished."""
         lost = []
         for unit in self.work_units:
             for job in unit.job_names:
@@ -288,16 +283,14 @@ class ExperimentHandle:
         active = {
             wid for (wid, _), state in known.items() if state not in records.FINAL
         }
-        chosen = self.unfinished(wids, failed_only=failed_only)
-        if chosen and active.issuperset(handle.wid for handle in chosen):
+        unfinished = self.unfinished(wids, failed_only=failed_only)
+        chosen = [handle for handle in unfinished if handle.wid not in active]
+        if unfinished and not chosen:
             raise RuntimeError(
                 f"The experiment {self.xid} is queued or running. `kauldron xp stop "
                 f"{self.xid}` stops it."
             )
-        units = []
         for handle in chosen:
-            if handle.wid in active:
-                continue
             records.withdraw_stop(handle.folder)
             for name, status in handle.jobs.items():
                 if status["state"] != records.SUCCEEDED:
@@ -308,10 +301,8 @@ class ExperimentHandle:
                         restarts=0,
                         reason=None,
                     )
-            units.append(handle.unit)
-        if not units:
-            return self
-        return start(self, self.executor, units, wait=wait)
+        units = [handle.unit for handle in chosen]
+        return start(self, self.executor, units, wait=wait) if units else self
 
     def units(self, wids: Iterable[int] | None = None) -> list[WorkUnitHandle]:
         """Return the work units with these numbers; by default all.
@@ -435,7 +426,7 @@ def get_experiment(xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHan
     Raises:
       LookupError: There is no such experiment.
     """
-    return ExperimentHandle.find(xid_or_folder)
+    return ExperimentHandle(records.find_xp_dir(xid_or_folder))
 
 
 def list_experiments() -> list[ExperimentHandle]:
@@ -443,7 +434,7 @@ def list_experiments() -> list[ExperimentHandle]:
     found = []
     for xid in records.known_xids():
         try:
-            handle = ExperimentHandle.find(xid)
+            handle = get_experiment(xid)
             _ = handle.record
         except (LookupError, OSError, ValueError):
             continue
@@ -503,7 +494,7 @@ def reduced(points: Sequence[tuple[int, float]], reduce: str) -> tuple[int, floa
 
 
 def report(**values: float) -> None:
-    """Report numbers of a program that is no kauldron training, such as an objective.
+    """Report numbers of a program other than a training, such as an objective.
 
     Does nothing outside of a work unit.
 

@@ -25,7 +25,7 @@ from kauldron.kxm.engines import executor_of
 from kauldron.kxm.engines.dry_run import DryRun, describe, unit_lines
 from kauldron.kxm.engines.executor import Executor
 from kauldron.kxm.engines.work_units import WorkUnit
-from kauldron.kxm.handle import ExperimentHandle
+from kauldron.kxm.handle import ExperimentHandle, get_experiment
 from kauldron.kxm.jobs import Job, Parameters
 from kauldron.kxm.planning import adaptive_search
 
@@ -72,7 +72,7 @@ def _prepare(
 ) -> tuple[ExperimentHandle, Executor, list[WorkUnit]] | None:
     """Check everything and write the records; return None if nothing is to start."""
     executor = xp.common_executor
-    existing = ExperimentHandle.find(xp.xid) if xp.xid is not None else None
+    existing = get_experiment(xp.xid) if xp.xid is not None else None
     first_wid = 1 + (max(existing.wids, default=0) if existing else 0)
     created = time.time()
     planned = xp.work_units(created=created, first_wid=first_wid)

@@ -7,7 +7,7 @@ called. All it has to do is to start, somewhere, the command
 
     python -m kauldron.kxm.runner <folder of the work unit> <job>
 
-(`Executor.runner_command`), once for each job, or several times with different
+(`runner_command`), once for each job, or several times with different
 `KXM_PROCESS_ID` for a job of several processes. The runner does what is the same on every
 engine: it waits for the jobs that its job comes after, writes the log, the status and the
 events, sends SIGTERM on to the program and gives it `grace_s` to save, notices a request
@@ -24,8 +24,8 @@ the job ended. What is left to the engine:
   into the status (`KXM_ENGINE`, `KXM_ENGINE_ID`).
 * After a runner has ended, the status says what comes next: `pending` means that the job
   is to be started again (it was preempted, or has restarts left), all else is final. A
-  runner that vanished without a word left `running` behind. Engines that see exit codes
-  alone set `KXM_RESTART_BY_EXIT_CODE`: the runner then exits with 143 if the job is to be
+  runner that was killed leaves `running` behind. Engines that see nothing but exit codes
+  set `KXM_RESTART_BY_EXIT_CODE`: the runner then exits with 143 if the job is to be
   started again, and only then.
 * `poll(handle)`: give the states of jobs whose status is not final, as far as the engine
   knows them, with the reason. `resume` does not start jobs again that still wait or run

@@ -64,14 +64,12 @@ class SweepFromCfg(SweepInfo):
 
     @property
     def adaptive(self) -> Any:
-        found = [part.adaptive for part in self.parts if part.adaptive is not None]
-        return found[0] if found else None
+        return next((p.adaptive for p in self.parts if p.adaptive is not None), None)
 
     @property
     def parts(self) -> list[SweepInfo]:
         """The sweep of each function that was chosen."""
-        names = sweep_names(self.sweep, self.module)
-        return [self._part(name) for name in names]
+        return [self._part(name) for name in sweep_names(self.sweep, self.module)]
 
     def _part(self, name: str) -> SweepInfo:
         function = sweep_functions(self.module)[name]
