@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import graphlib
 import os
 import pathlib
 import time
@@ -338,11 +339,9 @@ def _check_order(jobs: Mapping[str, Job]) -> None:
                     f"Job {name!r} comes after {other!r}, which is not among the jobs: "
                     f"{', '.join(jobs)}."
                 )
-    waiting = {name: set(job.after) for name, job in jobs.items()}
-    while ready := [name for name, others in waiting.items() if not others]:
-        for name in ready:
-            del waiting[name]
-        for others in waiting.values():
-            others.difference_update(ready)
-    if waiting:
-        raise ValueError(f"The jobs {', '.join(waiting)} wait for each other.")
+    try:
+        graphlib.TopologicalSorter({n: job.after for n, job in jobs.items()}).prepare()
+    except graphlib.CycleError as error:
+        waiting = [name for name in jobs if name in error.args[1]]
+        problem = f"The jobs {', '.join(waiting)} wait for each other."
+        raise ValueError(problem) from None

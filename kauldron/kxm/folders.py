@@ -19,6 +19,14 @@ _LONGEST = 127
 _LONGEST_KEPT = 110
 
 
+def login_name() -> str:
+    """Return the name of the user."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without an entry, as in some containers
+        return "unknown"
+
+
 @dataclasses.dataclass(kw_only=True)
 class ExperimentInfo:
     """What folder names may say about an experiment.
@@ -33,7 +41,7 @@ class ExperimentInfo:
 
     experiment_id: int | str
     name: str = ""
-    author: str = dataclasses.field(default_factory=lambda: login_name())
+    author: str = dataclasses.field(default_factory=login_name)
     created: float = dataclasses.field(default_factory=time.time)
     num_work_units: int = 1
 
@@ -239,11 +247,3 @@ def safe_name(text: str) -> str:
       'my_project_run_3'
     """
     return re.sub(r"[^\w.+=-]+", "_", text).strip("_.") or "experiment"
-
-
-def login_name() -> str:
-    """Return the name of the user."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user without an entry, as in some containers
-        return "unknown"

@@ -92,8 +92,7 @@ class WorkUnitHandle:
     @property
     def state(self) -> str:
         """The state of the work unit."""
-        states = {name: status["state"] for name, status in self.jobs.items()}
-        return records.state_of_unit(states)
+        return records.state_of_unit(self.jobs.values())
 
     def log_path(self, job: str | None = None) -> pathlib.Path:
         """Return the log of a job; by default of the first."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -140,9 +141,7 @@ class Platform:
                 "with a number or topology: `a100=8`, `v4=2x2x1`."
             )
         name, topology = match.groups()
-        count = 1
-        for size in (topology or "1").split("x"):
-            count *= int(size)
+        count = math.prod(map(int, (topology or "1").split("x")))
         if name.lower() == "cpu":
             return cls(kind="cpu", name="cpu", count=0)
         if count == 0:

@@ -22,7 +22,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Path = str | os.PathLike[str]
@@ -285,17 +285,16 @@ def is_stop_requested(wu_dir: Path) -> bool:
     return (private(wu_dir) / "stop").exists()
 
 
-def state_of_unit(states: Mapping[str, str]) -> str:
-    """Return the state of a work unit from those of its jobs.
+def state_of_unit(statuses: Iterable[Mapping[str, Any]]) -> str:
+    """Return the state of a work unit from the statuses of its jobs.
 
     Example:
-      >>> state_of_unit({"train": "failed", "eval": "skipped"})
+      >>> state_of_unit([{"state": "failed"}, {"state": "skipped"}])
       'failed'
     """
-    for state in (RUNNING, PENDING, FAILED, STOPPED, PRUNED):
-        if state in states.values():
-            return state
-    return SUCCEEDED
+    states = {status["state"] for status in statuses}
+    order = (RUNNING, PENDING, FAILED, STOPPED, PRUNED)
+    return next((state for state in order if state in states), SUCCEEDED)
 
 
 #

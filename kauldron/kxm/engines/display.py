@@ -169,14 +169,13 @@ def table(handle: ExperimentHandle, caption: str | None = None) -> Any:
 def row_of(unit: WorkUnitHandle) -> tuple[str, ...]:
     """Return the line of a work unit in a table; see `HEADER`."""
     jobs = unit.jobs
-    states = {name: status["state"] for name, status in jobs.items()}
     scalars = unit.scalars()
     step = max((step for step, _ in scalars.values()), default=None)
     names = [n for n in scalars if "/metrics/" in n or n.endswith("losses/total")]
     shown = {name: scalars[name][1] for name in names[:3]}
     return (
         str(unit.wid),
-        records.state_of_unit(states),
+        records.state_of_unit(jobs.values()),
         " ".join(f"{name}:{_job_text(status)}" for name, status in jobs.items()),
         "-" if step is None else str(step),
         "  ".join(f"{_short(name)}={value:.4g}" for name, value in shown.items()),

@@ -353,14 +353,8 @@ def executor_of(value: Any) -> Executor:
             f"There is no engine {value!r}.{did_you_mean(value, ENGINES)} Known: "
             f"{', '.join(ENGINES)}."
         )
-    return load_engine(where)()
-
-
-def load_engine(where: str) -> type[Executor]:
-    """Import the class of an engine from `module:Class` in this package."""
     module, _, name = where.partition(":")
-    path = f"{__package__}.{module}"
-    return getattr(importlib.import_module(path), name)
+    return getattr(importlib.import_module(f"{__package__}.{module}"), name)()
 
 
 def executor_from_json(data: Mapping[str, Any]) -> Executor:

@@ -113,10 +113,8 @@ class Binding:
     def conclude(self) -> str | None:
         """Report the objective if the work unit has ended; return a problem, if any."""
         unit = records.read_unit(self.folder)
-        states = {
-            job: records.read_status(self.folder, job)["state"] for job in unit["jobs"]
-        }
-        state = records.state_of_unit(states)
+        statuses = [records.read_status(self.folder, job) for job in unit["jobs"]]
+        state = records.state_of_unit(statuses)
         # One that was stopped is to be resumed with the same values.
         is_over = state in records.FINAL and state != records.STOPPED
         return self._tell(unit, state) if is_over and "trial" in unit else None

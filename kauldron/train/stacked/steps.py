@@ -232,7 +232,7 @@ class StackedStep:
           run: Which trainers to update.
           batches: A tuple of batches; or rows of records, for each source.
           is_active: Which of all trainers to update.
-          are_rows: Which of both.
+          are_rows: Whether the batches are rows.
         """
         columns = self.records.columns if self.records and are_rows else None
         if len(self.runs) > 1:
