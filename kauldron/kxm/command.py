@@ -304,9 +304,10 @@ def jax_environment(
 
 def code_top(xp: Experiment) -> str:
     """Return the top of the git repository with the config, or with this folder."""
-    provider = xp.cfg_provider
-    is_file = provider is not None and provider.file and os.path.exists(provider.file)
-    folder = os.path.dirname(os.path.abspath(provider.file)) if is_file else os.getcwd()  # pyright: ignore
+    path = xp.cfg_provider.path if xp.cfg_provider is not None else None
+    folder = os.getcwd()
+    if path is not None and os.path.exists(path):
+        folder = os.path.dirname(os.path.abspath(path))
     top = git_top(folder)
     if top is None:
         raise ValueError(

@@ -163,15 +163,19 @@ class ConfigProvider:
         return cls.from_source(flag.source)
 
     @property
+    def path(self) -> str | None:
+        """The file that the config was loaded from, if it was."""
+        return self.file or getattr(self.module, "__file__", None)
+
+    @property
     def config_path(self) -> str:
         """What jobs get as `--cfg=`, without the parameter."""
-        path = self.file or getattr(self.module, "__file__", None)
-        if path is None:
+        if self.path is None:
             raise ValueError(
                 "This config was not loaded from a file, so jobs cannot load it: give "
                 "--cfg=path/to/config.py, or its module."
             )
-        return path
+        return self.path
 
     def for_sweep(self, values: Mapping[str, Any]) -> ConfigProvider:
         """Return a provider with the values of one sweep item.

@@ -247,10 +247,8 @@ class Experiment(JobParams):
         """The name, or what stands in for it."""
         if self.name:
             return self.name
-        if self.cfg_provider is not None and (
-            self.cfg_provider.file or self.cfg_provider.module
-        ):
-            path = pathlib.Path(self.cfg_provider.config_path).absolute()
+        if self.cfg_provider is not None and self.cfg_provider.path is not None:
+            path = pathlib.Path(self.cfg_provider.path).absolute()
             return f"{path.parent.name}.{path.stem}"
         target = next(iter(self.resolved_jobs.values())).target
         first = target if isinstance(target, str) else (target or [""])[0]

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import kauldron
 from kauldron.kxm import command, folders, records
-from kauldron.kxm.config_provider import ConfigProvider
 from kauldron.kxm.engines import executor_of
 from kauldron.kxm.engines.dry_run import DryRun, describe, unit_lines
 from kauldron.kxm.engines.executor import Executor
@@ -188,7 +187,7 @@ def _write_experiment(
 ) -> None:
     folder = records.private(units[0].xp_dir)
     provider = xp.cfg_provider
-    config_path = provider.config_path if provider and _has_file(provider) else None
+    config_path = provider.path if provider else None
     cwd = os.getcwd()
     commit = command.git(cwd, "rev-parse", "HEAD")
     record = {
@@ -252,10 +251,6 @@ def _summary(unit: WorkUnit) -> dict[str, Any]:
 def _without_secret(argument: str) -> str:
     name, equals, value = argument.partition("=")
     return f"{name}{equals}{records.without_secrets({name: value})[name]}"
-
-
-def _has_file(provider: ConfigProvider) -> bool:
-    return bool(provider.file or getattr(provider.module, "__file__", None))
 
 
 def _job_record(job: Job) -> dict[str, Any]:
