@@ -108,6 +108,14 @@ class Executor(Parameters):
                 f"{did_you_mean(self.restart, known)}"
             )
 
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(
+                    f"{type(self).__name__}({name}={value}): expected at least 1."
+                )
+
     def validate(self, units: Sequence[WorkUnit]) -> None:
         """Refuse work units that can never run."""
 

@@ -47,8 +47,7 @@ class Local(ScheduledExecutor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.processes < 1:
-            raise ValueError(f"Local(processes={self.processes}): expected at least 1.")
+        self._check_positive("processes")
 
     def validate(self, units: Sequence[WorkUnit]) -> None:
         machine = Machine.here(self.gpus)

@@ -45,11 +45,7 @@ class ScheduledExecutor(Executor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_parallel is not None and self.max_parallel < 1:
-            name = type(self).__name__
-            raise ValueError(
-                f"{name}(max_parallel={self.max_parallel}): expected at least 1."
-            )
+        self._check_positive("max_parallel")
 
     def wait(self, handle: ExperimentHandle, timeout: float | None = None) -> bool:
         """Wait for the end, showing what happens; see `Executor.wait`.

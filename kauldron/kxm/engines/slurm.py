@@ -117,10 +117,7 @@ class Slurm(Executor):
                 f"signal_delay_s={self.signal_delay_s} seconds before the time limit, and "
                 "killed there. Set signal_delay_s to at least grace_s."
             )
-        for name in ("nodes", "tasks_per_node", "max_parallel"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"Slurm({name}={value}): expected at least 1.")
+        self._check_positive("nodes", "tasks_per_node", "max_parallel")
         for name in self.extra:
             if name.replace("_", "-") in _OURS:
                 raise ValueError(

@@ -48,10 +48,7 @@ class Stacked(Local):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_units < 1:
-            raise ValueError(
-                f"Stacked(max_units={self.max_units}): expected at least 1."
-            )
+        self._check_positive("max_units")
         if self.processes != 1:
             raise ValueError(
                 f"Stacked(processes={self.processes}): a stack is trained by one process."
