@@ -325,16 +325,11 @@ def outcome(
 
 def process_rank(environment: Any) -> int:
     """Return which process of a job of several processes this is."""
-    for name in ("KXM_PROCESS_ID", "SLURM_PROCID", "JOB_COMPLETION_INDEX"):
-        if name == "SLURM_PROCID" and not _has_several_tasks(environment):
-            continue
-        if environment.get(name, "").isdecimal():
-            return int(environment[name])
-    return 0
-
-
-def _has_several_tasks(environment: Any) -> bool:
-    return environment.get("SLURM_STEP_NUM_TASKS", "1") not in ("", "0", "1")
+    names = ["KXM_PROCESS_ID", "JOB_COMPLETION_INDEX"]
+    if environment.get("SLURM_STEP_NUM_TASKS", "1") not in ("", "0", "1"):
+        names.insert(1, "SLURM_PROCID")
+    ranks = (environment.get(name, "") for name in names)
+    return next((int(rank) for rank in ranks if rank.isdecimal()), 0)
 
 
 def free_port() -> int:

@@ -105,6 +105,16 @@ class KauldronSweep(SweepFromCfg):
             )
         return super().replace_with_jobs_provider(provider)
 
+    def configs(self) -> Iterator[tuple[dict[str, Any], konfig.ConfigDict]]:
+        """Yield what each work unit changes, and its config."""
+        assert self.cfg_provider is not None
+        for item in self:
+            changes = {
+                name.removeprefix(self._prefix): value
+                for name, value in item.job_kwargs.items()
+            }
+            yield changes, self.cfg_provider.for_sweep(changes).config
+
 
 def function_name(name: str) -> str:
     """Return the name of the function of a sweep."""
@@ -171,9 +181,4 @@ def sweep_configs(
     else:
         provider = ConfigProvider.from_path(module_or_path, overrides=overrides)
     info = KauldronSweep(sweep=sweep, cfg_provider=provider)
-    return [
-        provider.for_sweep(
-            {k.removeprefix("cfg."): v for k, v in item.job_kwargs.items()}
-        ).config
-        for item in info
-    ]
+    return [cfg for _, cfg in info.configs()]
