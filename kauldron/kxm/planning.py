@@ -55,6 +55,7 @@ def plan(
         first_wid=first_wid,
         search=adaptive_search(xp, sweep),
     )
+    _ = planner.xp_dir  # complain now if it depends on the work unit
     if planner.search is not None:
         for probe in planner.search.probes():
             planner.jobs_for(probe)

@@ -362,6 +362,22 @@ def test_folders_follow_the_format(config):
     assert unit.workdir == f"/r/{name}/5/01-cfg.seed=0"
 
 
+@pytest.mark.parametrize(
+    "folders",
+    [
+        {"root_dir": "/r/{wid}"},
+        {"subdir_format": kxm.SubdirFormat(xp_dirname="{sweep_kwargs}")},
+    ],
+)
+def test_work_units_cannot_have_different_folders_of_the_experiment(
+    python_job, folders
+):
+    items = kxm.SimpleSweep([{"a": 1}, {"a": 2}])
+    xp = kxm.Experiment(jobs={"main": python_job("")}, sweep_info=items, **folders)
+    with pytest.raises(ValueError, match=r"^\{\w+\} in '.*': `\w+` not set yet"):
+        xp.work_units()
+
+
 def test_engine_is_another_word_for_executor(python_job):
     xp = kxm.Experiment(jobs={"main": python_job("")}, engine=kxm.DryRun())
     assert xp.common_executor == kxm.DryRun()
