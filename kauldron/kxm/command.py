@@ -60,15 +60,7 @@ def file_path(name: str) -> str:
 
 
 def target_argv(job: Job, *, cwd: str) -> list[str]:
-    """Return the beginning of the command.
-
-    Args:
-      job: The job.
-      cwd: Where relative paths begin.
-
-    Raises:
-      ValueError: The target is missing, or nothing that can be run.
-    """
+    """Return the beginning of the command; relative paths begin at `cwd`."""
     target = job.interpreter_info.script_path or job.target
     python = job.python or sys.executable
     if not target:
@@ -141,7 +133,7 @@ def git_top(folder: str | os.PathLike[str]) -> str | None:
 
 
 def git(folder: str | os.PathLike[str], *arguments: str) -> str | None:
-    """Return what git says; `None` without git or a repository."""
+    """Return the output of a git command; `None` without git or a repository."""
     try:
         return subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -160,16 +152,9 @@ def git(folder: str | os.PathLike[str], *arguments: str) -> str | None:
 
 
 def flags(job: Job, fill: Callable[[Any], Any], config_flag: str | None) -> list[str]:
-    """Return the flags of a job.
+    """Return the flags of a job, with placeholders replaced by `fill`.
 
-    Args:
-      job: The job.
-      fill: Replaces the placeholders in a value.
-      config_flag: The argument that gives the config: values below it are written for
-        konfig, which reads `123` as a number.
-
-    Raises:
-      TypeError: A value has no text.
+    Values below `config_flag` are written for konfig, which reads `123` as a number.
     """
     result = []
     for name, value in job.args.items():
@@ -217,11 +202,7 @@ def config_text(value: Any) -> str:
 
 
 def plain(value: Any, *, keep_tuples: bool = False) -> Any:
-    """Return a value as JSON knows it: configs as dicts, tuples as lists.
-
-    Raises:
-      TypeError: JSON has no form for it.
-    """
+    """Return a value as JSON knows it: configs as dicts, tuples as lists."""
     if isinstance(value, ConfigDict):
         return to_plain(value)
     if hasattr(value, "tolist"):  # an array, or a numpy scalar
@@ -294,15 +275,7 @@ def jax_environment(
     compilation_cache: bool,
     is_set: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Return the environment variables that the parameters of a job ask for.
-
-    Args:
-      job: The job.
-      wu_dir: The folder of its work unit.
-      xp_dir: The folder of the experiment.
-      compilation_cache: Whether work units share what jax compiled.
-      is_set: The variables that the user has set.
-    """
+    """Return the environment variables that the parameters of a job ask for."""
     env: dict[str, str] = {}
     platform = Platform.parse(job.platform) if job.platform else None
     if platform is not None and platform.kind == "cpu":
@@ -330,14 +303,11 @@ def jax_environment(
 
 
 def code_top(xp: Experiment) -> str:
-    """Return the top of the git repository with the config, or with this folder.
-
-    Raises:
-      ValueError: There is none.
-    """
-    provider = xp.cfg_provider
-    is_file = provider is not None and provider.file and os.path.exists(provider.file)
-    folder = os.path.dirname(os.path.abspath(provider.file)) if is_file else os.getcwd()  # pyright: ignore
+    """Return the top of the git repository with the config, or with this folder."""
+    path = xp.cfg_provider.path if xp.cfg_provider is not None else None
+    folder = os.getcwd()
+    if path is not None and os.path.exists(path):
+        folder = os.path.dirname(os.path.abspath(path))
     top = git_top(folder)
     if top is None:
         raise ValueError(
@@ -354,10 +324,7 @@ def code_folder(xp_dir: pathlib.Path) -> pathlib.Path:
 def copy_code(top: str, target: pathlib.Path, *, without: str) -> None:
     """Copy the files of a repository that git tracks, or does not ignore.
 
-    Args:
-      top: The repository.
-      target: Where to.
-      without: A folder to leave out: the experiments may be inside the repository.
+    The folder `without` is left out: experiments may be inside the repository.
     """
     for name in _code_files(top, without):
         copy = target / name
@@ -385,11 +352,7 @@ def _code_files(top: str, without: str) -> list[str]:
 
 
 def paths_in_copy(xp: Experiment, xp_dir: pathlib.Path) -> Callable[[str], str]:
-    """Return a function that makes the paths in an argument point into the copy.
-
-    Raises:
-      ValueError: There is no repository, or it is too large to copy.
-    """
+    """Return a function that makes the paths in an argument point into the copy."""
     top = code_top(xp)
     root = xp.dir_builder.root_dir
     _code_files(top, root)

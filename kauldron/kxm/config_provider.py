@@ -72,7 +72,7 @@ class ConfigProvider:
             module = importlib.import_module(self.module)
             object.__setattr__(self, "module", module)
         if not self._typed:
-            typed = tuple(_override(k, v) for k, v in self.overrides.items())
+            typed = tuple(Override.of(k, v) for k, v in self.overrides.items())
             object.__setattr__(self, "_typed", typed)
         if self._base is None:
             object.__setattr__(self, "_base", self.config)
@@ -110,7 +110,7 @@ class ConfigProvider:
             raise TypeError(
                 f"Expected a config module or its dotted name, got {module!r}."
             )
-        typed = tuple(_override(k, v) for k, v in (overrides or {}).items())
+        typed = tuple(Override.of(k, v) for k, v in (overrides or {}).items())
         base = config_files.build_config(module, config_parameter or "", _args(typed))
         return cls(
             base,
@@ -129,7 +129,7 @@ class ConfigProvider:
           path: `dir/config.py`, `dir/config.py:text`, a dotted module or a saved config.
           overrides: From path to value.
         """
-        typed = tuple(_override(k, v) for k, v in (overrides or {}).items())
+        typed = tuple(Override.of(k, v) for k, v in (overrides or {}).items())
         return cls.from_source(ConfigSource(file=path, overrides=typed))
 
     @classmethod
@@ -163,15 +163,19 @@ class ConfigProvider:
         return cls.from_source(flag.source)
 
     @property
+    def path(self) -> str | None:
+        """The file that the config was loaded from, if it was."""
+        return self.file or getattr(self.module, "__file__", None)
+
+    @property
     def config_path(self) -> str:
         """What jobs get as `--cfg=`, without the parameter."""
-        path = self.file or getattr(self.module, "__file__", None)
-        if path is None:
+        if self.path is None:
             raise ValueError(
                 "This config was not loaded from a file, so jobs cannot load it: give "
                 "--cfg=path/to/config.py, or its module."
             )
-        return path
+        return self.path
 
     def for_sweep(self, values: Mapping[str, Any]) -> ConfigProvider:
         """Return a provider with the values of one sweep item.
@@ -186,22 +190,22 @@ class ConfigProvider:
         """
         if not values:
             return self
-        new = tuple(_override(path, value) for path, value in values.items())
+        new = tuple(Override.of(path, value) for path, value in values.items())
         typed = parents_first((*_args((*new, *self._typed)), *new, *self._typed))
         base = self._base
+        assert base is not None
         if _args(new):
             if self.module is None:
                 raise ValueError(f"{new[0].path}: a saved config takes no arguments.")
             parameter = self.config_parameter or ""
             base = config_files.build_config(self.module, parameter, _args(typed))
-        assert base is not None
         return dataclasses.replace(
             self,
             config=base,
             overrides={o.path: o.parsed for o in typed},
             requires_local_config_update=True,
             _typed=typed,
-            _base=base,
+            _base=None,
         )
 
     def maybe_add_cfg_flags(self, job: Job) -> Job:
@@ -309,16 +313,6 @@ def config_argument(job: Job) -> str | None:
     return names[0] if names else None
 
 
-def _override(path: str, value: Any) -> Override:
-    parts = path_grammar.parse(path)
-    text = path_grammar.format_path(parts)
-    return Override(path=text, value=value, flag=f"{text}={_shown(value)}")
-
-
-def _shown(value: Any) -> str:
-    return f"{value!r:.80}"
-
-
 def _args(overrides: Iterable[Override]) -> list[Override]:
     return [o for o in last_of_each(overrides) if o.parts[0] == ARGS_KEY]
 
@@ -355,8 +349,7 @@ def check_paths(cfg: konfig.ConfigDict, overrides: Sequence[Override]) -> None:
         parts = override.parts
         is_below_another = any(parts[:size] in given for size in range(1, len(parts)))
         is_special = parts[0] == ARGS_KEY or paths.has_wildcard(parts)
-        is_special |= _is_open(parts)
-        if not is_below_another and not is_special:
+        if not (is_below_another or is_special or _is_open(parts)):
             with error_prefix(f"{override.flag}: "):
                 _check_path(cfg, override)
 
@@ -364,12 +357,8 @@ def check_paths(cfg: konfig.ConfigDict, overrides: Sequence[Override]) -> None:
 def _is_open(parts: tuple[Any, ...]) -> bool:
     """Return whether a path is inside a dict of a job, which takes any key."""
     path = job_path(parts)
-    return parts != path and path[-1:] in [
-        ("args",),
-        ("env_vars",),
-        ("files",),
-        ("after",),
-    ]
+    is_inside = bool(path) and parts != path
+    return is_inside and path[-1] in ("args", "env_vars", "files", "after")
 
 
 def _check_path(cfg: konfig.ConfigDict, override: Override) -> None:
@@ -384,11 +373,11 @@ def _check_path(cfg: konfig.ConfigDict, override: Override) -> None:
         if accepted is None or name in accepted:
             return
         known = [*known, *accepted]
-    where = path_grammar.format_path(tuple(parents))
+    where = path_grammar.format_path(("cfg", *parents))
     known = list(dict.fromkeys(known))
     raise ReadableKeyError(
         f"There is no cfg.{override.path}."
-        f"{did_you_mean(name, known)} {f'cfg.{where}' if where else 'cfg'} has: "
+        f"{did_you_mean(name, known)} {where} has: "
         f"{', '.join(known) or 'nothing'}."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import graphlib
 import os
 import pathlib
 import time
@@ -98,7 +99,7 @@ class Experiment(JobParams):
       snapshot: Whether to run from a copy of the git repository around the config.
       max_work_units: Refuse sweeps with more.
       compilation_cache: Whether work units share what jax compiled.
-      engine: Another word for `executor`.
+      engine: Another name for `executor`.
       flags: The paths in this object that were typed on the command line: they win over
         what configs say.
       importance: Has no effect, like all fields that follow.
@@ -193,11 +194,12 @@ class Experiment(JobParams):
         sources = dict(provider.sources)
         for name, job in self.jobs.items():
             self._check_job(name, job, list(sources))
-            flags = _flags_below(self.flags, f"jobs.{name}.")
+            start = f"jobs.{name}."
+            flags = [f.removeprefix(start) for f in self.flags if f.startswith(start)]
             source = merging.Source(
                 label=f"xp.jobs[{name!r}]",
                 params=job,
-                flags=flags,
+                flags=frozenset(flags),
                 flag=f"--xp.jobs.{name}",
             )
             sources[name] = [*sources.get(name, []), source]
@@ -234,17 +236,19 @@ class Experiment(JobParams):
         Raises:
           ValueError: Jobs ask for different ones.
         """
-        return engine_of(self.resolved_jobs)
+        engines = {n: executor_of(j.executor) for n, j in self.resolved_jobs.items()}
+        if len({type(engine) for engine in engines.values()}) > 1:
+            listed = ", ".join(f"{n}: {type(e).__name__}" for n, e in engines.items())
+            raise ValueError(f"All jobs must run on one engine, got {listed}.")
+        return next(iter(engines.values()))
 
     @property
     def full_name(self) -> str:
         """The name, or what stands in for it."""
         if self.name:
             return self.name
-        if self.cfg_provider is not None and (
-            self.cfg_provider.file or self.cfg_provider.module
-        ):
-            path = pathlib.Path(self.cfg_provider.config_path).absolute()
+        if self.cfg_provider is not None and self.cfg_provider.path is not None:
+            path = pathlib.Path(self.cfg_provider.path).absolute()
             return f"{path.parent.name}.{path.stem}"
         target = next(iter(self.resolved_jobs.values())).target
         first = target if isinstance(target, str) else (target or [""])[0]
@@ -269,7 +273,7 @@ class Experiment(JobParams):
         return DirectoryBuilder(
             subdir_format=self.subdir_format,
             unresolved_root_dir=root,
-            ctx=folders.Context.make(
+            ctx=folders.Context(
                 resolved_jobs=self.resolved_jobs, sweep_info=self.linked_sweep
             ),
         )
@@ -324,19 +328,6 @@ class Experiment(JobParams):
         return launch(self, wait=wait, confirm=confirm, announce=announce, dry=dry)
 
 
-def engine_of(jobs: Mapping[str, Job]) -> Executor:
-    """Return the engine that all jobs share."""
-    engines = {name: executor_of(job.executor) for name, job in jobs.items()}
-    if len({type(engine) for engine in engines.values()}) > 1:
-        listed = ", ".join(f"{n}: {type(e).__name__}" for n, e in engines.items())
-        raise ValueError(f"All jobs must run on one engine, got {listed}.")
-    return next(iter(engines.values()))
-
-
-def _flags_below(flags: Sequence[str], start: str) -> frozenset[str]:
-    return frozenset(f.removeprefix(start) for f in flags if f.startswith(start))
-
-
 def _check_order(jobs: Mapping[str, Job]) -> None:
     """Refuse jobs that wait for unknown jobs, or for each other."""
     for name, job in jobs.items():
@@ -346,11 +337,9 @@ def _check_order(jobs: Mapping[str, Job]) -> None:
                     f"Job {name!r} comes after {other!r}, which is not among the jobs: "
                     f"{', '.join(jobs)}."
                 )
-    waiting = {name: set(job.after) for name, job in jobs.items()}
-    while ready := [name for name, others in waiting.items() if not others]:
-        for name in ready:
-            del waiting[name]
-        for others in waiting.values():
-            others.difference_update(ready)
-    if waiting:
-        raise ValueError(f"The jobs {', '.join(waiting)} wait for each other.")
+    try:
+        graphlib.TopologicalSorter({n: job.after for n, job in jobs.items()}).prepare()
+    except graphlib.CycleError as error:
+        waiting = [name for name in jobs if name in error.args[1]]
+        problem = f"The jobs {', '.join(waiting)} wait for each other."
+        raise ValueError(problem) from None

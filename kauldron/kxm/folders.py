@@ -11,7 +11,7 @@ import re
 import string
 import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from kauldron.errors import did_you_mean
 
@@ -19,7 +19,15 @@ _LONGEST = 127
 _LONGEST_KEPT = 110
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+def login_name() -> str:
+    """Return the name of the user."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without an entry, as in some containers
+        return "unknown"
+
+
+@dataclasses.dataclass(kw_only=True)
 class ExperimentInfo:
     """What folder names may say about an experiment.
 
@@ -33,7 +41,7 @@ class ExperimentInfo:
 
     experiment_id: int | str
     name: str = ""
-    author: str = dataclasses.field(default_factory=lambda: login_name())
+    author: str = dataclasses.field(default_factory=login_name)
     created: float = dataclasses.field(default_factory=time.time)
     num_work_units: int = 1
 
@@ -45,33 +53,26 @@ class WorkUnitInfo:
     work_unit_id: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
-    """What is known when a folder name is made. Reading what is not is an error."""
+    """What is known when a folder name is made. Reading what is not is an error.
 
-    _xp: Any = None
-    _resolved_jobs: Mapping[str, Any] | None = None
-    _sweep_info: Any = None
-    _wu: Any = None
-    _sweep_item: Any = None
+    Args:
+      **known: Of `xp`, `resolved_jobs`, `sweep_info`, `wu` and `sweep_item`.
+    """
 
-    @classmethod
-    def make(cls, **values: Any) -> Self:
-        """Make a context from `xp`, `resolved_jobs`, `sweep_info`, `wu`, `sweep_item`."""
-        return cls(**{f"_{name}": value for name, value in values.items()})
+    def __init__(self, **known: Any) -> None:
+        self._known = known
 
-    def replace(self, **values: Any) -> Self:
+    def replace(self, **values: Any) -> Context:
         """Return a copy that knows other things."""
-        changes = {f"_{name}": value for name, value in values.items()}
-        return dataclasses.replace(self, **changes)
+        return Context(**{**self._known, **values})
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("xp", "resolved_jobs", "sweep_info", "wu", "sweep_item"):
             raise AttributeError(f"The context of folders has no {name!r}.")
-        value = getattr(self, f"_{name}")
-        if value is None:
+        if name not in self._known:
             raise ValueError(f"`{name}` not set yet")
-        return value
+        return self._known[name]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,7 @@ class DirectoryBuilder:
 
     subdir_format: SubdirFormat
     unresolved_root_dir: str | None
-    ctx: Context = Context()
+    ctx: Context = dataclasses.field(default_factory=Context)
 
     @property
     def root_dir(self) -> str:
@@ -246,11 +247,3 @@ def safe_name(text: str) -> str:
       'my_project_run_3'
     """
     return re.sub(r"[^\w.+=-]+", "_", text).strip("_.") or "experiment"
-
-
-def login_name() -> str:
-    """Return the name of the user."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user without an entry, as in some containers
-        return "unknown"

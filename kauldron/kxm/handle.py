@@ -33,7 +33,7 @@ class WorkUnitHandle:
     """
 
     folder: pathlib.Path
-    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    summary: Mapping[str, Any]
 
     @functools.cached_property
     def unit(self) -> WorkUnit:
@@ -43,14 +43,14 @@ class WorkUnitHandle:
     @property
     def wid(self) -> int:
         """Its number."""
-        return self.summary.get("wid") or self.unit.wid
+        return self.summary["wid"]
 
     work_unit_id = wid
 
     @property
     def workdir(self) -> str:
         """The folder that its jobs write to."""
-        return self.summary.get("workdir") or self.unit.workdir
+        return self.summary["workdir"]
 
     @property
     def sweep(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class WorkUnitHandle:
     @property
     def _bound(self) -> dict[str, Any]:
         """The values, which a search gives to the work unit when it starts."""
-        if not self.summary or self.summary["search"]:
+        if self.summary["search"]:
             with contextlib.suppress(PermissionError):
                 return records.read_unit(self.folder)
         return {**self.summary}
@@ -78,7 +78,7 @@ class WorkUnitHandle:
     @property
     def job_names(self) -> list[str]:
         """The names of the jobs, in order."""
-        return list(self.summary.get("jobs") or self.unit.jobs)
+        return list(self.summary["jobs"])
 
     def _status(self, job: str) -> dict[str, Any]:
         status = records.read_status(self.folder, job)
@@ -92,8 +92,7 @@ class WorkUnitHandle:
     @property
     def state(self) -> str:
         """The state of the work unit."""
-        states = {name: status["state"] for name, status in self.jobs.items()}
-        return records.state_of_unit(states)
+        return records.state_of_unit(self.jobs.values())
 
     def log_path(self, job: str | None = None) -> pathlib.Path:
         """Return the log of a job; by default of the first."""
@@ -113,29 +112,18 @@ class ExperimentHandle:
 
     def __init__(self, xp_dir: str | os.PathLike[str]) -> None:
         self.xp_dir = pathlib.Path(xp_dir)
-        self._of_nothing: dict[str, Any] | None = None
         self._units: dict[pathlib.Path, WorkUnitHandle] = {}
         self._asked_at = -_ASK_SECONDS
         self.session: Any = None  # what the engine keeps in the process that launched
 
     @classmethod
-    def find(cls, xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHandle:
-        """Return the experiment with an id, or in a folder."""
-        return cls(records.find_xp_dir(xid_or_folder))
-
-    @classmethod
     def of_nothing(cls) -> ExperimentHandle:
         """Return the handle of a dry run, which has no work units."""
-        handle = cls(os.devnull)
-        empty = {"xid": None, "name": "", "tags": [], "note": "", "units": []}
-        handle._of_nothing = empty
-        return handle
+        return _OfNothing(os.devnull)
 
     @property
     def record(self) -> dict[str, Any]:
         """What was launched."""
-        if self._of_nothing is not None:
-            return self._of_nothing
         return records.read_json(records.private(self.xp_dir) / "experiment.json")
 
     @property
@@ -161,10 +149,10 @@ class ExperimentHandle:
         return self.record["note"] or self._run_info("note", "")
 
     def _run_info(self, name: str, default: Any) -> Any:
-        for unit in self.work_units[:1]:
-            path = pathlib.Path(unit.workdir, "run_info.json")
-            return records.read_json(path, {}).get(name, default)
-        return default
+        if not self.work_units:
+            return default
+        path = pathlib.Path(self.work_units[0].workdir, "run_info.json")
+        return records.read_json(path, {}).get(name, default)
 
     @property
     def executor(self) -> Executor:
@@ -195,8 +183,6 @@ class ExperimentHandle:
         Returns:
           The states that the engine gives, by work unit and name of the job.
         """
-        if self._of_nothing is not None:
-            return {}
         self._asked_at = time.monotonic()
         known = self.executor.poll(self)
         for (wid, job), (state, reason) in known.items():
@@ -204,18 +190,13 @@ class ExperimentHandle:
                 [unit] = self.units([wid])
                 with contextlib.suppress(PermissionError):  # the folder of someone else
                     records.set_state(
-                        self.xp_dir,
-                        {"wid": wid},
-                        unit.folder,
-                        job,
-                        state,
-                        reason=reason,
+                        self.xp_dir, wid, unit.folder, job, state, reason=reason
                     )
         self._note_lost_heartbeats()
         return {key: state for key, (state, _) in known.items()}
 
     def _note_lost_heartbeats(self) -> None:
-        """Write, once for each attempt, that a job is gone without a word."""
+        """Write, once for each attempt, that a job has vanished."""
         lost = []
         for unit in self.work_units:
             for job in unit.job_names:
@@ -301,16 +282,14 @@ class ExperimentHandle:
         active = {
             wid for (wid, _), state in known.items() if state not in records.FINAL
         }
-        chosen = self.unfinished(wids, failed_only=failed_only)
-        if chosen and active.issuperset(handle.wid for handle in chosen):
+        unfinished = self.unfinished(wids, failed_only=failed_only)
+        chosen = [handle for handle in unfinished if handle.wid not in active]
+        if unfinished and not chosen:
             raise RuntimeError(
                 f"The experiment {self.xid} is queued or running. `kauldron xp stop "
                 f"{self.xid}` stops it."
             )
-        units = []
         for handle in chosen:
-            if handle.wid in active:
-                continue
             records.withdraw_stop(handle.folder)
             for name, status in handle.jobs.items():
                 if status["state"] != records.SUCCEEDED:
@@ -321,10 +300,8 @@ class ExperimentHandle:
                         restarts=0,
                         reason=None,
                     )
-            units.append(handle.unit)
-        if not units:
-            return self
-        return start(self, self.executor, units, wait=wait)
+        units = [handle.unit for handle in chosen]
+        return start(self, self.executor, units, wait=wait) if units else self
 
     def units(self, wids: Iterable[int] | None = None) -> list[WorkUnitHandle]:
         """Return the work units with these numbers; by default all.
@@ -402,7 +379,9 @@ class ExperimentHandle:
     #
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a table of the work units; see `HEADER`."""
+        """Return a table of the work units; see `display.HEADER`."""
+        from kauldron.kxm.engines.display import row_of
+
         return [row_of(unit) for unit in self.work_units]
 
     def __repr__(self) -> str:
@@ -411,6 +390,8 @@ class ExperimentHandle:
 
     def _repr_html_(self) -> str:
         import html
+
+        from kauldron.kxm.engines.display import HEADER
 
         def cells(values: Sequence[str], tag: str) -> str:
             inner = "".join(f"<{tag}>{html.escape(v)}</{tag}>" for v in values)
@@ -421,48 +402,18 @@ class ExperimentHandle:
         return f"<p>{title}</p><table>{cells(HEADER, 'th')}{rows}</table>"
 
 
+class _OfNothing(ExperimentHandle):
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"xid": None, "name": "", "tags": [], "note": "", "units": []}
+
+    def refresh(self) -> dict[tuple[int, str], str]:
+        return {}
+
+
 _ASK_SECONDS = 5.0  # between two questions to the engine
 
 _UNFINISHED = (records.PENDING, records.RUNNING, records.FAILED, records.STOPPED)
-
-HEADER = ("unit", "state", "jobs", "step", "values", "sweep")
-
-
-def row_of(unit: WorkUnitHandle) -> tuple[str, ...]:
-    """Return the line of a work unit in a table."""
-    jobs = unit.jobs
-    states = {name: status["state"] for name, status in jobs.items()}
-    scalars = unit.scalars()
-    step = max((step for step, _ in scalars.values()), default=None)
-    names = [n for n in scalars if "/metrics/" in n or n.endswith("losses/total")]
-    shown = {name: scalars[name][1] for name in names[:3]}
-    return (
-        str(unit.wid),
-        records.state_of_unit(states),
-        " ".join(f"{name}:{_job_text(jobs[name])}" for name in jobs),
-        "-" if step is None else str(step),
-        "  ".join(f"{_short(name)}={value:.4g}" for name, value in shown.items()),
-        ", ".join(f"{key}={value}" for key, value in _last_parts(unit.ui).items()),
-    )
-
-
-def _last_parts(ui: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what varies by the last parts of its paths, unless two have the same."""
-    short = {path.rpartition(".")[2]: value for path, value in ui.items()}
-    return short if len(short) == len(ui) else ui
-
-
-def _short(name: str) -> str:
-    return name.replace("/losses/total", "/loss").replace("/metrics/", "/")
-
-
-def _job_text(status: dict[str, Any]) -> str:
-    attempt = status.get("attempt", 0)
-    text = status["state"] + (f"({attempt})" if attempt > 1 else "")
-    told = (records.FAILED, records.STOPPED, records.RUNNING)
-    if status["state"] in told and status.get("reason"):
-        text += f" [{status['reason'][:60]}]"
-    return text
 
 
 def get_experiment(xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHandle:
@@ -474,7 +425,7 @@ def get_experiment(xid_or_folder: int | str | os.PathLike[str]) -> ExperimentHan
     Raises:
       LookupError: There is no such experiment.
     """
-    return ExperimentHandle.find(xid_or_folder)
+    return ExperimentHandle(records.find_xp_dir(xid_or_folder))
 
 
 def list_experiments() -> list[ExperimentHandle]:
@@ -482,7 +433,7 @@ def list_experiments() -> list[ExperimentHandle]:
     found = []
     for xid in records.known_xids():
         try:
-            handle = ExperimentHandle.find(xid)
+            handle = get_experiment(xid)
             _ = handle.record
         except (LookupError, OSError, ValueError):
             continue
@@ -542,7 +493,7 @@ def reduced(points: Sequence[tuple[int, float]], reduce: str) -> tuple[int, floa
 
 
 def report(**values: float) -> None:
-    """Report numbers of a program that is no kauldron training, such as an objective.
+    """Report numbers of a program other than a training, such as an objective.
 
     Does nothing outside of a work unit.
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html
+import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from kauldron.errors import did_you_mean
@@ -140,9 +141,7 @@ class Platform:
                 "with a number or topology: `a100=8`, `v4=2x2x1`."
             )
         name, topology = match.groups()
-        count = 1
-        for size in (topology or "1").split("x"):
-            count *= int(size)
+        count = math.prod(map(int, (topology or "1").split("x")))
         if name.lower() == "cpu":
             return cls(kind="cpu", name="cpu", count=0)
         if count == 0:
@@ -361,8 +360,3 @@ class Job(JobParams):
         from kauldron.kxm import merging
 
         return merging.merge(*params)
-
-
-def job_fields() -> Iterator[str]:
-    """Yield the names of the parameters of a job."""
-    return (field.name for field in dataclasses.fields(Job))

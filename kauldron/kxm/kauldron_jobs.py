@@ -128,25 +128,27 @@ def _get(cfg: Any, *names: str) -> Any:
 
 def _training_sources(provider: ConfigProvider) -> list[merging.Source]:
     job = _get(provider.config, "xm_job")
-    default = merging.Source(
-        label="KauldronJobs", params=Job(target=command.KAULDRON_TARGET)
-    )
     if job is None:
-        return [default]
+        return _with_target([])
     source = _source(provider, "xm_job", job)
-    if source.params.target:
-        label = source.params.target
-        if not isinstance(label, str) or not label.startswith("//"):
-            return [source]
-        if command.label_file(label, ".") is not None:
-            return [source]
+    target = source.params.target
+    label = target if isinstance(target, str) and target.startswith("//") else None
+    if label is not None and command.label_file(label, ".") is None:
         _log.warning(
             "cfg.xm_job.target=%r: there is no such file; `kauldron.main` is run instead.",
             label,
         )
         params = source.params.replace(target=dataclasses.MISSING)
         source = dataclasses.replace(source, params=params)
-    return [default, source]
+    return _with_target([source])
+
+
+def _with_target(sources: list[merging.Source]) -> list[merging.Source]:
+    """Return the sources, and before them the target of jobs that do not name one."""
+    if any(source.params.target for source in sources):
+        return sources
+    default = Job(target=command.KAULDRON_TARGET)
+    return [merging.Source(label="KauldronJobs", params=default), *sources]
 
 
 def _group_sources(
@@ -166,10 +168,7 @@ def _group_sources(
         run = evals[name].get("run")
         path = f"evals.{name}.run"
         described.append(_source(provider, path, _without_options(run, path)))
-    if not any(source.params.explicit.get("target") for source in described):
-        target = Job(target=command.KAULDRON_TARGET)
-        sources.append(merging.Source(label="KauldronJobs", params=target))
-    return [*sources, *described]
+    return [*sources, *_with_target(described)]
 
 
 def _source(provider: ConfigProvider, path: str, node: Any) -> merging.Source:
@@ -220,7 +219,6 @@ def _groups(cfg: konfig.ConfigDict, *, is_eval_only: bool) -> dict[str, list[str
     """Return the evaluators of each job, in the order of the config."""
     evals = _get(cfg, "evals") or {}
     groups: dict[str, list[str]] = {}
-    owners = set()
     for name, evaluator in evals.items():
         if not isinstance(evaluator, konfig.ConfigDict):
             continue
@@ -233,7 +231,6 @@ def _groups(cfg: konfig.ConfigDict, *, is_eval_only: bool) -> dict[str, list[str
                     "the evaluator or its job_group something else."
                 )
             groups.setdefault(group, []).append(name)
-            owners.add((group, name))
         elif is_eval_only:
             groups.setdefault("eval_only", []).append(name)
     for group, names in groups.items():
@@ -272,14 +269,12 @@ def _without_options(run: konfig.ConfigDict, path: str) -> konfig.ConfigDict:
     """Return the parameters of the job that a strategy carries, as a job."""
     params = {k: v for k, v in run.items() if k in JOB_PARAMS}
     params.update(run.get("job_params") or {})
+    known = (*_STRATEGY_OPTIONS, *JOB_PARAMS, "job_params")
+    own_name = normalize_qualname(run["__qualname__"]).rpartition(".")[2]
     for key in run:
-        known = (*_STRATEGY_OPTIONS, *JOB_PARAMS, "job_params", "__qualname__")
-        if (
-            key not in known
-            and _strategy_class(konfig.ConfigDict({"run": run}))
-            == (normalize_qualname(run["__qualname__"]).rpartition(".")[2])
-        ):
+        # A class of the user that is derived from a strategy may have more arguments.
+        if key not in (*known, "__qualname__") and own_name in (_LAST, _EVERY):
             raise TypeError(
-                f"cfg.{path} has no argument {key!r}.{did_you_mean(key, known[:-1])}"
+                f"cfg.{path} has no argument {key!r}.{did_you_mean(key, known)}"
             )
     return konfig.ConfigDict({"__qualname__": "kauldron.kxm:Job", **params})

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import kauldron
 from kauldron.kxm import command, folders, records
-from kauldron.kxm.config_provider import ConfigProvider
 from kauldron.kxm.engines import executor_of
 from kauldron.kxm.engines.dry_run import DryRun, describe, unit_lines
 from kauldron.kxm.engines.executor import Executor
 from kauldron.kxm.engines.work_units import WorkUnit
-from kauldron.kxm.handle import ExperimentHandle
+from kauldron.kxm.handle import ExperimentHandle, get_experiment
 from kauldron.kxm.jobs import Job, Parameters
 from kauldron.kxm.planning import adaptive_search
 
@@ -72,7 +71,7 @@ def _prepare(
 ) -> tuple[ExperimentHandle, Executor, list[WorkUnit]] | None:
     """Check everything and write the records; return None if nothing is to start."""
     executor = xp.common_executor
-    existing = ExperimentHandle.find(xp.xid) if xp.xid is not None else None
+    existing = get_experiment(xp.xid) if xp.xid is not None else None
     first_wid = 1 + (max(existing.wids, default=0) if existing else 0)
     created = time.time()
     planned = xp.work_units(created=created, first_wid=first_wid)
@@ -85,29 +84,30 @@ def _prepare(
     if confirm and input("Launch? [y/N] ").strip().lower() not in ("y", "yes"):
         raise SystemExit("Nothing was launched.")
     if existing is not None:
-        units = xp.work_units(
-            xid=existing.xid, created=existing.record["created"], first_wid=first_wid
-        )
-        units = [_moved(unit, existing.xp_dir) for unit in units]
-        _write(units)
-        record = {
-            **existing.record,
-            "num_work_units": len(existing.wids) + len(units),
-            "units": [*existing.record["units"], *map(_summary, units)],
-        }
-        path = records.private(existing.xp_dir) / "experiment.json"
-        records.write_json(path, record)
-        return existing, executor, units
+        return existing, executor, _add_to(existing, xp, first_wid)
     return _create(xp, executor, created)
 
 
-def _moved(unit: WorkUnit, xp_dir: pathlib.Path) -> WorkUnit:
-    if unit.xp_dir != xp_dir:
+def _add_to(
+    existing: ExperimentHandle, xp: Experiment, first_wid: int
+) -> list[WorkUnit]:
+    """Write the records of work units that are added to an experiment."""
+    created = existing.record["created"]
+    units = xp.work_units(xid=existing.xid, created=created, first_wid=first_wid)
+    if units[0].xp_dir != existing.xp_dir:
         raise ValueError(
-            f"The experiment {unit.xid} is in {xp_dir}, but its work units would go to "
-            f"{unit.xp_dir}. Give the root_dir and subdir_format that it was made with."
+            f"The experiment {existing.xid} is in {existing.xp_dir}, but its work units "
+            f"would go to {units[0].xp_dir}. Give the root_dir and subdir_format that it "
+            "was made with."
         )
-    return unit
+    _write(units)
+    record = {
+        **existing.record,
+        "num_work_units": len(existing.wids) + len(units),
+        "units": [*existing.record["units"], *map(_summary, units)],
+    }
+    records.write_json(records.private(existing.xp_dir) / "experiment.json", record)
+    return units
 
 
 def _create(
@@ -187,7 +187,7 @@ def _write_experiment(
 ) -> None:
     folder = records.private(units[0].xp_dir)
     provider = xp.cfg_provider
-    config_path = provider.config_path if provider and _has_file(provider) else None
+    config_path = provider.path if provider else None
     cwd = os.getcwd()
     commit = command.git(cwd, "rev-parse", "HEAD")
     record = {
@@ -251,10 +251,6 @@ def _summary(unit: WorkUnit) -> dict[str, Any]:
 def _without_secret(argument: str) -> str:
     name, equals, value = argument.partition("=")
     return f"{name}{equals}{records.without_secrets({name: value})[name]}"
-
-
-def _has_file(provider: ConfigProvider) -> bool:
-    return bool(provider.file or getattr(provider.module, "__file__", None))
 
 
 def _job_record(job: Job) -> dict[str, Any]:

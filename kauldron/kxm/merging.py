@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kauldron.kxm.jobs import Job, JobParams, Parameters, job_fields, short_repr
+from kauldron.kxm.jobs import Job, JobParams, Parameters, short_repr
 
 _log = logging.getLogger("kauldron.kxm")
 
@@ -64,14 +64,13 @@ def merge_sources(sources: Sequence[Source]) -> Job:
     classes = " / ".join(dict.fromkeys(type(s.params).__name__ for s in sources))
     merged: dict[str, Any] = {}
     for source in sources:
-        allowed = set(job_fields())
-        given = {k: v for k, v in source.params.explicit.items() if k in allowed}
-        if type(source.params).__name__ == "Experiment":
-            given.pop("name", None)
+        # The name of an experiment is not that of its jobs.
+        kind = Job if isinstance(source.params, Job) else JobParams
+        allowed = {field.name for field in dataclasses.fields(kind)}
         tree = {
             name: _tree(_normal(name, value), source, name)
-            for name, value in given.items()
-            if value is not None
+            for name, value in source.params.explicit.items()
+            if name in allowed and value is not None
         }
         merged = _merge_dicts(merged, tree, f"({classes})")
     return Job(**{name: _value(node) for name, node in merged.items()})
@@ -137,16 +136,15 @@ def _merge_dicts(a: dict[str, Any], b: dict[str, Any], path: str) -> dict[str, A
 
 
 def _merge(a: Any, b: Any, path: str) -> Any:
-    both = isinstance(a, _Branch) and isinstance(b, _Branch)
-    if both and a.kind is b.kind:
+    if isinstance(a, _Branch) and isinstance(b, _Branch) and a.kind is b.kind:
         return _Branch(a.kind, _merge_dicts(a.children, b.children, path), a.source)
-    if isinstance(a, _Leaf) and isinstance(b, _Leaf) and _equal(a.value, b.value):
-        return a
-    if isinstance(a, _Leaf) and isinstance(b, _Leaf) and (a.is_flag or b.is_flag):
-        return _settle(a, b, path)
-    same_kind = (
-        isinstance(a, _Leaf) and isinstance(b, _Leaf) and type(a.value) is type(b.value)
-    )
+    same_kind = False
+    if isinstance(a, _Leaf) and isinstance(b, _Leaf):
+        if _equal(a.value, b.value):
+            return a
+        if a.is_flag or b.is_flag:
+            return _settle(a, b, path)
+        same_kind = type(a.value) is type(b.value)
     what = "conflicting values" if same_kind else "different types"
     name = path.partition(").")[2]
     message = (

@@ -6,12 +6,14 @@ before anything is started.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import importlib.util
 import logging
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kauldron.errors import error_prefix
@@ -53,15 +55,14 @@ def plan(
         first_wid=first_wid,
         search=adaptive_search(xp, sweep),
     )
-    builder = xp.dir_builder.replace_ctx(xp=planner)
-    planner.builder.append(builder)
+    _ = planner.xp_dir  # complain now if it depends on the work unit
     if planner.search is not None:
         for probe in planner.search.probes():
             planner.jobs_for(probe)
     xp.orchestrator.launch_jobs(
         resolved_jobs=xp.resolved_jobs,
         sweep_info=_Effective(items=tuple(items)),
-        dir_builder=builder,
+        dir_builder=planner.dir_builder,
     )
     units = planner.units
     if not units:
@@ -141,7 +142,7 @@ def _effective_items(xp: Experiment, sweep: SweepInfo) -> list[SweepItem]:
     return left
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class _Planner(folders.ExperimentInfo):
     """What orchestrators know as `ctx.xp`: collects the work units."""
 
@@ -149,8 +150,26 @@ class _Planner(folders.ExperimentInfo):
     first_wid: int
     search: Search | None
     units: list[WorkUnit] = dataclasses.field(default_factory=list)
-    builder: list[DirectoryBuilder] = dataclasses.field(default_factory=list)
-    known: dict[int, Any] = dataclasses.field(default_factory=dict)  # providers
+    last: tuple[SweepItem, dict[str, Any], ConfigProvider] | None = None
+
+    @functools.cached_property
+    def dir_builder(self) -> DirectoryBuilder:
+        """Knows this experiment."""
+        return self.xp.dir_builder.replace_ctx(xp=self)
+
+    @functools.cached_property
+    def xp_dir(self) -> pathlib.Path:
+        """The folder with the records, which have to be on this file system."""
+        if "://" in self.dir_builder.xp_dir:
+            return records.home() / "xp" / str(self.experiment_id)
+        return pathlib.Path(self.dir_builder.xp_dir)
+
+    @functools.cached_property
+    def in_copy(self) -> Callable[[str], str]:
+        """Makes the paths in an argument point into the copy of the code, if any."""
+        if not self.xp.snapshot:
+            return lambda argument: argument
+        return command.paths_in_copy(self.xp, self.xp_dir)
 
     def jobs_for(self, item: SweepItem) -> Mapping[str, Job]:
         """Return the jobs of a sweep item, which may change their parameters."""
@@ -166,7 +185,7 @@ class _Planner(folders.ExperimentInfo):
     def add_work_unit(self, jobs: Mapping[str, Job], sweep_item: SweepItem) -> WorkUnit:
         """Add a work unit with these jobs, changed by the item."""
         wid = self.first_wid + len(self.units)
-        builder = self.builder[0].replace_ctx(
+        builder = self.dir_builder.replace_ctx(
             wu=folders.WorkUnitInfo(work_unit_id=wid), sweep_item=sweep_item
         )
         with self._errors_of(sweep_item):
@@ -175,10 +194,11 @@ class _Planner(folders.ExperimentInfo):
         return unit
 
     def _errors_of(self, item: SweepItem) -> Any:
+        if not item.job_kwargs:
+            return contextlib.nullcontext()
         wid = self.first_wid + len(self.units)
         origin = f" ({item.origin})" if item.origin else ""
-        is_only = not item.job_kwargs
-        return error_prefix("" if is_only else f"Work unit {wid}{origin}: ")
+        return error_prefix(f"Work unit {wid}{origin}: ")
 
     def _provider_for(
         self, item: SweepItem, jobs: Mapping[str, Job]
@@ -187,11 +207,11 @@ class _Planner(folders.ExperimentInfo):
         values = self._config_values(item, jobs)
         if provider is None or not values:
             return provider
-        known = self.known.get(id(item))
-        if known is None or known[:2] != (item, values):
-            known = (item, values, provider.for_sweep(values))
-            self.known[id(item)] = known
-        return known[2]
+        # First for the parameters of jobs, then for the jobs: it takes a while.
+        last = self.last
+        if last is None or last[0] is not item or last[1] != values:
+            self.last = last = (item, values, provider.for_sweep(values))
+        return last[2]
 
     def _config_values(
         self, item: SweepItem, jobs: Mapping[str, Job]
@@ -213,68 +233,67 @@ class _Planner(folders.ExperimentInfo):
         wid: int,
     ) -> WorkUnit:
         provider = self._provider_for(item, jobs)
-        places = _Places.of(builder, self.experiment_id)
-        made = {}
-        for name, job in jobs.items():
-            with error_prefix(f"Job {name!r}: "):
-                made[name] = self._job(job, item, places, provider)
-        return WorkUnit(
+        workdir = builder.wu_dir
+        folder = pathlib.Path(workdir)
+        if "://" in workdir:
+            below = workdir.removeprefix(self.dir_builder.xp_dir).lstrip("/")
+            folder = self.xp_dir / below
+        unit = WorkUnit(
             wid=wid,
             xid=self.experiment_id,
-            xp_dir=places.xp_dir,
-            folder=places.folder,
-            workdir=places.workdir,
+            xp_dir=self.xp_dir,
+            folder=folder,
+            workdir=workdir,
             sweep={k: command.plain(v) for k, v in item.job_kwargs.items()},
             ui=dict(item.xm_ui_kwargs or {}),
-            jobs=made,
+            jobs={},
             num_work_units=self.num_work_units,
             search=self.search is not None,
         )
+        made = {}
+        for name, job in jobs.items():
+            with error_prefix(f"Job {name!r}: "):
+                made[name] = self._job(job, item, unit, provider)
+        return dataclasses.replace(unit, jobs=made)
 
     def _job(
         self,
         job: Job,
         item: SweepItem,
-        places: _Places,
+        unit: WorkUnit,
         provider: ConfigProvider | None,
     ) -> WorkUnitJob:
-        xp_dir = places.xp_dir
         executor = executor_of(job.executor)
         _check_parameters(job)
-        files = _files(job, xp_dir)
+        files = _files(job, self.xp_dir)
         fill = command.placeholder_filler(
-            wu_dir=places.workdir, xp_dir=places.xp_workdir, files=files
+            wu_dir=unit.workdir, xp_dir=self.dir_builder.xp_dir, files=files
         )
         cwd = os.path.abspath(fill(job.cwd) if job.cwd else os.getcwd())
-        filled = job.replace(target=fill(job.target) if job.target else job.target)
-        argv = command.target_argv(filled, cwd=cwd)
+        argv = command.target_argv(job.replace(target=fill(job.target)), cwd=cwd)
         complete, config_flag = _with_arguments(job, item, provider)
         search_at = len(argv) + _number_of_first(complete, config_flag)
         flags = command.flags(complete, fill, config_flag)
         texts = {}
         if command.is_too_long(flags):
-            path = str(records.private(places.folder) / f"{job.name}.flags")
+            path = str(records.private(unit.folder) / f"{job.name}.flags")
             texts[path] = "".join(f"{flag}\n" for flag in flags)
             flags = [f"--flagfile={path}"]
-        argv += flags
-        if self.xp.snapshot:
-            in_copy = command.paths_in_copy(self.xp, xp_dir)
-            argv, cwd = [in_copy(argument) for argument in argv], in_copy(cwd)
-        jax = command.jax_environment(
+        env = command.jax_environment(
             job,
-            wu_dir=places.workdir,
-            xp_dir=str(xp_dir),
+            wu_dir=unit.workdir,
+            xp_dir=str(self.xp_dir),
             compilation_cache=self.xp.compilation_cache,
             is_set=os.environ,
         )
         if self.xp.snapshot:
-            jax["PYTHONPATH"] = command.python_path(xp_dir)
-        own = {str(k): str(fill(v)) for k, v in job.env_vars.items()}
+            env["PYTHONPATH"] = command.python_path(self.xp_dir)
+        env |= {str(k): str(fill(v)) for k, v in job.env_vars.items()}
         return WorkUnitJob(
             name=job.name or "",
-            argv=tuple(argv),
-            env={**jax, **own},
-            cwd=cwd,
+            argv=tuple(map(self.in_copy, [*argv, *flags])),
+            env=env,
+            cwd=self.in_copy(cwd),
             after=dict(job.after),
             platform=job.platform,
             requirements=job.requirements,
@@ -317,8 +336,8 @@ def _number_of_first(job: Job, config_flag: str | None) -> int:
     """Return how many arguments come before those of a sweep: the config and its own."""
     if config_flag is None:
         return len(job.args)
-    first = (config_flag, f"{config_flag}.{ARGS_KEY}")
-    return sum(1 for name in job.args if name == first[0] or name.startswith(first[1]))
+    own = f"{config_flag}.{ARGS_KEY}"
+    return sum(name == config_flag or name.startswith(own) for name in job.args)
 
 
 def _check_parameters(job: Job) -> None:
@@ -360,25 +379,3 @@ def _source_file(source: str) -> str:
     if source.startswith("//"):
         return os.path.join(command.git_top(".") or ".", source.removeprefix("//"))
     return os.path.abspath(os.path.expanduser(source))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Places:
-    """The folders of a work unit and its experiment.
-
-    What jobs write to may be remote; the records have to be on this file system.
-    """
-
-    workdir: str
-    xp_workdir: str
-    folder: pathlib.Path
-    xp_dir: pathlib.Path
-
-    @classmethod
-    def of(cls, builder: DirectoryBuilder, xid: int | str) -> _Places:
-        xp, unit = builder.xp_dir, builder.wu_dir
-        local_xp, local = pathlib.Path(xp), pathlib.Path(unit)
-        if "://" in xp:
-            local_xp = records.home() / "xp" / str(xid)
-            local = local_xp / unit.removeprefix(xp).lstrip("/")
-        return cls(workdir=unit, xp_workdir=xp, folder=local, xp_dir=local_xp)

@@ -22,8 +22,10 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+Path = str | os.PathLike[str]
 
 SCHEMA = 1
 PRIVATE = ".kxm"
@@ -35,9 +37,8 @@ STOPPED, SKIPPED, PRUNED = "stopped", "skipped", "pruned"
 FINAL = (SUCCEEDED, FAILED, STOPPED, SKIPPED, PRUNED)
 
 HEARTBEAT_SECONDS = 15.0  # between two signs of life of a runner
-_LOST_SECONDS = (
-    8 * HEARTBEAT_SECONDS
-)  # clocks differ, and network file systems are slow
+# Clocks differ, and network file systems are slow.
+_LOST_SECONDS = 8 * HEARTBEAT_SECONDS
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 
@@ -47,7 +48,7 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 #
 
 
-def write_json(path: os.PathLike[str] | str, data: Any, *, mode: int = 0o644) -> None:
+def write_json(path: Path, data: Any, *, mode: int = 0o644) -> None:
     """Write a JSON file under a temporary name, then rename it."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def write_json(path: os.PathLike[str] | str, data: Any, *, mode: int = 0o644) ->
         raise
 
 
-def read_json(path: os.PathLike[str] | str, default: Any = None) -> Any:
+def read_json(path: Path, default: Any = None) -> Any:
     """Return what a JSON file says, or `default` if it is not there."""
     try:
         return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -126,7 +127,7 @@ def known_xids() -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
-def register(xid: int, xp_dir: os.PathLike[str] | str, name: str) -> None:
+def register(xid: int, xp_dir: Path, name: str) -> None:
     """Write where the experiment with an id is."""
     entry = {"schema": SCHEMA, "xid": xid, "xp_dir": str(xp_dir), "name": name}
     write_json(registry() / f"{xid}.json", {**entry, "created": time.time()})
@@ -167,37 +168,35 @@ def find_xp_dir(xid_or_folder: int | str | os.PathLike[str]) -> pathlib.Path:
 #
 
 
-def private(folder: os.PathLike[str] | str) -> pathlib.Path:
+def private(folder: Path) -> pathlib.Path:
     """Return the `.kxm` folder inside the folder of an experiment or work unit."""
     return pathlib.Path(folder) / PRIVATE
 
 
-def read_unit(wu_dir: os.PathLike[str] | str) -> dict[str, Any]:
+def read_unit(wu_dir: Path) -> dict[str, Any]:
     """Return the record of a work unit."""
     return read_json(private(wu_dir) / "work_unit.json")
 
 
-def write_unit(wu_dir: os.PathLike[str] | str, record: Mapping[str, Any]) -> None:
+def write_unit(wu_dir: Path, record: Mapping[str, Any]) -> None:
     """Write the record of a work unit; it may hold secrets."""
     path = private(wu_dir) / "work_unit.json"
     write_json(path, {"schema": SCHEMA, **record}, mode=0o600)
 
 
-def log_path(wu_dir: os.PathLike[str] | str, job: str, rank: int = 0) -> pathlib.Path:
+def log_path(wu_dir: Path, job: str, rank: int = 0) -> pathlib.Path:
     """Return the log of a job; each further process of it has its own."""
     name = f"{job}.{rank}.log" if rank else f"{job}.log"
     return pathlib.Path(wu_dir) / "logs" / name
 
 
-def read_status(wu_dir: os.PathLike[str] | str, job: str) -> dict[str, Any]:
+def read_status(wu_dir: Path, job: str) -> dict[str, Any]:
     """Return the status of a job; one that never started is `pending`."""
     fallback = {"state": PENDING, "attempt": 0, "restarts": 0}
     return read_json(private(wu_dir) / "status" / f"{job}.json", fallback)
 
 
-def write_status(
-    wu_dir: os.PathLike[str] | str, job: str, **changes: Any
-) -> dict[str, Any]:
+def write_status(wu_dir: Path, job: str, **changes: Any) -> dict[str, Any]:
     """Update the status of a job and return it."""
     status = {**read_status(wu_dir, job), **changes, "updated": time.time()}
     path = private(wu_dir) / "status" / f"{job}.json"
@@ -206,9 +205,9 @@ def write_status(
 
 
 def set_state(
-    xp_dir: os.PathLike[str] | str,
-    unit: Mapping[str, Any],
-    wu_dir: os.PathLike[str] | str,
+    xp_dir: Path,
+    wid: int,
+    wu_dir: Path,
     job: str,
     state: str,
     **changes: Any,
@@ -219,12 +218,30 @@ def set_state(
     event = changes.pop("event", state)
     status = write_status(wu_dir, job, state=state, **changes)
     details = {k: status[k] for k in ("returncode", "reason") if status.get(k)}
-    add_event(xp_dir, event, unit["wid"], job, status["attempt"], **details)
+    add_event(xp_dir, event, wid, job, status["attempt"], **details)
     return status
 
 
+def may_start(wu_dir: Path, after: Mapping[str, str]) -> bool:
+    """Return whether the jobs that a job comes after are as far as it wants."""
+    for other, what in after.items():
+        state = read_status(wu_dir, other)["state"]
+        if state != SUCCEEDED and (what, state) != ("started", RUNNING):
+            return False
+    return True
+
+
+def reason_to_skip(wu_dir: Path, after: Mapping[str, str]) -> str | None:
+    """Return which of the jobs that a job comes after ended badly, and how."""
+    for other in after:
+        state = read_status(wu_dir, other)["state"]
+        if state in FINAL and state != SUCCEEDED:
+            return f"{other} {state}"
+    return None
+
+
 def add_event(
-    xp_dir: os.PathLike[str] | str,
+    xp_dir: Path,
     event: str,
     wid: int | None = None,
     job: str | None = None,
@@ -244,7 +261,7 @@ def add_event(
         os.close(handle)
 
 
-def read_events(xp_dir: os.PathLike[str] | str) -> list[dict[str, Any]]:
+def read_events(xp_dir: Path) -> list[dict[str, Any]]:
     """Return the events of an experiment, oldest first."""
     try:
         text = (private(xp_dir) / "events.jsonl").read_text()
@@ -253,32 +270,31 @@ def read_events(xp_dir: os.PathLike[str] | str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def request_stop(wu_dir: os.PathLike[str] | str) -> None:
+def request_stop(wu_dir: Path) -> None:
     """Ask the runners of a work unit to stop, wherever they run."""
     (private(wu_dir) / "stop").touch()
 
 
-def withdraw_stop(wu_dir: os.PathLike[str] | str) -> None:
+def withdraw_stop(wu_dir: Path) -> None:
     """Take back `request_stop`."""
     (private(wu_dir) / "stop").unlink(missing_ok=True)
 
 
-def is_stop_requested(wu_dir: os.PathLike[str] | str) -> bool:
+def is_stop_requested(wu_dir: Path) -> bool:
     """Return whether the work unit was asked to stop."""
     return (private(wu_dir) / "stop").exists()
 
 
-def state_of_unit(states: Mapping[str, str]) -> str:
-    """Return the state of a work unit from those of its jobs.
+def state_of_unit(statuses: Iterable[Mapping[str, Any]]) -> str:
+    """Return the state of a work unit from the statuses of its jobs.
 
     Example:
-      >>> state_of_unit({"train": "failed", "eval": "skipped"})
+      >>> state_of_unit([{"state": "failed"}, {"state": "skipped"}])
       'failed'
     """
-    for state in (RUNNING, PENDING, FAILED, STOPPED, PRUNED):
-        if state in states.values():
-            return state
-    return SUCCEEDED
+    states = {status["state"] for status in statuses}
+    order = (RUNNING, PENDING, FAILED, STOPPED, PRUNED)
+    return next((state for state in order if state in states), SUCCEEDED)
 
 
 #
@@ -317,7 +333,7 @@ def is_heartbeat_lost(status: Mapping[str, Any]) -> bool:
 
 
 def launcher_lock(
-    xp_dir: os.PathLike[str] | str,
+    xp_dir: Path,
 ) -> contextlib.AbstractContextManager[None]:
     """Be the only process that runs the work units of an experiment.
 
@@ -333,7 +349,7 @@ def launcher_lock(
     )
 
 
-def is_locked(xp_dir: os.PathLike[str] | str) -> bool:
+def is_locked(xp_dir: Path) -> bool:
     """Return whether a process runs the work units of an experiment."""
     from kauldron import files
 

@@ -113,19 +113,11 @@ class Runner:
     def _wait_for_others(self) -> bool:
         """Wait for the jobs that this one comes after; return whether to start."""
         while True:
-            self._look()
-            if self.was_signalled or self.cause:
+            if self._is_told_to_stop():
                 return False
-            if all(self._is_ready(*item) for item in self.spec["after"].items()):
+            if records.may_start(self.folder, self.spec["after"]):
                 return True
             time.sleep(_TICK_SECONDS)
-
-    def _is_ready(self, other: str, what: str) -> bool:
-        state = records.read_status(self.folder, other)["state"]
-        wanted = (records.SUCCEEDED,)
-        if what == "started":
-            wanted = (records.RUNNING, records.SUCCEEDED)
-        return state in wanted
 
     def _bind(self) -> bool:
         """Ask the search for the values of this work unit; return whether to start."""
@@ -229,17 +221,14 @@ class Runner:
         elif self.parent and str(os.getppid()) != self.parent:
             self.cause, self.reason = "stop", "the launcher is gone"
             self._stop_those_that_wait()
-        elif dead := self._dead_dependency():
-            self.cause, self.reason = "skip", f"{dead[0]} {dead[1]}"
-        elif self._should_prune():
+        elif reason := records.reason_to_skip(self.folder, self.spec["after"]):
+            self.cause, self.reason = "skip", reason
+        elif self.process and self.binding and self.binding.should_prune():
             self.cause, self.reason = "prune", "not promising"
-        if (
-            self.process is not None
-            and now - self._last_beat > records.HEARTBEAT_SECONDS
-        ):
+        is_beat_due = now - self._last_beat > records.HEARTBEAT_SECONDS
+        if self.process is not None and self.rank == 0 and is_beat_due:
             self._last_beat = now
-            if self.rank == 0:
-                records.write_status(self.folder, self.job)
+            records.write_status(self.folder, self.job)
 
     def _stop_those_that_wait(self) -> None:
         """Write for the launcher that jobs it did not start have stopped."""
@@ -250,24 +239,11 @@ class Runner:
             unit_dir = pathlib.Path(self.xp_dir, unit["folder"])
             for job in unit["jobs"]:
                 status = records.read_status(unit_dir, job)
-                is_waiting = status["state"] == records.PENDING
-                if is_waiting and not records.is_alive(
-                    status.get("pid"), status.get("host")
-                ):
-                    records.set_state(self.xp_dir, unit, unit_dir, job, records.STOPPED)
-
-    def _should_prune(self) -> bool:
-        if self.process is None or self.binding is None:
-            return False
-        return self.binding.should_prune()
-
-    def _dead_dependency(self) -> tuple[str, str] | None:
-        bad = (records.FAILED, records.STOPPED, records.SKIPPED, records.PRUNED)
-        for other in self.spec["after"]:
-            state = records.read_status(self.folder, other)["state"]
-            if state in bad:
-                return other, state
-        return None
+                is_alive = records.is_alive(status.get("pid"), status.get("host"))
+                if status["state"] == records.PENDING and not is_alive:
+                    records.set_state(
+                        self.xp_dir, unit["wid"], unit_dir, job, records.STOPPED
+                    )
 
     #
     # After
@@ -306,9 +282,8 @@ class Runner:
 
     def _set(self, state: str, **changes: Any) -> None:
         if self.rank == 0:
-            records.set_state(
-                self.xp_dir, self.unit, self.folder, self.job, state, **changes
-            )
+            wid = self.unit["wid"]
+            records.set_state(self.xp_dir, wid, self.folder, self.job, state, **changes)
 
 
 def outcome(
@@ -350,16 +325,11 @@ def outcome(
 
 def process_rank(environment: Any) -> int:
     """Return which process of a job of several processes this is."""
-    for name in ("KXM_PROCESS_ID", "SLURM_PROCID", "JOB_COMPLETION_INDEX"):
-        if name == "SLURM_PROCID" and not _has_several_tasks(environment):
-            continue
-        if environment.get(name, "").isdecimal():
-            return int(environment[name])
-    return 0
-
-
-def _has_several_tasks(environment: Any) -> bool:
-    return environment.get("SLURM_STEP_NUM_TASKS", "1") not in ("", "0", "1")
+    names = ["KXM_PROCESS_ID", "JOB_COMPLETION_INDEX"]
+    if environment.get("SLURM_STEP_NUM_TASKS", "1") not in ("", "0", "1"):
+        names.insert(1, "SLURM_PROCID")
+    ranks = (environment.get(name, "") for name in names)
+    return next((int(rank) for rank in ranks if rank.isdecimal()), 0)
 
 
 def free_port() -> int:

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from kauldron import konfig, kxm
+from kauldron.konfig.overrides import config_files
 from kauldron.kxm import records
 from kauldron.kxm.runner import Runner
 from tests.kxm.waiting import text
@@ -361,6 +362,22 @@ def test_folders_follow_the_format(config):
     assert unit.workdir == f"/r/{name}/5/01-cfg.seed=0"
 
 
+@pytest.mark.parametrize(
+    "folders",
+    [
+        {"root_dir": "/r/{wid}"},
+        {"subdir_format": kxm.SubdirFormat(xp_dirname="{sweep_kwargs}")},
+    ],
+)
+def test_work_units_cannot_have_different_folders_of_the_experiment(
+    python_job, folders
+):
+    items = kxm.SimpleSweep([{"a": 1}, {"a": 2}])
+    xp = kxm.Experiment(jobs={"main": python_job("")}, sweep_info=items, **folders)
+    with pytest.raises(ValueError, match=r"^\{\w+\} in '.*': `\w+` not set yet"):
+        xp.work_units()
+
+
 def test_engine_is_another_word_for_executor(python_job):
     xp = kxm.Experiment(jobs={"main": python_job("")}, engine=kxm.DryRun())
     assert xp.common_executor == kxm.DryRun()
@@ -540,6 +557,29 @@ def test_a_snapshot_runs_the_code_of_the_launch(repository):
     handle.resume()
     assert text(handle.work_units[0].log_path()).count("before\n") == 2
     assert not any(p.name == "runs" for p in xp.launch().xp_dir.glob(".kxm/code/*"))
+
+
+def test_a_snapshot_is_of_the_repository_with_the_config(
+    repository, tmp_path, monkeypatch
+):
+    path = repository / "config.py"
+    path.write_text(
+        "from kauldron import konfig\n"
+        "def get_config(): return konfig.ConfigDict({'seed': 0})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    module = config_files.load_module(str(path), "config_in_repository")
+    for provider in (
+        kxm.ConfigProvider.from_module(module),
+        kxm.ConfigProvider.from_path(str(path)),
+    ):
+        xp = kxm.Experiment(
+            jobs={"main": kxm.Job(target=str(repository / "program.py"))},
+            cfg_provider=provider,
+            snapshot=True,
+        )
+        [unit] = xp.work_units()
+        assert unit.jobs["main"].argv[1].endswith(".kxm/code/program.py")
 
 
 def test_a_snapshot_needs_a_repository(python_job, tmp_path):

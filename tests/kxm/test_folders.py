@@ -9,7 +9,7 @@ from kauldron.kxm import folders
 
 
 def builder(root="/runs", **format):
-    ctx = folders.Context.make(
+    ctx = folders.Context(
         xp=folders.ExperimentInfo(
             experiment_id=12, name="a b/c", author="me", created=0, num_work_units=12
         ),

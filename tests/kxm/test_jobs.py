@@ -113,6 +113,15 @@ def test_executors_of_one_class_are_merged_and_others_refused():
         kxm.merge(a, kxm.Experiment(executor=kxm.DryRun()))
 
 
+def test_the_name_of_an_experiment_is_not_that_of_its_jobs():
+    class Mine(kxm.Experiment):
+        pass
+
+    for xp in (kxm.Experiment(name="all"), Mine(name="all")):
+        assert kxm.merge(kxm.Job(name="train"), xp).name == "train"
+        assert kxm.merge(xp).name is None
+
+
 def test_conflicts_name_the_path_and_both_places():
     with pytest.raises(ValueError, match=r"\(Job / Experiment\)\.args\.n: conflicting"):
         kxm.merge(kxm.Job(args={"n": 1}), kxm.Experiment(args={"n": 2}))

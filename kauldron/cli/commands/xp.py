@@ -14,13 +14,12 @@ from kauldron.cli.command_table import OK
 from kauldron.cli.commands.launch import exit_code, user_errors
 from kauldron.cli.terminal import UsageError, print_json, print_table
 from kauldron.kxm import records
+from kauldron.kxm.engines.display import HEADER, row_of, table
 from kauldron.kxm.handle import (
-    HEADER,
     ExperimentHandle,
     WorkUnitHandle,
     get_experiment,
     list_experiments,
-    row_of,
 )
 
 _POLL_SECONDS = 0.2
@@ -159,8 +158,6 @@ def _as_json(unit: WorkUnitHandle) -> dict[str, Any]:
 
 def _watch(handle: ExperimentHandle) -> None:
     from rich.live import Live
-
-    from kauldron.kxm.engines.display import table
 
     with Live(table(handle), auto_refresh=False) as live:
         while not handle.is_done():

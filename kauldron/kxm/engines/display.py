@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from kauldron.kxm import records
@@ -15,7 +16,7 @@ from kauldron.kxm.engines.scheduler import Scheduler, Task
 from kauldron.kxm.folders import sweep_text
 
 if TYPE_CHECKING:
-    from kauldron.kxm.handle import ExperimentHandle
+    from kauldron.kxm.handle import ExperimentHandle, WorkUnitHandle
 
 _SUMMARY_SECONDS = 60.0
 _TABLE_SECONDS = 1.0
@@ -24,12 +25,7 @@ _OTHER_ROWS = 4  # header, caption, the line above, the cursor
 
 
 class Display:
-    """Shows the progress of a scheduler.
-
-    Args:
-      handle: The experiment.
-      scheduler: What runs it.
-    """
+    """Shows the progress of a scheduler."""
 
     def __init__(self, handle: ExperimentHandle, scheduler: Scheduler) -> None:
         self.handle = handle
@@ -37,7 +33,7 @@ class Display:
         self._shown = 0
         self._last = self._started = time.monotonic()
         self._log: IO[bytes] | None = None
-        stream = scheduler.local.stream
+        stream = scheduler.engine.stream
         self._streams = (len(scheduler.tasks) == 1 and stream is not False) or bool(
             stream
         )
@@ -116,13 +112,32 @@ class Display:
         print("\n".join(f"  {line}" for line in lines), flush=True)
 
 
+def _line(at: float, task: Task, event: str) -> str:
+    when = time.strftime("%H:%M:%S", time.localtime(at))
+    varies = sweep_text(task.unit.ui)
+    text = f"{when} unit {task.unit.wid} {task.job.name}: {event}"
+    return f"{text}  [{varies}]" if varies else text
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+#
+# The table of work units
+#
+
+HEADER = ("unit", "state", "jobs", "step", "values", "sweep")
+
+
 def table(handle: ExperimentHandle, caption: str | None = None) -> Any:
     """Return a table of the work units for `rich`; of many, those that matter most."""
     import rich
     from rich.table import Table
     from rich.text import Text
-
-    from kauldron.kxm.handle import HEADER
 
     # What ended comes third, the newest first, and what has not begun last.
     order = {records.RUNNING: 0, records.FAILED: 1, records.PENDING: 3}
@@ -151,15 +166,37 @@ def table(handle: ExperimentHandle, caption: str | None = None) -> Any:
     return result
 
 
-def _line(at: float, task: Task, event: str) -> str:
-    when = time.strftime("%H:%M:%S", time.localtime(at))
-    varies = sweep_text(task.unit.ui)
-    text = f"{when} unit {task.unit.wid} {task.job.name}: {event}"
-    return f"{text}  [{varies}]" if varies else text
+def row_of(unit: WorkUnitHandle) -> tuple[str, ...]:
+    """Return the line of a work unit in a table; see `HEADER`."""
+    jobs = unit.jobs
+    scalars = unit.scalars()
+    step = max((step for step, _ in scalars.values()), default=None)
+    names = [n for n in scalars if "/metrics/" in n or n.endswith("losses/total")]
+    shown = {name: scalars[name][1] for name in names[:3]}
+    return (
+        str(unit.wid),
+        records.state_of_unit(jobs.values()),
+        " ".join(f"{name}:{_job_text(status)}" for name, status in jobs.items()),
+        "-" if step is None else str(step),
+        "  ".join(f"{_short(name)}={value:.4g}" for name, value in shown.items()),
+        ", ".join(f"{key}={value}" for key, value in _last_parts(unit.ui).items()),
+    )
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+def _last_parts(ui: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what varies by the last parts of its paths, unless two have the same."""
+    short = {path.rpartition(".")[2]: value for path, value in ui.items()}
+    return short if len(short) == len(ui) else ui
+
+
+def _short(name: str) -> str:
+    return name.replace("/losses/total", "/loss").replace("/metrics/", "/")
+
+
+def _job_text(status: dict[str, Any]) -> str:
+    attempt = status.get("attempt", 0)
+    text = status["state"] + (f"({attempt})" if attempt > 1 else "")
+    told = (records.FAILED, records.STOPPED, records.RUNNING)
+    if status["state"] in told and status.get("reason"):
+        text += f" [{status['reason'][:60]}]"
+    return text

@@ -16,13 +16,7 @@ class DryRun(Executor):
 
 
 def describe(units: Sequence[WorkUnit], executor: Executor, *, name: str) -> str:
-    """Return the text of a dry run.
-
-    Args:
-      units: The work units.
-      executor: The engine that would run them.
-      name: Of the experiment.
-    """
+    """Return the text of a dry run of an experiment called `name`."""
     engine = "" if isinstance(executor, DryRun) else f" on {type(executor).__name__}"
     lines = [f"Experiment {name}{engine}", *unit_lines(units), ""]
     for unit in units:

@@ -7,7 +7,7 @@ called. All it has to do is to start, somewhere, the command
 
     python -m kauldron.kxm.runner <folder of the work unit> <job>
 
-(`Executor.runner_command`), once for each job, or several times with different
+(`runner_command`), once for each job, or several times with different
 `KXM_PROCESS_ID` for a job of several processes. The runner does what is the same on every
 engine: it waits for the jobs that its job comes after, writes the log, the status and the
 events, sends SIGTERM on to the program and gives it `grace_s` to save, notices a request
@@ -24,8 +24,8 @@ the job ended. What is left to the engine:
   into the status (`KXM_ENGINE`, `KXM_ENGINE_ID`).
 * After a runner has ended, the status says what comes next: `pending` means that the job
   is to be started again (it was preempted, or has restarts left), all else is final. A
-  runner that vanished without a word left `running` behind. Engines that see exit codes
-  alone set `KXM_RESTART_BY_EXIT_CODE`: the runner then exits with 143 if the job is to be
+  runner that was killed leaves `running` behind. Engines that see nothing but exit codes
+  set `KXM_RESTART_BY_EXIT_CODE`: the runner then exits with 143 if the job is to be
   started again, and only then.
 * `poll(handle)`: give the states of jobs whose status is not final, as far as the engine
   knows them, with the reason. `resume` does not start jobs again that still wait or run
@@ -52,10 +52,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from kauldron.errors import did_you_mean
+from kauldron.errors import did_you_mean, error_prefix
 from kauldron.kxm import records
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 from kauldron.kxm.jobs import Parameters
@@ -107,6 +107,14 @@ class Executor(Parameters):
                 f"restart={self.restart!r}: expected one of {', '.join(known)}."
                 f"{did_you_mean(self.restart, known)}"
             )
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(
+                    f"{type(self).__name__}({name}={value}): expected at least 1."
+                )
 
     def validate(self, units: Sequence[WorkUnit]) -> None:
         """Refuse work units that can never run."""
@@ -308,6 +316,14 @@ def label(text: str, longest: int = 63) -> str:
 #
 
 
+def check_jobs(units: Sequence[WorkUnit], check: Callable[[WorkUnitJob], Any]) -> None:
+    """Call a check with each job; its errors begin with the work unit and the job."""
+    for unit in units:
+        for job in unit.jobs.values():
+            with error_prefix(f"Work unit {unit.wid}, job {job.name!r}: "):
+                check(job)
+
+
 def runner_command(unit: WorkUnit, job: str, python: str | None = None) -> list[str]:
     """Return the command that runs a job of a work unit, on every engine."""
     python = python or sys.executable
@@ -345,14 +361,8 @@ def executor_of(value: Any) -> Executor:
             f"There is no engine {value!r}.{did_you_mean(value, ENGINES)} Known: "
             f"{', '.join(ENGINES)}."
         )
-    return load_engine(where)()
-
-
-def load_engine(where: str) -> type[Executor]:
-    """Import the class of an engine from `module:Class` in this package."""
     module, _, name = where.partition(":")
-    path = f"{__package__}.{module}"
-    return getattr(importlib.import_module(path), name)
+    return getattr(importlib.import_module(f"{__package__}.{module}"), name)()
 
 
 def executor_from_json(data: Mapping[str, Any]) -> Executor:

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 import math
 import os
-import signal
 import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kauldron.kxm import records
-from kauldron.kxm.engines.executor import Executor
-from kauldron.kxm.engines.scheduler import Scheduler
+from kauldron.kxm.engines.executor import check_jobs
+from kauldron.kxm.engines.scheduler import ScheduledExecutor, Scheduler
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 
 if TYPE_CHECKING:
     from kauldron.kxm.handle import ExperimentHandle
 
-_REFRESH_SECONDS = 0.25
-
 _log = logging.getLogger("kauldron.kxm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Local(Executor):
+class Local(ScheduledExecutor):
     """Runs jobs as processes on this machine.
 
     Programs see SIGTERM when they are to save and stop: after Ctrl-C, after
@@ -48,35 +42,21 @@ class Local(Executor):
       3
     """
 
-    waits: ClassVar[bool] = True
-
-    max_parallel: int | None = None
     gpus: int | Sequence[int] | None = None
-    backoff_s: float = 5.0
-    fail_fast: bool = False
     processes: int = 1
-    stream: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("max_parallel", "processes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"Local({name}={value}): expected at least 1.")
+        self._check_positive("processes")
 
     def validate(self, units: Sequence[WorkUnit]) -> None:
         machine = Machine.here(self.gpus)
         machine.warn_of_other_gpus(units)
-        for unit in units:
-            for job in unit.jobs.values():
-                problem = machine.problem_of(job)
-                if problem:
-                    raise ValueError(
-                        f"Work unit {unit.wid}, job {job.name!r}: {problem}"
-                    )
+        check_jobs(units, machine.check)
 
     def submit(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
-        handle.session = Scheduler(self, units, Machine.here(self.gpus))
+        machine = Machine.here(self.gpus)
+        handle.session = Scheduler(self, units, machine, processes=self.processes)
         handle.session.start()
 
     def stop(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
@@ -86,57 +66,6 @@ class Local(Executor):
             for name in unit.jobs:
                 if unit.state_of(name) == records.PENDING:
                     unit.set_state(name, records.STOPPED)
-
-    def wait(self, handle: ExperimentHandle, timeout: float | None = None) -> bool:
-        """Wait for the end, showing what happens; see `Executor.wait`.
-
-        Raises:
-          KeyboardInterrupt: Ctrl-C was pressed. Programs have saved and stopped.
-          SystemExit: SIGTERM or SIGHUP came. Programs have saved and stopped.
-        """
-        if handle.session is None:  # launched by another process
-            return super().wait(handle, timeout)
-        return watch(handle, timeout)
-
-
-def watch(handle: ExperimentHandle, timeout: float | None) -> bool:
-    """Wait for the scheduler of an experiment; see `Local.wait`."""
-    from kauldron.kxm.engines.display import Display
-
-    scheduler: Scheduler = handle.session
-    with _signals(scheduler), Display(handle, scheduler) as display:
-        is_done = scheduler.join(timeout, display.update, _REFRESH_SECONDS)
-    if scheduler.error is not None:
-        raise scheduler.error
-    if scheduler.signum is not None:
-        text = f"`kauldron xp resume {handle.xid}` goes on."
-        if scheduler.signum == signal.SIGINT:
-            raise KeyboardInterrupt(text)
-        print(text, file=sys.stderr)
-        raise SystemExit(128 + scheduler.signum)
-    return is_done
-
-
-@contextlib.contextmanager
-def _signals(scheduler: Scheduler) -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGHUP stop the programs, and the second Ctrl-C kill them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handler(signum: int, frame: Any) -> None:
-        del frame
-        scheduler.request_stop(signum)
-
-    kinds = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    # What is ignored stays so: that is how `nohup` works.
-    kinds = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]
-    before = {signum: signal.signal(signum, handler) for signum in kinds}
-    try:
-        yield
-    finally:
-        for signum, old in before.items():
-            signal.signal(signum, old)
 
 
 #
@@ -187,33 +116,34 @@ class Machine:
         """Return how many cores a job occupies."""
         return max(1, math.ceil(job.requirements.cpu or 1))
 
-    def problem_of(self, job: WorkUnitJob) -> str | None:
-        """Return why a job can never run here, if it cannot."""
+    def check(self, job: WorkUnitJob) -> None:
+        """Refuse a job that can never run here."""
         wanted = job.requirements
         accelerator = job.accelerator
         if accelerator is not None and accelerator.kind == "tpu":
             if accelerator.name != "tpu":
-                return (
+                raise ValueError(
                     f"platform={job.platform!r}: this engine has no such device. Set "
                     "--xp.platform=gpu=1, or --xp.platform=tpu for the TPU of this host."
                 )
         elif (job.gpus or 0) > len(self.gpus):
-            return (
+            raise ValueError(
                 f"it asks for {job.gpus} GPUs, but this machine has {len(self.gpus)}."
             )
         if wanted.cpu is not None and wanted.cpu > self.cores:
-            return f"it asks for {wanted.cpu} cores, but this machine has {self.cores}."
+            raise ValueError(
+                f"it asks for {wanted.cpu} cores, but this machine has {self.cores}."
+            )
         if wanted.ram is not None and wanted.ram > self.memory:
-            return (
+            raise ValueError(
                 f"it asks for {wanted.ram / 1e9:.1f} GB of memory, but this machine has "
                 f"{self.memory / 1e9:.1f} GB."
             )
         if (wanted.replicas or 1) > 1:
-            return (
+            raise ValueError(
                 f"it asks for {wanted.replicas} nodes, but this engine has one. Use "
                 f"--xp.executor.processes={wanted.replicas}, or --xp.executor=slurm."
             )
-        return None
 
     def warn_of_other_gpus(self, units: Sequence[WorkUnit]) -> None:
         """Warn if jobs ask for a type of GPU that the driver does not name."""

@@ -16,12 +16,12 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from kauldron.kxm import records
-from kauldron.kxm.engines.executor import Executor, runner_command, unfinished
-from kauldron.kxm.engines.local import Machine, watch
-from kauldron.kxm.engines.scheduler import Scheduler, Task
+from kauldron.kxm.engines.executor import check_jobs, runner_command, unfinished
+from kauldron.kxm.engines.local import Machine
+from kauldron.kxm.engines.scheduler import ScheduledExecutor, Scheduler, Task
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _STATES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Ray(Executor):
+class Ray(ScheduledExecutor):
     """Submits each job of each work unit to a Ray cluster, and watches.
 
     Attributes:
@@ -57,32 +57,13 @@ class Ray(Executor):
       3
     """
 
-    waits: ClassVar[bool] = True
-    processes: ClassVar[int] = 1
-
     address: str | None = None
     num_cpus: float = 1.0
     resources: Mapping[str, float] = dataclasses.field(default_factory=dict)
     working_dir: str | None = None
-    max_parallel: int | None = None
-    backoff_s: float = 5.0
-    fail_fast: bool = False
-    stream: bool | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_parallel is not None and self.max_parallel < 1:
-            raise ValueError(
-                f"Ray(max_parallel={self.max_parallel}): expected at least 1."
-            )
 
     def validate(self, units: Sequence[WorkUnit]) -> None:
-        for unit in units:
-            for job in unit.jobs.values():
-                problem = _problem_of(job)
-                if problem:
-                    where = f"Work unit {unit.wid}, job {job.name!r}"
-                    raise ValueError(f"{where}: {problem}")
+        check_jobs(units, _check)
         if importlib.util.find_spec("ray") is None:
             raise ImportError("The Ray engine needs ray: pip install 'kauldron[ray]'")
         self.client()
@@ -107,12 +88,6 @@ class Ray(Executor):
     def submit(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
         handle.session = RayScheduler(self, units, Cluster(self.client()))
         handle.session.start()
-
-    def wait(self, handle: ExperimentHandle, timeout: float | None = None) -> bool:
-        """Wait for the end, showing what happens; see `Local.wait`."""
-        if handle.session is None:  # launched by another process
-            return super().wait(handle, timeout)
-        return watch(handle, timeout)
 
     def submission(self, unit: WorkUnit, job: WorkUnitJob) -> dict[str, Any]:
         """Return the arguments of `JobSubmissionClient.submit_job`, without the id."""
@@ -180,19 +155,19 @@ class Ray(Executor):
                 unit.set_state(job.name, records.STOPPED)
 
 
-def _problem_of(job: WorkUnitJob) -> str | None:
+def _check(job: WorkUnitJob) -> None:
+    """Refuse a job that can never run."""
     if (job.requirements.replicas or 1) > 1:
-        return (
+        raise ValueError(
             f"{job.requirements.replicas} nodes are asked for, but a Ray job has one; Slurm "
             "and Kubernetes have several: --xp.executor=slurm"
         )
     accelerator = job.accelerator
     if accelerator is not None and accelerator.kind == "tpu":
-        return (
+        raise ValueError(
             f"platform={job.platform!r}: ask for TPUs by what the cluster calls them, "
             "such as Ray(resources={'TPU': 4})."
         )
-    return None
 
 
 #
@@ -201,11 +176,7 @@ def _problem_of(job: WorkUnitJob) -> str | None:
 
 
 class Cluster:
-    """The jobs of a Ray cluster; asks for all at once, and not too often.
-
-    Args:
-      client: Ray's.
-    """
+    """The jobs of a Ray cluster; asks for all at once, and not too often."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -271,13 +242,7 @@ class _ClusterMachine(Machine):
 
 
 class RayScheduler(Scheduler):
-    """Runs the unfinished jobs of work units on a cluster.
-
-    Args:
-      ray: The engine and its options.
-      units: The work units, in order.
-      cluster: Where to run them.
-    """
+    """Runs the unfinished jobs of work units on a cluster."""
 
     def __init__(self, ray: Ray, units: Sequence[WorkUnit], cluster: Cluster) -> None:
         machine = _ClusterMachine(gpus=(), cores=sys.maxsize, memory=sys.maxsize)

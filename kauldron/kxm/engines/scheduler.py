@@ -1,4 +1,4 @@
-"""Starts the runners of jobs on this machine, in order, and starts them again.
+"""Engines whose launcher stays: it starts the runners of jobs, in order, and again.
 
 One thread does everything. What runs, and how it ended, is in the status files that the
 runners write; the scheduler decides what starts next and which devices it gets.
@@ -12,23 +12,86 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kauldron.kxm import records
-from kauldron.kxm.engines.executor import runner_command, unfinished
+from kauldron.kxm.engines.executor import Executor, runner_command, unfinished
 from kauldron.kxm.engines.work_units import WorkUnit, WorkUnitJob
 from kauldron.kxm.runner import free_port, outcome
 
 if TYPE_CHECKING:
-    from kauldron.kxm.engines.local import Local, Machine
-    from kauldron.kxm.engines.ray import Ray
+    from kauldron.kxm.engines.local import Machine
+    from kauldron.kxm.handle import ExperimentHandle
 
+_REFRESH_SECONDS = 0.25
 _TICK_SECONDS = 0.1
 _LOOK_SECONDS = 0.5  # between two looks at the files of jobs that wait
-_DEAD = (records.FAILED, records.STOPPED, records.SKIPPED, records.PRUNED)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class ScheduledExecutor(Executor):
+    """Base of engines that start jobs with a `Scheduler`: its options."""
+
+    waits: ClassVar[bool] = True
+
+    max_parallel: int | None = None
+    backoff_s: float = 5.0
+    fail_fast: bool = False
+    stream: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_positive("max_parallel")
+
+    def wait(self, handle: ExperimentHandle, timeout: float | None = None) -> bool:
+        """Wait for the end, showing what happens; see `Executor.wait`.
+
+        Raises:
+          KeyboardInterrupt: Ctrl-C was pressed. Programs have saved and stopped.
+          SystemExit: SIGTERM or SIGHUP came. Programs have saved and stopped.
+        """
+        if handle.session is None:  # launched by another process
+            return super().wait(handle, timeout)
+        from kauldron.kxm.engines.display import Display
+
+        scheduler: Scheduler = handle.session
+        with _signals(scheduler), Display(handle, scheduler) as display:
+            is_done = scheduler.join(timeout, display.update, _REFRESH_SECONDS)
+        if scheduler.error is not None:
+            raise scheduler.error
+        if scheduler.signum is not None:
+            text = f"`kauldron xp resume {handle.xid}` goes on."
+            if scheduler.signum == signal.SIGINT:
+                raise KeyboardInterrupt(text)
+            print(text, file=sys.stderr)
+            raise SystemExit(128 + scheduler.signum)
+        return is_done
+
+
+@contextlib.contextmanager
+def _signals(scheduler: Scheduler) -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM and SIGHUP stop the programs, and the second Ctrl-C kill them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(signum: int, frame: Any) -> None:
+        del frame
+        scheduler.request_stop(signum)
+
+    kinds = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    # What is ignored stays so: that is how `nohup` works.
+    kinds = [kind for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN]
+    before = {signum: signal.signal(signum, handler) for signum in kinds}
+    try:
+        yield
+    finally:
+        for signum, old in before.items():
+            signal.signal(signum, old)
 
 
 @dataclasses.dataclass(eq=False)
@@ -58,15 +121,22 @@ class Scheduler:
     """Runs the unfinished jobs of work units.
 
     Args:
-      local: The engine and its options.
+      engine: Its options.
       units: The work units, in order.
       machine: What there is to share.
+      processes: How many processes each job has.
     """
 
     def __init__(
-        self, local: Local | Ray, units: Sequence[WorkUnit], machine: Machine
+        self,
+        engine: ScheduledExecutor,
+        units: Sequence[WorkUnit],
+        machine: Machine,
+        *,
+        processes: int = 1,
     ) -> None:
-        self.local = local
+        self.engine = engine
+        self.processes = processes
         self.machine = machine
         self.tasks = [Task(unit, job) for unit, job in unfinished(units)]
         self.events: list[tuple[float, Task, str]] = []  # for the display
@@ -158,25 +228,16 @@ class Scheduler:
     def _can_start(self, task: Task) -> bool:
         if task.is_done or time.monotonic() < task.not_before:
             return False
-        return self._has_room(task) and self._is_ready(task)
-
-    def _is_ready(self, task: Task) -> bool:
-        for other, what in task.job.after.items():
-            state = task.unit.state_of(other)
-            wanted = (records.SUCCEEDED,)
-            if what == "started":
-                wanted = (records.RUNNING, records.SUCCEEDED)
-            if state not in wanted:
-                return False
-        return True
+        after = task.job.after
+        return self._has_room(task) and records.may_start(task.unit.folder, after)
 
     def _has_room(self, task: Task) -> bool:
         gpus = self.machine.gpus_for(task.job)
         if gpus > len(self._free_gpus):
             return False
         beside = [t for t in self._running if t.is_beside == task.is_beside]
-        if self.local.max_parallel is not None:
-            return len(beside) < self.local.max_parallel
+        if self.engine.max_parallel is not None:
+            return len(beside) < self.engine.max_parallel
         if gpus:
             return True
         if task.job.accelerator is not None and task.job.accelerator.kind == "tpu":
@@ -192,18 +253,17 @@ class Scheduler:
         status = records.read_status(task.unit.folder, task.job.name)
         task.attempt = status["attempt"]
         task.bad_code = None
-        processes = self.local.processes
         shared = {
             "KXM_LAUNCHER_PID": str(os.getpid()),
             "KXM_NEXT_ATTEMPT": str(task.attempt + 1),
             "KXM_ENGINE": "local",
         }
-        if processes > 1:
-            shared["KXM_NUM_PROCESSES"] = str(processes)
+        if self.processes > 1:
+            shared["KXM_NUM_PROCESSES"] = str(self.processes)
             shared["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{free_port()}"
-        for rank in range(processes):
-            share = task.gpus[rank::processes]
-            own = {"KXM_PROCESS_ID": str(rank)} if processes > 1 else {}
+        for rank in range(self.processes):
+            share = task.gpus[rank :: self.processes]
+            own = {"KXM_PROCESS_ID": str(rank)} if self.processes > 1 else {}
             devices = self.machine.environment(task.job, share)
             task.processes.append(
                 self._start_runner(task, rank, {**shared, **own, **devices})
@@ -270,7 +330,7 @@ class Scheduler:
         if state == records.PENDING and not self._is_stopping:
             status = records.read_status(task.unit.folder, task.job.name)
             restarts = max(1, status.get("restarts", 0))
-            wait = self.local.backoff_s * 2 ** (restarts - 1)
+            wait = self.engine.backoff_s * 2 ** (restarts - 1)
             task.not_before = time.monotonic() + wait
             self._note(task, f"ended ({status.get('reason')}), starts again")
             self._waiting = sorted([*self._waiting, task], key=self.tasks.index)
@@ -280,12 +340,12 @@ class Scheduler:
             state = records.STOPPED
         task.is_done = True
         self._note(task, state)
-        if state == records.FAILED and self.local.fail_fast:
+        if state == records.FAILED and self.engine.fail_fast:
             self.request_stop()
 
     def _ended_in_part(self, task: Task, state: str) -> bool:
         """Return whether another process than the first ended badly by itself."""
-        is_shared = self.local.processes > 1 and state != records.FAILED
+        is_shared = self.processes > 1 and state != records.FAILED
         is_asked = records.is_stop_requested(task.unit.folder)
         return is_shared and bool(task.bad_code) and not is_asked
 
@@ -306,12 +366,8 @@ class Scheduler:
         """End a task that waits, if it is not to start any more."""
         if self._is_stopping or records.is_stop_requested(task.unit.folder):
             self._end(task, records.STOPPED)
-            return
-        for other in task.job.after:
-            state = task.unit.state_of(other)
-            if state in _DEAD:
-                self._end(task, records.SKIPPED, reason=f"{other} {state}")
-                return
+        elif reason := records.reason_to_skip(task.unit.folder, task.job.after):
+            self._end(task, records.SKIPPED, reason=reason)
 
     def _end(self, task: Task, state: str, **details: Any) -> None:
         task.unit.set_state(task.job.name, state, **details)

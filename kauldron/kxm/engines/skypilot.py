@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from kauldron.kxm.engines.executor import (
     COORDINATOR_PORT,
     ManifestExecutor,
+    check_jobs,
     object_name,
     runner_command,
 )
@@ -77,13 +78,7 @@ class SkyPilot(ManifestExecutor):
         if not os.path.isdir(self.workdir):
             raise ValueError(f"SkyPilot(workdir={self.workdir!r}): no such folder.")
         super().validate(units)
-        for unit in units:
-            for job in unit.jobs.values():
-                _accelerators(job)
-                if job.requirements.time_limit is not None:
-                    _log.warning(
-                        "Job %r: time_limit has no effect on SkyPilot.", job.name
-                    )
+        check_jobs(units, _check)
 
     def start_commands(
         self, folder: pathlib.Path, manifests: Mapping[str, pathlib.Path]
@@ -164,6 +159,12 @@ class SkyPilot(ManifestExecutor):
         return {"argv": [first, *map(seen, rest)], "cwd": os.path.relpath(cwd, top)}
 
 
+def _check(job: WorkUnitJob) -> None:
+    _accelerators(job)
+    if job.requirements.time_limit is not None:
+        _log.warning("Job %r: time_limit has no effect on SkyPilot.", job.name)
+
+
 def _accelerators(job: WorkUnitJob) -> str | None:
     """Return the accelerators of a node by the names of SkyPilot: `A100:8`.
 
@@ -171,25 +172,20 @@ def _accelerators(job: WorkUnitJob) -> str | None:
       ValueError: SkyPilot does not know such a kind.
     """
     platform = job.accelerator
+    name = "gpu" if platform is None else platform.name.lower()
+    if name == "gpu" and job.gpus:
+        raise ValueError(
+            f"it asks for {job.gpus} GPUs, but SkyPilot must know of which type. Name "
+            f"one: --xp.platform=a100={job.gpus}"
+        )
     if platform is None or platform.kind == "cpu":
-        if job.gpus:
-            raise ValueError(_untyped(job.name, job.gpus))
         return None
     if platform.kind == "gpu":
-        if platform.name.lower() == "gpu":
-            raise ValueError(_untyped(job.name, platform.count))
         return f"{platform.name.upper()}:{platform.count}"
-    if platform.name.lower() not in _TPUS:
+    if name not in _TPUS:
         raise ValueError(
-            f"Job {job.name!r}: platform={job.platform!r} is not a TPU of SkyPilot. It "
-            f"has {', '.join(_TPUS)}: --xp.platform=v5e=4"
+            f"platform={job.platform!r} is not a TPU of SkyPilot. It has "
+            f"{', '.join(_TPUS)}: --xp.platform=v5e=4"
         )
-    slice_name, cores = _TPUS[platform.name.lower()]
+    slice_name, cores = _TPUS[name]
     return f"{slice_name}-{platform.count * cores}"
-
-
-def _untyped(job: str, count: int) -> str:
-    return (
-        f"Job {job!r} asks for {count} GPUs, but SkyPilot must know of which type. "
-        f"Name one: --xp.platform=a100={count}"
-    )

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kauldron.errors import did_you_mean
 from kauldron.kxm import records
-from kauldron.kxm.engines.executor import Executor, runner_command, unfinished
+from kauldron.kxm.engines.executor import (
+    Executor,
+    check_jobs,
+    runner_command,
+    unfinished,
+)
 from kauldron.kxm.engines.slurm_job import SlurmTask
 from kauldron.kxm.engines.slurm_queue import (
     base_ids,
@@ -112,10 +117,7 @@ class Slurm(Executor):
                 f"signal_delay_s={self.signal_delay_s} seconds before the time limit, and "
                 "killed there. Set signal_delay_s to at least grace_s."
             )
-        for name in ("nodes", "tasks_per_node", "max_parallel"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"Slurm({name}={value}): expected at least 1.")
+        self._check_positive("nodes", "tasks_per_node", "max_parallel")
         for name in self.extra:
             if name.replace("_", "-") in _OURS:
                 raise ValueError(
@@ -141,13 +143,7 @@ class Slurm(Executor):
                         f"{did_you_mean(name, list(partitions))} Known: "
                         f"{', '.join(partitions)}."
                     )
-        for unit in units:
-            for job in unit.jobs.values():
-                try:
-                    self.options(job)
-                except ValueError as error:
-                    where = f"Work unit {unit.wid}, job {job.name!r}: {error}"
-                    raise ValueError(where) from None
+        check_jobs(units, self.options)
 
     #
     # What to ask for

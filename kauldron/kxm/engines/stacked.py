@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kauldron.kxm import records
@@ -46,10 +48,7 @@ class Stacked(Local):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_units < 1:
-            raise ValueError(
-                f"Stacked(max_units={self.max_units}): expected at least 1."
-            )
+        self._check_positive("max_units")
         if self.processes != 1:
             raise ValueError(
                 f"Stacked(processes={self.processes}): a stack is trained by one process."
@@ -64,35 +63,23 @@ class Stacked(Local):
 
     def submit(self, handle: ExperimentHandle, units: Sequence[WorkUnit]) -> None:
         machine = Machine.here(self.gpus)
+        count = len(machine.gpus) or 1
+        count = count if self.max_parallel is None else min(count, self.max_parallel)
         trainings = [u for u in units if u.state_of(_TRAIN) != records.SUCCEEDED]
-        parts = _divided(trainings, self._num_processes(machine))
-        number = len(_stack_folders(handle))
-        stacks = {}
-        for part in parts:
-            number += 1
-            stack = self._stack_unit(handle, part, number, machine)
+        folder = records.private(handle.xp_dir) / "stacks"
+        first = 1 + (len(os.listdir(folder)) if folder.is_dir() else 0)
+        stacks, members = [], {}
+        for number, part in enumerate(_divided(trainings, count), first):
+            stack = self._stack_unit(part, folder / str(number), machine)
             stack.write()
-            stacks[stack.folder] = part
-        others = [
-            dataclasses.replace(
-                u, jobs={n: j for n, j in u.jobs.items() if n != _TRAIN}
-            )
-            for u in units
-        ]
-        made = [WorkUnit.read(folder) for folder in stacks]
-        handle.session = _StackScheduler(self, [*made, *others], machine, stacks)
+            stacks.append(stack)
+            members[stack.folder] = part
+        others = [_without_training(unit) for unit in units]
+        handle.session = _StackScheduler(self, [*stacks, *others], machine, members)
         handle.session.start()
 
-    def _num_processes(self, machine: Machine) -> int:
-        count = len(machine.gpus) or 1
-        return count if self.max_parallel is None else min(count, self.max_parallel)
-
     def _stack_unit(
-        self,
-        handle: ExperimentHandle,
-        members: Sequence[WorkUnit],
-        number: int,
-        machine: Machine,
+        self, members: Sequence[WorkUnit], folder: pathlib.Path, machine: Machine
     ) -> WorkUnit:
         """Return a work unit whose only job trains others; its runner is an ordinary one."""
         first = members[0].jobs[_TRAIN]
@@ -117,7 +104,6 @@ class Stacked(Local):
             max_restarts=self.max_restarts,
             grace_s=self.grace_s,
         )
-        folder = records.private(handle.xp_dir) / "stacks" / str(number)
         return WorkUnit(
             wid=0,
             xid=members[0].xid,
@@ -139,16 +125,17 @@ def _problem_of(unit: WorkUnit) -> str | None:
         )
     if (job.gpus or 0) > 1:
         return f"{job.gpus} GPUs are asked for, but a stack lives on one."
-    other = [
-        a for a in _arguments(job) if not a.startswith(("--cfg=", "--cfg.", "--cfg["))
-    ]
+    arguments = job.argv[job.argv.index(KAULDRON_TARGET) + 1 :]
+    ours = ("--cfg=", "--cfg.", "--cfg[")
+    other = [argument for argument in arguments if not argument.startswith(ours)]
     if other:
         return f"Stacked cannot give {other[0]} to one of several trainings."
     return None
 
 
-def _arguments(job: WorkUnitJob) -> tuple[str, ...]:
-    return job.argv[job.argv.index(KAULDRON_TARGET) + 1 :]
+def _without_training(unit: WorkUnit) -> WorkUnit:
+    jobs = {name: job for name, job in unit.jobs.items() if name != _TRAIN}
+    return dataclasses.replace(unit, jobs=jobs)
 
 
 def _divided(units: Sequence[WorkUnit], count: int) -> list[list[WorkUnit]]:
@@ -156,10 +143,8 @@ def _divided(units: Sequence[WorkUnit], count: int) -> list[list[WorkUnit]]:
     together: dict[Any, list[WorkUnit]] = {}
     new: list[WorkUnit] = []
     for unit in units:
-        known = records.read_json(
-            records.private(unit.folder) / "stack.json", {"stack": None}
-        )
-        stack = known["stack"]
+        path = records.private(unit.folder) / "stack.json"
+        stack = records.read_json(path, {"stack": None})["stack"]
         (new if stack is None else together.setdefault(stack, [])).append(unit)
     size = -(-len(new) // count)
     parts = [new[start : start + size] for start in range(0, len(new), size or 1)]
@@ -169,23 +154,18 @@ def _divided(units: Sequence[WorkUnit], count: int) -> list[list[WorkUnit]]:
     return [sorted(part, key=lambda unit: unit.wid) for part in parts if part]
 
 
-def _stack_folders(handle: ExperimentHandle) -> list[str]:
-    folder = records.private(handle.xp_dir) / "stacks"
-    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
-
-
 class _StackScheduler(Scheduler):
     """Runs stacks; when one ends for good, so do the work units that it left open."""
 
     def __init__(
         self,
-        local: Stacked,
+        engine: Stacked,
         units: Sequence[WorkUnit],
         machine: Machine,
-        stacks: dict[Any, Sequence[WorkUnit]],
+        members: Mapping[pathlib.Path, Sequence[WorkUnit]],
     ) -> None:
-        super().__init__(local, units, machine)
-        self._stacks = stacks
+        super().__init__(engine, units, machine)
+        self._members = members
 
     def _settle(self, task: Task) -> None:
         super()._settle(task)
@@ -198,13 +178,11 @@ class _StackScheduler(Scheduler):
 
     def _close_members(self, task: Task) -> None:
         status = records.read_status(task.unit.folder, task.job.name)
-        state = (
-            records.STOPPED if status["state"] == records.STOPPED else records.FAILED
-        )
-        reason = None
-        if state == records.FAILED:
+        state, reason = records.STOPPED, None
+        if status["state"] != records.STOPPED:
             log = records.log_path(task.unit.folder, task.job.name)
+            state = records.FAILED
             reason = f"{status.get('reason') or 'the stack ended'}, see {log}"
-        for unit in self._stacks.get(task.unit.folder, ()):
+        for unit in self._members.get(task.unit.folder, ()):
             if unit.state_of(_TRAIN) not in records.FINAL:
                 unit.set_state(_TRAIN, state, reason=reason)

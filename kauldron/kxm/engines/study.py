@@ -26,20 +26,15 @@ INSTALL = "pip install 'kauldron[optuna]'"
 
 
 class Binding:
-    """What a runner does for an adaptive search.
-
-    Args:
-      folder: The folder of the work unit.
-      unit: Its record.
-      job: The job that is run.
-    """
+    """What a runner does for an adaptive search, given a work unit and its record."""
 
     def __init__(self, folder: pathlib.Path, unit: Mapping[str, Any], job: str) -> None:
         self.folder = folder
-        self.job = job
         self.xp_dir = pathlib.Path(unit["xp_dir"])
         self.search = records.read_json(records.private(self.xp_dir) / "search.json")
         self._wid = unit["wid"]
+        self._workdir = pathlib.Path(unit["workdir"])
+        self._is_first = job == next(iter(unit["jobs"]))  # asks, and is given up
         self._trial: Any = None
         self._reported = 0
 
@@ -49,7 +44,7 @@ class Binding:
             unit = records.read_unit(self.folder)
             if "trial" in unit:
                 return unit
-            if self.job == next(iter(unit["jobs"])):
+            if self._is_first:
                 return self._ask(unit)
             if is_told_to_stop():
                 return None
@@ -82,7 +77,7 @@ class Binding:
 
     def should_prune(self) -> bool:
         """Return whether the run is not promising, compared to the others."""
-        if not self.search["prune"] or self.job != self._job_with_metric():
+        if not self.search["prune"] or not self._is_first:
             return False
         return self._report() and self._trial.should_prune()
 
@@ -108,13 +103,8 @@ class Binding:
             return None
         return optuna.trial.Trial(study, trial["id"])
 
-    def _job_with_metric(self) -> str:
-        """Return the job that is stopped when the run is not promising."""
-        return next(iter(records.read_unit(self.folder)["jobs"]))
-
     def _points(self) -> list[tuple[int, float]]:
-        workdir = pathlib.Path(records.read_unit(self.folder)["workdir"])
-        return metric_points(self.folder, workdir, self.search["metric"])
+        return metric_points(self.folder, self._workdir, self.search["metric"])
 
     #
     # At the end
@@ -123,15 +113,11 @@ class Binding:
     def conclude(self) -> str | None:
         """Report the objective if the work unit has ended; return a problem, if any."""
         unit = records.read_unit(self.folder)
-        states = {
-            job: records.read_status(self.folder, job)["state"] for job in unit["jobs"]
-        }
-        state = records.state_of_unit(states)
-        if "trial" not in unit or state not in records.FINAL:
-            return None
-        if state == records.STOPPED:  # to be resumed with the same values
-            return None
-        return self._tell(unit, state)
+        statuses = [records.read_status(self.folder, job) for job in unit["jobs"]]
+        state = records.state_of_unit(statuses)
+        # One that was stopped is to be resumed with the same values.
+        is_over = state in records.FINAL and state != records.STOPPED
+        return self._tell(unit, state) if is_over and "trial" in unit else None
 
     def _tell(self, unit: dict[str, Any], state: str) -> str | None:
         from optuna.trial import TrialState
@@ -141,19 +127,16 @@ class Binding:
         points = self._points()
         if self.search["prune"]:  # what later runs are compared with
             self._report()
-        if state == records.SUCCEEDED and points:
-            value = self._objective(points)
-            if math.isfinite(value):
-                study.tell(number, value, skip_if_finished=True)
-            else:
-                study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+        has_succeeded = state == records.SUCCEEDED
+        value = self._objective(points) if has_succeeded and points else math.nan
+        if math.isfinite(value):
+            study.tell(number, value, skip_if_finished=True)
+        else:
+            told = TrialState.PRUNED if state == records.PRUNED else TrialState.FAIL
+            study.tell(number, state=told, skip_if_finished=True)
+        if points or not has_succeeded:
             return None
-        is_pruned = state == records.PRUNED
-        told = TrialState.PRUNED if is_pruned else TrialState.FAIL
-        study.tell(number, state=told, skip_if_finished=True)
-        if state != records.SUCCEEDED:
-            return None
-        known = ", ".join(sorted(last_scalars(pathlib.Path(unit["workdir"])))) or "none"
+        known = ", ".join(sorted(last_scalars(self._workdir))) or "none"
         return f"there is no value {self.search['metric']!r}; there are: {known}"
 
     def _objective(self, points: list[tuple[int, float]]) -> float:

@@ -148,5 +148,4 @@ class WorkUnit:
 
     def set_state(self, job: str, state: str, **details: Any) -> None:
         """Write the state of a job that no runner writes, such as `stopped`."""
-        unit = {"wid": self.wid}
-        records.set_state(self.xp_dir, unit, self.folder, job, state, **details)
+        records.set_state(self.xp_dir, self.wid, self.folder, job, state, **details)

@@ -64,14 +64,12 @@ class SweepFromCfg(SweepInfo):
 
     @property
     def adaptive(self) -> Any:
-        found = [part.adaptive for part in self.parts if part.adaptive is not None]
-        return found[0] if found else None
+        return next((p.adaptive for p in self.parts if p.adaptive is not None), None)
 
     @property
     def parts(self) -> list[SweepInfo]:
         """The sweep of each function that was chosen."""
-        names = sweep_names(self.sweep, self.module)
-        return [self._part(name) for name in names]
+        return [self._part(name) for name in sweep_names(self.sweep, self.module)]
 
     def _part(self, name: str) -> SweepInfo:
         function = sweep_functions(self.module)[name]
@@ -106,6 +104,16 @@ class KauldronSweep(SweepFromCfg):
                 f"{type(provider).__name__}. For other programs use kxm.SweepFromCfg()."
             )
         return super().replace_with_jobs_provider(provider)
+
+    def configs(self) -> Iterator[tuple[dict[str, Any], konfig.ConfigDict]]:
+        """Yield what each work unit changes, and its config."""
+        assert self.cfg_provider is not None
+        for item in self:
+            changes = {
+                name.removeprefix(self._prefix): value
+                for name, value in item.job_kwargs.items()
+            }
+            yield changes, self.cfg_provider.for_sweep(changes).config
 
 
 def function_name(name: str) -> str:
@@ -173,9 +181,4 @@ def sweep_configs(
     else:
         provider = ConfigProvider.from_path(module_or_path, overrides=overrides)
     info = KauldronSweep(sweep=sweep, cfg_provider=provider)
-    return [
-        provider.for_sweep(
-            {k.removeprefix("cfg."): v for k, v in item.job_kwargs.items()}
-        ).config
-        for item in info
-    ]
+    return [cfg for _, cfg in info.configs()]

@@ -48,11 +48,11 @@ def iter_sweep_configs(
         print("The config, without a sweep")
         return [provider.config]
     configs = []
-    for item in KauldronSweep(sweep=sweep_name or True, cfg_provider=provider):
-        changes = {k.removeprefix("cfg."): v for k, v in item.job_kwargs.items()}
+    sweep = KauldronSweep(sweep=sweep_name or True, cfg_provider=provider)
+    for changes, cfg in sweep.configs():
         shown = ", ".join(f"{name}={value!r}" for name, value in changes.items())
         print(f"{len(configs) + 1}: {shown}")
-        configs.append(provider.for_sweep(changes).config)
+        configs.append(cfg)
         if mode is SweepMode.FIRST:
             break
     return configs

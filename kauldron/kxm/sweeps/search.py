@@ -200,8 +200,7 @@ class Search(SweepInfo):
             )
         if self.prune is not None and self.adaptive is None:
             raise ValueError("prune= works with adaptive methods only.")
-        names = [key.removeprefix(self.prefix) for key in self.space]
-        check_order([f"{self.prefix}{name}" for name in names], "Search")
+        check_order([f"{self.prefix}{key}" for key in self.space], "Search")
 
     @property
     def adaptive(self) -> Search | None:
@@ -210,7 +209,8 @@ class Search(SweepInfo):
 
     def with_prefix(self, prefix: str) -> Self:
         """Return the search with `prefix` in front of the names of flags."""
-        return dataclasses.replace(self, prefix=prefix)
+        space = {key.removeprefix(prefix): value for key, value in self.space.items()}
+        return dataclasses.replace(self, space=space, prefix=prefix)
 
     def _grid_of(self, key: str) -> list[Any]:
         value = self.space[key]
@@ -246,21 +246,15 @@ class Search(SweepInfo):
 
     def without(self, flags: Collection[str]) -> Search:
         """Return the search without what flags of the user decide."""
-        kept = {
-            key: value
-            for key, value in self.space.items()
-            if f"{self.prefix}{key.removeprefix(self.prefix)}" not in flags
-        }
-        return (
-            self
-            if len(kept) == len(self.space)
-            else dataclasses.replace(self, space=kept)
-        )
+        space = self.space.items()
+        kept = {key: v for key, v in space if f"{self.prefix}{key}" not in flags}
+        is_whole = len(kept) == len(self.space)
+        return self if is_whole else dataclasses.replace(self, space=kept)
 
     def to_json(self) -> dict[str, Any]:
         """Return what the runners of an adaptive search need to know."""
         space = {
-            key.removeprefix(self.prefix): _entry(value, is_config=bool(self.prefix))
+            key: _entry(value, is_config=bool(self.prefix))
             for key, value in self.space.items()
         }
         names = ("metric", "goal", "reduce", "seed", "prune", "prefix", "num_trials")
@@ -269,9 +263,8 @@ class Search(SweepInfo):
 
     def item(self, values: Mapping[str, Any], origin: str = "") -> SweepItem:
         """Return the item with these values."""
-        names = {key: key.removeprefix(self.prefix) for key in values}
-        kwargs = {f"{self.prefix}{names[k]}": v for k, v in values.items()}
-        shown = {names[k]: display_value(v) for k, v in values.items()}
+        kwargs = {f"{self.prefix}{key}": value for key, value in values.items()}
+        shown = {key: display_value(value) for key, value in values.items()}
         return SweepItem(kwargs, xm_ui_kwargs=shown, origin=origin)
 
 

@@ -18,15 +18,14 @@ from kauldron.train.run.feed import position_of
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feeder
+    from kauldron.train.stacked.unit import Unit
     from kauldron.train.trainer import Trainer
 
 
 def data_key(trainer: Trainer, *, with_seed: bool = True) -> Any:
-    """Return what is equal for trainers whose batches are the same, in the same order.
+    """Return what is equal for trainers whose batches are the same.
 
-    Args:
-      trainer: The experiment.
-      with_seed: Whether the order has to be the same as well.
+    `with_seed`, they also come in the same order.
     """
     if trainer.raw_cfg is None:
         return id(trainer.train_ds)
@@ -40,11 +39,13 @@ class Source:
     """The data of trainings that share batches.
 
     Attributes:
+      trainer: One of them.
       iterator: Gives the batches from `start` on.
       start: The step of the first batch.
       stop: The step after that of the last batch that anyone needs.
     """
 
+    trainer: Trainer
     iterator: Any
     start: int
     stop: int
@@ -53,6 +54,26 @@ class Source:
     def inner(self) -> Any:
         """The iterator without what other libraries' iterators are wrapped in."""
         return getattr(self.iterator, "iter", self.iterator)
+
+
+def sources_of(units: Sequence[Unit]) -> list[Source]:
+    """Return the data of units, and let each know which of it is its own."""
+    numbers: dict[Any, int] = {}
+    sources: list[Source] = []
+    for unit in units:
+        begin, key = unit.begin, data_key(unit.trainer)
+        own = Source(unit.trainer, begin.ds_iter, begin.step, unit.last)
+        unit.source = numbers.setdefault(key, len(sources))
+        if unit.source == len(sources):
+            sources.append(own)
+            continue
+        shared = sources[unit.source]
+        if own.start < shared.start:
+            own.iterator, shared.iterator = shared.iterator, own.iterator
+            shared.start = own.start
+        shared.stop = max(shared.stop, own.stop)
+        own.iterator.close()
+    return sources
 
 
 class JoinedIterator:
@@ -132,17 +153,6 @@ class JoinedRecords:
 
     by_source: Sequence[DeviceRecords]
 
-    @classmethod
-    def of(cls, trainers: Sequence[Trainer]) -> JoinedRecords | None:
-        """Put the records on the device once; `None` where that is not possible."""
-        if len({data_key(t, with_seed=False) for t in trainers}) > 1:
-            return None
-        first = DeviceRecords.of(trainers[0].train_ds)
-        if first is None:
-            return None
-        others = [first.in_order_of(t.train_ds) for t in trainers[1:]]
-        return cls([first, *others])
-
     @property
     def columns(self) -> Any:
         """The records."""
@@ -160,12 +170,27 @@ class JoinedRecords:
         return found
 
 
-def transforms_of(trainers: Sequence[Trainer]) -> DeviceTransforms | None:
-    """Return what is left to do on the device, if it is the same for all sources."""
-    if len({data_key(t, with_seed=False) for t in trainers}) > 1:
-        return None
-    first = trainers[0]
-    return DeviceTransforms.of(first.train_ds, sharding=first.sharding.batch)
+def on_device(
+    sources: Sequence[Source],
+) -> tuple[JoinedRecords | None, DeviceTransforms | None]:
+    """Put the records on the device once, or else leave transforms to it.
+
+    Returns:
+      Records and transforms; `None` where sources differ in more than their order.
+    """
+    keys = {data_key(source.trainer, with_seed=False) for source in sources}
+    if len(keys) > 1 or not all(hasattr(s.inner, "next_positions") for s in sources):
+        return None, None
+    first, *others = [source.trainer for source in sources]
+    records = DeviceRecords.of(first.train_ds)
+    if records is not None:
+        own = [records.in_order_of(trainer.train_ds) for trainer in others]
+        return JoinedRecords([records, *own]), None
+    transforms = DeviceTransforms.of(first.train_ds, sharding=first.sharding.batch)
+    if transforms is not None:
+        for source in sources:
+            transforms.leave_out(source.iterator)
+    return None, transforms
 
 
 def _in_threads(function: Any, items: Sequence[Any]) -> list[Any]:

@@ -195,25 +195,18 @@ class Stack:
         self._host_steps = HostStepsOfUnits(
             units[0].trainer, last_step, tuple(kinds.values())
         )
-        sources = self._join_data()
-        records = transforms = None
-        if all(hasattr(source.inner, "next_positions") for source in sources):
-            firsts = [units[list(self._sources).index(n)] for n in range(len(sources))]
-            trainers = [unit.trainer for unit in firsts]
-            records = batches.JoinedRecords.of(trainers)
-            transforms = None if records else batches.transforms_of(trainers)
-        if transforms is not None:
+        sources = batches.sources_of(units)
+        self._records, self._transforms = batches.on_device(sources)
+        if self._transforms is not None:
             status.log(
-                f"These transforms run on the device, inside the train step: {transforms}."
+                "These transforms run on the device, inside the train step: "
+                f"{self._transforms}."
             )
-            for source in sources:
-                transforms.leave_out(source.iterator)
-        self._records, self._transforms = records, transforms
         self._destination = dispatch.Dispatcher(
             units[0].trainer,
             self._host_steps,
-            _group_size(units, self._host_steps, has_records=records is not None),
-            records,  # pyright: ignore[reportArgumentType]
+            _group_size(units, self._host_steps, has_records=bool(self._records)),
+            self._records,  # pyright: ignore[reportArgumentType]
         )
         can_read_ahead = all(lifecycle.can_read_ahead(s.iterator) for s in sources)
         self._feeder = Feeder(
@@ -231,8 +224,8 @@ class Stack:
         # Only one trace can be recorded at a time: it goes to the first workdir.
         self._profiler = units[0].trainer.profiler.start(self.step)
         self._closing.callback(self._profiler.close)
-        for unit, source in zip(units, self._sources):
-            unit.feeder = batches.Position(self._feeder, source)  # pyright: ignore
+        for unit in units:
+            unit.feeder = batches.Position(self._feeder, unit.source)  # pyright: ignore
             unit.progress = self.progress
         width = steps.lanes_per_run([unit.traced for unit in units])
         self.lanes = [
@@ -243,30 +236,8 @@ class Stack:
         for unit in units:
             unit.chrono.start_loop()
 
-    def _join_data(self) -> list[batches.Source]:
-        """Return the data of the units; `_sources` says whose is whose."""
-        numbers: dict[Any, int] = {}
-        sources: list[batches.Source] = []
-        for unit in self.units:
-            key = batches.data_key(unit.trainer)
-            own = batches.Source(unit.begin.ds_iter, unit.begin.step, unit.last)
-            if key not in numbers:
-                numbers[key] = len(sources)
-                sources.append(own)
-                continue
-            shared = sources[numbers[key]]
-            if own.start < shared.start:
-                own.iterator, shared.iterator = shared.iterator, own.iterator
-                shared.start = own.start
-            shared.stop = max(shared.stop, own.stop)
-            own.iterator.close()
-        keys = [batches.data_key(unit.trainer) for unit in self.units]
-        self._sources = np.array([numbers[key] for key in keys])
-        return sources
-
     def _use_lanes(self, units: Sequence[Unit]) -> None:
         """Make the program for these units, which have the lanes in this order."""
-        self._sources = np.array([self._sources[self.units.index(u)] for u in units])
         self.units = list(units)
         for lane, unit in enumerate(self.units):
             unit.lane = lane
@@ -305,7 +276,7 @@ class Stack:
             if self._observer.is_stopped(unit.number):
                 with self._failing_alone(unit):
                     unit.save_for_leaving()
-                    self._end_unit(unit, Ending(kind="stopped", step=self.step))
+                    self._end(unit.number, Ending(kind="stopped", step=self.step))
         for unit in self._active():
             with self._failing_alone(unit):
                 if not unit.continue_at_step():
@@ -328,7 +299,7 @@ class Stack:
         self.finish_steps()
         with self._leaving_if_asked():
             lifecycle.finish(unit.trainer, unit.state, unit.step, unit.hooks)
-        self._end_unit(unit, Ending(kind="complete", step=unit.step))
+        self._end(unit.number, Ending(kind="complete", step=unit.step))
 
     @contextlib.contextmanager
     def _failing_alone(self, unit: Unit) -> Any:
@@ -344,7 +315,8 @@ class Stack:
             try:
                 yield
             except Exception as error:
-                self._end_unit(unit, Ending(kind="failed", step=self.step, error=error))
+                ending = Ending(kind="failed", step=self.step, error=error)
+                self._end(unit.number, ending)
 
     def _dispatch(self) -> None:
         step = self.step
@@ -424,7 +396,7 @@ class Stack:
             self._programs[key] = steps.StackedStep(
                 traced,
                 np.array([u.trainer.on_nonfinite != "ignore" for u in self.units]),
-                self._sources,
+                np.array([u.source for u in self.units]),
                 self._records.by_source[0] if self._records else None,
                 self._transforms,
             )
@@ -477,7 +449,7 @@ class Stack:
         for unit in dead:
             with self._failing_alone(unit):
                 write_nonfinite(unit.trainer, unit.died)
-                self._end_unit(unit, nonfinite_ending(unit.trainer, unit.died))
+                self._end(unit.number, nonfinite_ending(unit.trainer, unit.died))
 
     def _prune(self) -> None:
         """End units that are not promising; they have saved this step, as above."""
@@ -491,7 +463,7 @@ class Stack:
         for unit in pruned:
             with status.speaking_of(self._names[unit.number]):
                 status.log(f"Not promising, pruned at step {self.step}.")
-                self._end_unit(unit, Ending(kind="pruned", step=self.step))
+                self._end(unit.number, Ending(kind="pruned", step=self.step))
 
     def _are_saved(self, units: Sequence[Unit]) -> bool:
         """Return whether this step was saved, or never will be."""
@@ -503,20 +475,14 @@ class Stack:
         for unit in self.units:
             unit.trainer.checkpointer.wait_until_finished()
 
-    def _end_unit(self, unit: Unit, ending: Ending) -> None:
-        if ending.error is not None:
-            status.log_warning(f"{type(ending.error).__name__}: {ending.error}")
-        self._end(unit.number, ending)
-
     def _end(self, number: int, ending: Ending) -> None:
-        error = ending.error
+        closing, error = self._own_closing[number], ending.error
         try:
             if error is None:
-                self._own_closing[number].close()
+                closing.close()
             else:
-                self._own_closing[number].__exit__(
-                    type(error), error, error.__traceback__
-                )
+                status.log_warning(f"{type(error).__name__}: {error}")
+                closing.__exit__(type(error), error, error.__traceback__)
         except Exception as close_error:
             ending = Ending(kind="failed", step=ending.step, error=close_error)
         self.endings[number] = ending
@@ -524,13 +490,10 @@ class Stack:
 
     def _drop_ended_units(self) -> None:
         left = [unit for unit in self.units if unit.number not in self.endings]
-        if len(left) == len(self.units):
-            return
-        if not left:
-            self.units = []
-            return
-        self.lanes = steps.take_lanes(self.lanes, [unit.lane for unit in left])
-        self._use_lanes(left)
+        if left and len(left) < len(self.units):
+            self.lanes = steps.take_lanes(self.lanes, [unit.lane for unit in left])
+            self._use_lanes(left)
+        self.units = left
 
     #
     # Leaving early

@@ -103,40 +103,36 @@ def make_stacks(
     Returns:
       The stacks, in the order of their first trainers.
     """
-    stacks: list[StackPlan] = []
-    numbers, traced = [], []
-    for number, trainer in enumerate(trainers):
-        obstacle = obstacle_to_stacking(trainer)
-        if obstacle is not None:
-            alone = StackPlan(numbers=[number], trainers=[trainer], obstacle=obstacle)
-            stacks.append(alone)
-            continue
-        numbers.append(number)
-        traced.append(steps.TracedStep.of(trainer))
-    for group in steps.group_steps(traced):
-        for chunk in _chunks(group, numbers, together, max_units):
-            stacks.append(
-                StackPlan(
-                    numbers=[numbers[n] for n in chunk],
-                    trainers=[trainers[numbers[n]] for n in chunk],
-                    traced=[traced[n] for n in chunk],
-                )
-            )
-    return sorted(stacks, key=lambda stack: stack.numbers[0])
+    obstacles = {n: obstacle_to_stacking(t) for n, t in enumerate(trainers)}
+    alone = [
+        StackPlan(numbers=[number], trainers=[trainers[number]], obstacle=obstacle)
+        for number, obstacle in obstacles.items()
+        if obstacle is not None
+    ]
+    free = [number for number, obstacle in obstacles.items() if obstacle is None]
+    traced = {number: steps.TracedStep.of(trainers[number]) for number in free}
+    groups = steps.group_steps(list(traced.values()))
+    stacks = [
+        StackPlan(
+            numbers=chunk,
+            trainers=[trainers[number] for number in chunk],
+            traced=[traced[number] for number in chunk],
+        )
+        for group in groups
+        for chunk in _chunks([free[n] for n in group], together, max_units)
+    ]
+    return sorted([*alone, *stacks], key=lambda stack: stack.numbers[0])
 
 
 def _chunks(
-    group: Sequence[int],
-    numbers: Sequence[int],
-    together: Sequence[Any] | None,
-    max_units: int,
+    numbers: Sequence[int], together: Sequence[Any] | None, max_units: int
 ) -> list[list[int]]:
-    """Divide a group into stacks; what was together stays together."""
+    """Divide trainers into stacks; what was together stays together."""
     before: dict[Any, list[int]] = {}
     new: list[int] = []
-    for member in group:
-        key = None if together is None else together[numbers[member]]
-        (new if key is None else before.setdefault(key, [])).append(member)
+    for number in numbers:
+        key = None if together is None else together[number]
+        (new if key is None else before.setdefault(key, [])).append(number)
     starts = range(0, len(new), max_units)
     return [*before.values(), *(new[start : start + max_units] for start in starts)]
 

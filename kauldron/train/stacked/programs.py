@@ -233,30 +233,31 @@ def _evaluate(
     for index, (variable, const) in enumerate(zip(jaxpr.constvars, consts)):
         new = changed.get(("const", index))
         values[variable] = const if new is None else _like(const, new)
-    below = _by_equation(changed)
 
-    def read(atom: Any, own: Mapping[Path, Any], place: Any) -> Any:
-        if (place,) in own:
-            return own[(place,)]
+    def read(atom: Any, place: Path) -> Any:
+        if place in changed:
+            return changed[place]
         return atom.val if isinstance(atom, Literal) else values[atom]
 
+    below = _by_equation(changed)
     for index, equation in enumerate(jaxpr.eqns):
-        own = below.get(index, {})
-        operands = [read(atom, own, n) for n, atom in enumerate(equation.invars)]
-        inner = {path: value for path, value in own.items() if len(path) > 1}
+        operands = [read(atom, (index, n)) for n, atom in enumerate(equation.invars)]
+        inner = below.get(index)
         if inner:
-            results = _ENTER[equation.primitive](equation, inner, operands)
+            enter = _ENTER.get(equation.primitive, _enter_call)
+            results = enter(equation, inner, operands)
         else:
             results = _run_equation(equation, operands)
         values |= zip(equation.outvars, results, strict=True)
-    out = below.get("out", {})
-    return [read(atom, out, n) for n, atom in enumerate(jaxpr.outvars)]
+    return [read(atom, ("out", n)) for n, atom in enumerate(jaxpr.outvars)]
 
 
 def _by_equation(changed: Mapping[Path, Any]) -> dict[Any, dict[Path, Any]]:
+    """Return constants inside inner programs by the numbers of their equations."""
     grouped: dict[Any, dict[Path, Any]] = {}
     for (first, *rest), value in changed.items():
-        grouped.setdefault(first, {})[tuple(rest)] = value
+        if len(rest) > 1:
+            grouped.setdefault(first, {})[tuple(rest)] = value
     return grouped
 
 
@@ -306,11 +307,9 @@ def _function(
     return lambda *args: _evaluate(jaxpr, consts, own, args)
 
 
-def _enter_call(name: str) -> Callable[..., list[Any]]:
-    def enter(equation: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
-        return _function(equation.params, inner, name)(*operands)
-
-    return enter
+def _enter_call(equation: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
+    [name] = _ENTERED[equation.primitive]
+    return _function(equation.params, inner, name)(*operands)
 
 
 def _enter_cond(equation: Any, inner: Any, operands: Sequence[Any]) -> list[Any]:
@@ -374,11 +373,6 @@ def _split(values: Sequence[Any], *sizes: int) -> list[list[Any]]:
 
 
 _ENTER: dict[Any, Callable[..., list[Any]]] = {
-    p.jit_p: _enter_call("jaxpr"),
-    p.closed_call_p: _enter_call("call_jaxpr"),
-    p.custom_jvp_call_p: _enter_call("call_jaxpr"),
-    p.custom_vjp_call_p: _enter_call("call_jaxpr"),
-    p.remat_p: _enter_call("jaxpr"),
     p.cond_p: _enter_cond,
     p.scan_p: _enter_scan,
     p.while_p: _enter_while,

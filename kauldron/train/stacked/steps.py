@@ -53,12 +53,7 @@ class TracedStep:
 
     @classmethod
     def of(cls, trainer: Trainer, batch: Any = None) -> TracedStep:
-        """Trace the step of a trainer.
-
-        Args:
-          trainer: The experiment.
-          batch: Specs of a batch; by default those of `train_ds`.
-        """
+        """Trace the step of a trainer for batches of these specs, or those of its data."""
         if batch is None:
             batch = trainer_fields.batch_specs(trainer)
         step = functools.partial(_measured_step, trainer.trainstep)
@@ -237,7 +232,7 @@ class StackedStep:
           run: Which trainers to update.
           batches: A tuple of batches; or rows of records, for each source.
           is_active: Which of all trainers to update.
-          are_rows: Which of both.
+          are_rows: Whether the batches are rows.
         """
         columns = self.records.columns if self.records and are_rows else None
         if len(self.runs) > 1:

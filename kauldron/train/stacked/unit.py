@@ -62,6 +62,7 @@ class Unit(Run):
         self.last: int = last_step
         self.later_steps = range(begin.step + 1, last_step + 1)
         self.lane = -1
+        self.source = -1  # of its batches
         self.died = -1
         self.saved_at = -1
         self.evaluated_at = -1
@@ -190,6 +191,7 @@ class HostStepsOfUnits(HostSteps):
 
 
 def nonfinite_ending(trainer: Trainer, step: int) -> Ending:
+    """Return the ending of a training whose loss was not finite."""
     text = f"Loss not finite at step {step}."
     if trainer.on_nonfinite == "raise":
         return Ending(kind="failed", step=step, error=FloatingPointError(text))
@@ -212,5 +214,6 @@ def write_nonfinite(trainer: Trainer, step: int) -> None:
 
 
 def read_nonfinite(trainer: Trainer) -> int | None:
+    """Return the step that `write_nonfinite` wrote; `None` if it did not."""
     path = trainer.workdir / NONFINITE_FILENAME
     return json.loads(path.read_text())["step"] if path.exists() else None

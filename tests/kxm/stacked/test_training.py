@@ -436,6 +436,16 @@ def test_an_evaluation_that_fails_ends_one_training_alone(tmp_path, monkeypatch)
     assert "no such data" in str(endings[0].error)
 
 
+def test_a_training_that_cannot_start_is_named_in_the_log(tmp_path, caplog):
+    (tmp_path / "0").write_text("in the way")
+    changes = {"num_train_steps": 2, **UNWATCHED}
+    trainers = [make(tmp_path / str(n), {"seed": n, **changes}) for n in range(2)]
+    with caplog.at_level("WARNING", logger="kauldron"):
+        endings = loop.train(trainers)
+    assert [e.kind for e in endings] == ["failed", "complete"]
+    assert f"{type(endings[0].error).__name__}: " in caplog.text
+
+
 def test_one_training_can_be_stopped(tmp_path):
     class StopsSecond(loop.Observer):
         ended = None
