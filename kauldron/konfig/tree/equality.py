@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from ml_collections import FieldReference
 
 from kauldron.konfig.symbols import same_qualname
 from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Node
 from kauldron.konfig.tree.storing import is_mapping
+
+# What is being compared already, by the ids of both: equal unless it differs elsewhere.
+# With the values themselves, so that their ids are not used again.
+_Assumed: TypeAlias = dict[tuple[int, int], tuple[Any, Any]]
 
 
 def equal(a: Node, b: Any) -> bool:
@@ -27,64 +31,48 @@ def equal(a: Node, b: Any) -> bool:
             b = type(a)(b)  # pyright: ignore[reportCallIssue]
         except Exception:
             return False  # it holds what no config can hold
-    return _Comparison().equal(a, b)
+    return _equal(a, b, {})
 
 
-class _Comparison:
-    """One comparison; remembers the pairs it is in the middle of."""
-
-    def __init__(self) -> None:
-        self.assumed: set[tuple[int, int]] = set()
-
-    def equal(self, a: Any, b: Any) -> bool:
-        if a is b:
-            return True
-        if isinstance(a, FieldReference) or isinstance(b, FieldReference):
-            return self.references(a, b)
-        if isinstance(a, Node) or isinstance(b, Node):
-            return isinstance(a, Node) and isinstance(b, Node) and self.nodes(a, b)
-        if isinstance(a, (list, tuple)):
-            return type(a) is type(b) and self.sequences(a, b)
+def _equal(a: Any, b: Any, assumed: _Assumed) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, FieldReference) or isinstance(b, FieldReference):
+        return _equal(_current(a), _current(b), assumed)
+    is_node = isinstance(a, Node)
+    if is_node != isinstance(b, Node):
+        return False
+    if not is_node and not isinstance(a, (list, tuple)):
         try:
             return bool(a == b)
         except Exception:
             return False
+    if (id(a), id(b)) in assumed:
+        return True
+    assumed[id(a), id(b)] = (a, b)
+    if is_node:
+        return _equal_nodes(a, b, assumed)
+    is_alike = type(a) is type(b) and len(a) == len(b)
+    return is_alike and all(_equal(x, y, assumed) for x, y in zip(a, b))
 
-    def references(self, a: Any, b: Any) -> bool:
-        values = []
-        for value in (a, b):
-            try:
-                values.append(
-                    value.get() if isinstance(value, FieldReference) else value
-                )
-            except Exception as error:  # dangling, unset or cyclic: equal to the same
-                values.append((type(error).__name__, getattr(error, "name", None)))
-        return self.equal(*values)
 
-    def assume(self, a: Any, b: Any) -> bool:
-        """Return whether a pair was met before: equal unless it differs elsewhere."""
-        pair = (id(a), id(b))
-        if pair in self.assumed:
-            return True
-        self.assumed.add(pair)
-        return False
-
-    def sequences(self, a: Any, b: Any) -> bool:
-        if len(a) != len(b):
-            return False
-        return self.assume(a, b) or all(self.equal(x, y) for x, y in zip(a, b))
-
-    def nodes(self, a: Node, b: Node) -> bool:
-        if self.assume(a, b):
-            return True
-        x, y = a._fields, b._fields
-        return (
-            a.is_locked == b.is_locked
-            and x.keys() == y.keys()
-            and all(self.field(key, x[key], y[key]) for key in x)
+def _equal_nodes(a: Node, b: Node, assumed: _Assumed) -> bool:
+    x, y = a._fields, b._fields
+    return (
+        a.is_locked == b.is_locked
+        and x.keys() == y.keys()
+        and all(
+            same_qualname(x[key], y[key])
+            if key in (QUALNAME_KEY, CONST_KEY)
+            else _equal(x[key], y[key], assumed)
+            for key in x
         )
+    )
 
-    def field(self, key: Any, a: Any, b: Any) -> bool:
-        if key in (QUALNAME_KEY, CONST_KEY):
-            return same_qualname(a, b)
-        return self.equal(a, b)
+
+def _current(value: Any) -> Any:
+    """Return what a reference evaluates to; why, if it cannot be evaluated."""
+    try:
+        return value.get() if isinstance(value, FieldReference) else value
+    except Exception as error:  # dangling, unset or cyclic: equal to the same
+        return type(error).__name__, getattr(error, "name", None)
