@@ -81,13 +81,10 @@ class _Source:
             self.counts[id(value)] = self.counts.get(id(value), 0) + 1
         if not isinstance(value, (Node, list, tuple)):
             return
-        for key, item in self.walk.enter(value).items():
+        for key, item in self.walk.inside(value):
             raw = raw_value(value, key)
             if self.counts.get(id(value), 0) < 2 and self.reference(value, raw) is None:
-                self.walk.around.append((value, key))
                 self.count(raw if isinstance(raw, Variable) else item)
-                self.walk.around.pop()
-        self.walk.leave(value)
 
     def reference(self, holder: Any, raw: Any) -> str | None:
         """Return the source of a reference that can be written as a path."""
