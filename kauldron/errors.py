@@ -302,7 +302,7 @@ class ExplainedArguments:
 def unknown_argument(cls: type, name: str) -> str:
     """Return what to say about a keyword that a class does not take."""
     is_field = name in getattr(cls, "__dataclass_fields__", ())
-    owner = None if is_field else _declaring(cls, name)
+    owner = None if is_field else declaring_class(cls, name)
     if owner is not None:
         return (
             f"{cls.__qualname__} declares {name!r}, but does not take it: write "
@@ -328,8 +328,8 @@ def _check(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise TypeError(f"{cls.__qualname__} takes no arguments.{hint}")
 
 
-def _declaring(cls: type, name: str) -> type | None:
-    """Return the class that annotates a name."""
+def declaring_class(cls: type, name: str) -> type | None:
+    """Return the class that annotates a name, among a class and its parents."""
     parents = (p for p in cls.__mro__ if name in inspect.get_annotations(p))
     return next(parents, None)
 

@@ -8,7 +8,7 @@ import enum
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import ml_collections
@@ -177,17 +177,23 @@ def _normalize_variable(value: Variable, owner: Node | None, filling: Filling) -
 
 def _normalize_other(value: Any, owner: Node | None, filling: Filling) -> Any:
     """Normalize values that are rarely given."""
-    as_konfig = getattr(type(value), "__as_konfig__", None)
-    if as_konfig is not None:
-        plain = as_konfig(value)
-        return plain if plain is value else normalize(plain, owner, filling)
-    for accepts, convert in _CONVERSIONS:
-        if accepts(value):
-            plain = convert(value)
-            return plain if plain is value else normalize(plain, owner, filling)
-    if filling.strict:
+    if hasattr(type(value), "__as_konfig__"):
+        plain = value.__as_konfig__()
+    elif isinstance(value, enum.Enum):
+        plain = enum_const(value)
+    elif _is_numpy_scalar(value):
+        plain = _python_scalar(value)
+    elif isinstance(value, _PLAIN_TYPES):
+        return value
+    elif type(value) is functools.partial:
+        plain = _partial_node(value)
+    elif _is_config_args(value):
+        plain = dataclasses.asdict(value)
+    elif filling.strict:
         raise Unconfigurable(value)
-    return value
+    else:
+        return value
+    return plain if plain is value else normalize(plain, owner, filling)
 
 
 # ------------------------------------------------------------------------------------
@@ -232,13 +238,6 @@ def _partial_node(value: functools.partial[Any]) -> dict[str, Any]:
 
 
 _PLAIN_TYPES = (int, float, str, bytes, complex, os.PathLike)  # and subclasses
-_CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
-    (lambda value: isinstance(value, enum.Enum), enum_const),
-    (_is_numpy_scalar, _python_scalar),
-    (lambda value: isinstance(value, _PLAIN_TYPES), lambda value: value),
-    (lambda value: type(value) is functools.partial, _partial_node),
-    (_is_config_args, dataclasses.asdict),
-)
 
 
 # ------------------------------------------------------------------------------------
