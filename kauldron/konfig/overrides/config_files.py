@@ -300,14 +300,14 @@ def load_module(file: str, module_name: str) -> ModuleType:
     """
     if file.endswith(".py"):
         return _load_file(file, module_name)
-    if os.sep in file or not all(name.isidentifier() for name in file.split(".")):
-        hint = f" Did you mean {file}.py?" if os.path.exists(f"{file}.py") else ""
+    is_dotted_name = os.sep not in file and all(map(str.isidentifier, file.split(".")))
+    lacks_ending = os.path.exists(f"{file}.py")
+    if lacks_ending or not is_dotted_name:
+        hint = f" Did you mean {file}.py?" if lacks_ending else ""
         raise FileNotFoundError(
             f"There is no config {file!r}.{hint} Expected a .py file, a config.json, a "
             "folder with one, or the dotted name of a module."
         )
-    if os.path.exists(f"{file}.py"):
-        raise FileNotFoundError(f"There is no config {file!r}. Did you mean {file}.py?")
     with error_prefix(f"Loading the config module {file!r} failed: "):
         return importlib.import_module(file)
 

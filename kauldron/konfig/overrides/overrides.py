@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ml_collections import FieldReference
 
@@ -240,18 +240,14 @@ def _check_order(overrides: Sequence[Override]) -> None:
     set_below: dict[str, Override] = {}  # by the paths around what was set
     for override in overrides:
         if override.path in set_below:
-            _raise_order_error(set_below[override.path], override)
+            from ml_collections.config_flags import config_flags
+
+            raise config_flags.FlagOrderError(
+                f"{override.flag} comes after {set_below[override.path].flag} and would "
+                f"undo it. Put {override.flag} first."
+            )
         parts = override.parts
         if not paths.has_wildcard(parts):
             for size in range(1, len(parts)):
                 path = path_grammar.format_path(parts[:size])
                 set_below.setdefault(path, override)
-
-
-def _raise_order_error(earlier: Override, later: Override) -> NoReturn:
-    from ml_collections.config_flags import config_flags
-
-    raise config_flags.FlagOrderError(
-        f"{later.flag} comes after {earlier.flag} and would undo it. Put "
-        f"{later.flag} first."
-    )

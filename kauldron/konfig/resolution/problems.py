@@ -19,7 +19,7 @@ from kauldron.konfig.signatures import check_call
 from kauldron.konfig.symbols import import_qualname
 from kauldron.konfig.text.json_format import to_plain
 from kauldron.konfig.tree.configdict import as_config
-from kauldron.konfig.tree.history import field_events, node_origin
+from kauldron.konfig.tree.history import field_events
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     LEAF_TYPES,
@@ -387,7 +387,7 @@ def _known_value(raw: Any, value: Any) -> Any:
 
 def _location(node: Node, key: Key) -> str | None:
     events = field_events(node, key) if key is not None else ()
-    event = events[-1] if events else node_origin(node)
+    event = events[-1] if events else node._konfig_origin
     if event is None or (event.file is None and event.text is None):
         return None
     return event.location

@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import FieldReference
 
-from kauldron.immutabledict import block as block
+from kauldron.immutabledict import block
 from kauldron.konfig.symbols import display_name
 from kauldron.konfig.tree.field_types import type_name
 from kauldron.konfig.tree.node import (

@@ -12,8 +12,8 @@ from typing import Any
 
 from ml_collections import FieldReference
 
+from kauldron.immutabledict import block
 from kauldron.konfig.symbols import display_name, split_qualname
-from kauldron.konfig.text.printing import block
 from kauldron.konfig.tree.configdict import as_config, merges_into
 from kauldron.konfig.tree.node import (
     CONST_KEY,

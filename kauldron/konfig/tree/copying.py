@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ml_collections import FieldReference
 
-from kauldron.konfig.tree.history import field_events, node_origin
+from kauldron.konfig.tree.history import field_events
 from kauldron.konfig.tree.node import Node, nodes_below, remember_parent
 
 N = TypeVar("N", bound=Node)
@@ -63,7 +63,7 @@ def _fill_with_copies(new: Node, node: Node, memo: dict[int, Any]) -> None:
 
 def start_from_defaults(node: Node, default: Node) -> None:
     """Fill an empty node with a deep copy of registered default values."""
-    created = node_origin(node)
+    created = node._konfig_origin
     _fill_with_copies(node, default, {})
     if created is None:
         return

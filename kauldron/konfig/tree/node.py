@@ -44,7 +44,8 @@ class Node(ml_collections.ConfigDict):
     they shadow fields of the same name on attribute access.
     """
 
-    # Where this node was created: an event of kind init or json without a value.
+    # Where this node was created, an event of kind init or json without a value; None
+    # if it was not recorded.
     _konfig_origin: Any
     # From key (or (key, index, ...) for list items) to the events of its writes.
     _konfig_history: dict[Any, tuple[Any, ...]] | None
