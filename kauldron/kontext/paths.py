@@ -10,11 +10,7 @@ from typing import Any, NoReturn, Self, SupportsIndex, TypeAlias, overload
 
 from kauldron.errors import ReadableKeyError
 from kauldron.kontext import nodes
-from kauldron.kontext.errors import (
-    PathNotFoundError,
-    not_found,
-    structure,
-)
+from kauldron.kontext.errors import PathNotFoundError, not_found, structure
 from kauldron.kontext.nodes import part_from_jax
 from kauldron.kontext.path_builder import DynamicPathBuilder
 from kauldron.path_grammar import (
@@ -93,6 +89,12 @@ class PartsSequence(Sequence[Part]):
         if comparable(self.parts[:length]) != comparable(other.parts):
             raise ValueError(f"'{self}' is not a subpath of '{other}'.")
         return self._from_valid(self.parts[length:])
+
+    def set_in(self, context: Any, value: Any) -> list[str]:
+        """Overwrite everything that this path stands for. See `set_by_path`."""
+        from kauldron.kontext.search import set_by_path  # which knows paths
+
+        return set_by_path(context, self, value)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Part: ...
@@ -175,12 +177,6 @@ class Path(PartsSequence):
                 error.args = (f"{error}\nThe context is:\n{structure(context)}",)
             raise
 
-    def set_in(self, context: Any, value: Any) -> list[str]:
-        """Overwrite what this path points to. See `set_by_path`."""
-        from kauldron.kontext.search import set_by_path  # which knows paths
-
-        return set_by_path(context, self, value)
-
 
 def get_by_path(obj: Any, path: PathLike | None, default: Any = ...) -> Any:
     """Return the value that a path points to.
@@ -236,12 +232,6 @@ class GlobPath(PartsSequence):
             lambda part: not isinstance(part, Wildcard), self.parts
         )
         return Path(*concrete)
-
-    def set_in(self, context: Any, value: Any) -> list[str]:
-        """Overwrite everything that this path stands for. See `set_by_path`."""
-        from kauldron.kontext.search import set_by_path  # which knows paths
-
-        return set_by_path(context, self, value)
 
 
 #

@@ -76,33 +76,23 @@ def start_from_defaults(node: Node, default: Node) -> None:
 
 def without_references(node: N, done: dict[int, Any] | None = None) -> N:
     """Return a deep copy with the current values for references."""
-
-    def make(node: Node) -> tuple[Node, dict[Any, Any]]:
-        new = _new_like(node)
-        return new, new._fields
-
-    return _rebuilt(node, make, {} if done is None else done)
+    return _rebuilt(node, _new_like, {} if done is None else done)
 
 
 def as_dicts(
     node: Node, done: dict[int, Any] | None, keep_references: bool
 ) -> dict[Any, Any]:
     """Return nested plain dicts; shared nodes become shared dicts."""
-
-    def make(node: Node) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        new: dict[Any, Any] = {}
-        return new, new
-
-    return _rebuilt(node, make, {} if done is None else done, keep_references)
+    return _rebuilt(node, lambda _: {}, {} if done is None else done, keep_references)
 
 
 def _rebuilt(
     value: Any,
-    make: Callable[[Node], tuple[Any, dict[Any, Any]]],
+    make: Callable[[Node], Any],
     done: dict[int, Any],
     keep_references: bool = False,
 ) -> Any:
-    """Return a tree of new nodes; `make` gives the new one and where its fields go."""
+    """Return a tree with new nodes or dicts, which `make` gives empty."""
 
     def rebuilt(value: Any) -> Any:
         if isinstance(value, FieldReference):
@@ -112,12 +102,13 @@ def _rebuilt(
         if not isinstance(value, Node):
             return value
         if id(value) not in done:
-            done[id(value)], fields = make(value)
+            new = done[id(value)] = make(value)
+            fields = new._fields if isinstance(new, Node) else new
             for key, raw in value._fields.items():
                 read = isinstance(raw, FieldReference) and not keep_references
                 fields[key] = rebuilt(value[key] if read else raw)
-                if isinstance(done[id(value)], Node):
-                    remember_parent(fields[key], done[id(value)])
+                if isinstance(new, Node):
+                    remember_parent(fields[key], new)
         return done[id(value)]
 
     return rebuilt(value)
