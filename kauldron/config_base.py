@@ -215,7 +215,7 @@ class UpdateFromRootCfg(ExplainedArguments):
 
 
 def _init_fields(obj: UpdateFromRootCfg) -> list[tuple[str, Any]]:
-    """Names and values of the fields that the user can set."""
+    """Return names and values of the fields that the user can set."""
     return [
         (field.name, getattr(obj, field.name))
         for field in dataclasses.fields(obj)
@@ -385,7 +385,7 @@ def _checked_init(cls: type, init: Callable[..., None]) -> Callable[..., None]:
 
 @functools.cache
 def _path_fields(cls: type) -> dict[str, type]:
-    """Fields annotated as a path, with the type that makes one from a string."""
+    """Return the fields annotated as a path, with the type that makes one from text."""
     found = {}
     for parent in reversed(cls.__mro__):
         namespace = getattr(sys.modules.get(parent.__module__), "__dict__", {})

@@ -173,11 +173,11 @@ def raise_reworded(error: Exception, text: str) -> NoReturn:
 
 
 def reworded(error: Exception, text: str) -> Exception:
-    """`error` with another text; what it is and carries stays the same.
+    """Return `error` with another text; its type and what it carries stay the same.
 
-    The very same object wherever Python allows it. Otherwise (an `OSError`, say) an
-    equal one of a subclass that differs in `__str__` alone. Where even that cannot be
-    done, the text becomes a note.
+    It is the very same object wherever Python allows that. Otherwise (an `OSError`, say)
+    it is an equal one of a subclass that differs in `__str__` alone. Where even that
+    cannot be done, the text becomes a note.
 
     Args:
       error: The exception, as caught.

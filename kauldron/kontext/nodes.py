@@ -341,11 +341,7 @@ def is_array_spec(value: Any) -> bool:
 
 
 def spec_item(spec: Any, part: Part) -> Any:
-    """Return the spec of `array[part]`, or of one of the `SHAPE_ATTRIBUTES`.
-
-    Raises:
-      IndexError: There is no such item.
-    """
+    """Return the spec of `array[part]`, or of one of the `SHAPE_ATTRIBUTES`."""
     import numpy as np  # array specs come from libraries that need it
 
     # One byte, seen as an array of any shape.

@@ -243,12 +243,7 @@ PathLike: TypeAlias = str | tuple[Part, ...] | PartsSequence | DynamicPathBuilde
 
 
 def concrete_parts(path: PathLike) -> tuple[Part, ...]:
-    """Return the parts of a path that leads to one place.
-
-    Raises:
-      TypeError: Not a path.
-      ValueError: A part is not valid, or there are wildcards.
-    """
+    """Return the parts of a path, which must not have wildcards."""
     if isinstance(path, str):
         return _parse_concrete(path)
     parts = _parts(path)
@@ -260,10 +255,6 @@ def glob_parts(path: PathLike) -> tuple[Part, ...]:
     """Return the parts of a path that may have wildcards.
 
     In a plain tuple `"*"` and `"**"` are wildcards.
-
-    Raises:
-      TypeError: Not a path.
-      ValueError: A part is not valid.
     """
     if isinstance(path, str):
         return parse(path)

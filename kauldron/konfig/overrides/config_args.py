@@ -34,12 +34,7 @@ def config_args_class(module: ModuleType) -> type | None:
 
 
 def build_config_args(cls: type, text: str, overrides: Sequence[Override]) -> Any:
-    """Return an instance of `ConfigArgs`.
-
-    Raises:
-      ValueError: The text cannot be read, a field is unknown, or a value does not fit
-        the annotation of its field.
-    """
+    """Return an instance of `ConfigArgs`."""
     hints = _type_hints(cls)
     values: dict[str, Any] = {}
     for name, source in parse_arguments(text).items():

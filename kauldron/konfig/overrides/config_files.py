@@ -99,9 +99,6 @@ def take_overrides(
 
     Nothing behind `--` is an override. `takes_value` says whether a flag, given without
     dashes, is followed by its value.
-
-    Raises:
-      ValueError: The path of an override cannot be read.
     """
     overrides: list[Override] = []
     others: list[str] = []
@@ -275,12 +272,7 @@ def is_saved_config(file: str) -> bool:
 
 
 def load_saved_config(file: str) -> ConfigDict:
-    """Return the config of a `config.json`, or of a folder with such a file.
-
-    Raises:
-      OSError: The file cannot be read.
-      ValueError: It is not the JSON form of a config.
-    """
+    """Return the config of a `config.json`, or of a folder with such a file."""
     path = os.path.join(file, "config.json") if os.path.isdir(file) else file
     if not os.path.isfile(path):
         raise FileNotFoundError(_missing_file_message(path))
@@ -293,10 +285,6 @@ def load_module(file: str, module_name: str) -> ModuleType:
 
     That of a file is put into `sys.modules` as `module_name`, so that `resolve` finds
     classes defined in it.
-
-    Raises:
-      OSError: There is no such file.
-      ModuleNotFoundError: There is no such module.
     """
     if file.endswith(".py"):
         return _load_file(file, module_name)
@@ -385,11 +373,7 @@ def _missing_file_message(file: str) -> str:
 
 
 def entry_point(module: ModuleType) -> Callable[..., Any]:
-    """Return the function of a config module that builds the config.
-
-    Raises:
-      AttributeError: The module has no `get_config` and no `config` function.
-    """
+    """Return the function of a config module that builds the config."""
     for name in ENTRY_POINTS:
         function = vars(module).get(name)
         if callable(function) and not isinstance(function, ConfigDictProxyObject):

@@ -161,10 +161,6 @@ def apply_in_order(
 
     Where an override names a positional argument by its parameter, what is called is
     imported, unless `may_import` is off.
-
-    Raises:
-      FlagOrderError: An override would undo an earlier one below it.
-      KeyError, TypeError, ValueError: As in `set_by_path`, with the flag in front.
     """
     overrides = last_of_each(overrides)
     _check_order(overrides)

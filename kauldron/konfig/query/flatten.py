@@ -54,11 +54,7 @@ def flatten(cfg: Any) -> dict[str, Any]:
 
 
 def iter_leaves(cfg: Any) -> Iterator[tuple[Parts, Any]]:
-    """Yield the paths and values of all leaves, references evaluated.
-
-    Raises:
-      CycleError: The config contains itself.
-    """
+    """Yield the paths and values of all leaves, references evaluated."""
     yield from _leaves(cfg, Walk())
 
 

@@ -65,11 +65,7 @@ def export_qualname(obj: Any) -> str:
 
 
 def _symbol_name(symbol: Any, place: str) -> str:
-    """Return `module:Outer.Inner`, if that leads to the symbol.
-
-    Raises:
-      ValueError: It does not.
-    """
+    """Return `module:Outer.Inner`; raise `ValueError` if that is not the symbol."""
     module, path = symbol.__module__, symbol.__qualname__
     if "<" in path:
         raise ValueError(

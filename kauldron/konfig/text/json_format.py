@@ -43,11 +43,7 @@ def to_plain(value: Any, *, keep_refs: bool = False) -> Any:
 
 
 def load(text_or_path: Any) -> Any:
-    """Return the parsed JSON of a text or file.
-
-    Raises:
-      ValueError: It is not the JSON of an object.
-    """
+    """Return the parsed JSON of a text or file, which must be an object."""
     text = text_or_path
     if isinstance(text, os.PathLike) or not text.lstrip().startswith(("{", "[")):
         text = Path(text).read_text(encoding="utf-8")

@@ -255,10 +255,9 @@ class Walk:
         return (*self._start, *(path_part(c, key) for c, key in self.around[:depth]))
 
     def enter(self, container: Any) -> dict[Key, Any]:
-        """Return what a container holds; `leave` it when that is done.
+        """Return what a container holds; raise `CycleError` if the walk is inside it.
 
-        Raises:
-          CycleError: The walk is inside it already.
+        `leave` it when that is done.
         """
         if id(container) in self._entered:
             outer = expression(self.parts(self._entered[id(container)]))

@@ -406,11 +406,7 @@ class Missing(LookupError):
 
 
 def take_step(value: Any, is_attribute: bool, key: Any) -> Any:
-    """Return an attribute or item; fields of nodes come before their methods.
-
-    Raises:
-      Missing: There is none.
-    """
+    """Return an attribute or item, fields of nodes before methods, or raise `Missing`."""
     if isinstance(value, Node):
         if key in value:
             return value[key]

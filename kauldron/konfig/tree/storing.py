@@ -76,11 +76,7 @@ class Filling:
         return node
 
     def fill(self, node: Node, mapping: Any) -> None:
-        """Store the items of a mapping in an empty node.
-
-        Raises:
-          Unconfigurable: It holds a real object.
-        """
+        """Store the items of a mapping in an empty node."""
         if not is_mapping(mapping):
             raise TypeError(f"A config is made from a mapping, not {mapping!r}.")
         node.__dict__["_konfig_origin"] = self.event
@@ -118,11 +114,7 @@ class Filling:
 
 
 def normalize(value: Any, owner: Node | None, filling: Filling) -> Any:
-    """Return the form in which `owner` stores `value`.
-
-    Raises:
-      Unconfigurable: It is a real object.
-    """
+    """Return the form in which `owner` stores `value`; real objects are refused."""
     kind = type(value)
     if kind in LEAF_TYPES:
         return value
@@ -357,11 +349,7 @@ def _decoded(key: str) -> Key:
 
 
 def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
-    """Return the items of a call: its symbol, positional arguments, the others.
-
-    Raises:
-      ValueError: An argument is given both as `0` and as `"0"`, or as `-1`.
-    """
+    """Return the items of a call: its symbol, positional arguments, the others."""
     symbol, positional, named = [], {}, []
     for key, value in items:
         key = plain_key(key)
