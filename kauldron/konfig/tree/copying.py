@@ -12,10 +12,14 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ml_collections import FieldReference
-
 from kauldron.konfig.tree.history import field_events
-from kauldron.konfig.tree.node import Node, nodes_below, remember_parent
+from kauldron.konfig.tree.node import (
+    Node,
+    Unreadable,
+    Walk,
+    nodes_below,
+    remember_parent,
+)
 
 N = TypeVar("N", bound=Node)
 
@@ -93,20 +97,22 @@ def _rebuilt(
     keep_references: bool = False,
 ) -> Any:
     """Return a tree with new nodes or dicts, which `make` gives empty."""
+    walk = Walk()  # keeps what references evaluate to, so that no id is used twice
 
     def rebuilt(value: Any) -> Any:
-        if isinstance(value, FieldReference):
-            return value if keep_references else rebuilt(value.get())
+        if isinstance(value, Unreadable):
+            raise value.error
         if type(value) in (list, tuple):
-            return type(value)([rebuilt(item) for item in value])
+            items = value if keep_references else walk.values(value).values()
+            return type(value)([rebuilt(item) for item in items])
         if not isinstance(value, Node):
             return value
         if id(value) not in done:
             new = done[id(value)] = make(value)
             fields = new._fields if isinstance(new, Node) else new
-            for key, raw in value._fields.items():
-                read = isinstance(raw, FieldReference) and not keep_references
-                fields[key] = rebuilt(value[key] if read else raw)
+            inside = value._fields if keep_references else walk.values(value)
+            for key, item in inside.items():
+                fields[key] = rebuilt(item)
                 if isinstance(new, Node):
                     remember_parent(fields[key], new)
         return done[id(value)]
