@@ -11,6 +11,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import pathlib
@@ -114,7 +115,7 @@ def take_overrides(
             continue
         others.append(argument)
         if not is_word and "=" not in argument and takes_value(argument.lstrip("-")):
-            others += [value for value in [next(remaining, None)] if value is not None]
+            others += itertools.islice(remaining, 1)
     return overrides, others
 
 

@@ -23,10 +23,8 @@ from kauldron.konfig.tree.node import (
     raw_value,
 )
 from kauldron.konfig.tree.references import PathReference
-from kauldron.konfig.tree.storing import RAW_PREFIX
-from kauldron.path_grammar import format_path, parse
-
-REF_KEY = "__ref__"
+from kauldron.konfig.tree.storing import RAW_PREFIX, REF_KEY
+from kauldron.path_grammar import format_path
 
 
 def dumps(node: Node, *, keep_refs: bool = False, **json_dumps_kwargs: Any) -> str:
@@ -133,24 +131,3 @@ class _Writer:
             f"{expression(self.walk.parts())} is of type {type(value).__module__}."
             f"{type(value).__qualname__}, which has no JSON form."
         )
-
-
-def restore_references(root: Node) -> None:
-    """Turn the `{"__ref__": path}` nodes of a loaded config into references."""
-
-    def restored(value: Any) -> Any:
-        if isinstance(value, Node):
-            fields = value._fields
-            if fields.keys() == {REF_KEY}:
-                reference: Any = PathReference(root)
-                for part in parse(fields[REF_KEY]):
-                    reference = reference[part]
-                return reference
-            for key, child in list(fields.items()):
-                if isinstance(child, (Node, list, tuple)):
-                    fields[key] = restored(child)
-        elif type(value) in (list, tuple):
-            return type(value)(restored(item) for item in value)
-        return value
-
-    restored(root)

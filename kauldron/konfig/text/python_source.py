@@ -151,10 +151,9 @@ class _Source:
         if name is not None:
             return self.call(name, node, texts)
         pairs = [f"{key!r}: {text}" for key, text in texts.items()]
-        opening, closing = ("{", "}")
         if symbol is not None:
-            opening, closing = "konfig.ConfigDict({", "})"
-        return block(opening, pairs, closing)
+            return block("konfig.ConfigDict({", pairs, "})")
+        return block("{", pairs, "}")
 
     def delete_defaults(self, node: Node, default: Node | None, at: Parts) -> None:
         """Delete defaults that fill the call but that the config does not have."""
@@ -176,11 +175,7 @@ class _Source:
         for key, text in texts.items():
             if key == QUALNAME_KEY or key in positions:
                 continue
-            if (
-                isinstance(key, str)
-                and key.isidentifier()
-                and not keyword.iskeyword(key)
-            ):
+            if isinstance(key, str) and _is_name(key):
                 arguments.append(f"{key}={text}")
             else:
                 odd.append(f"{key!r}: {text}")
@@ -206,9 +201,8 @@ class _Source:
             return f'float("{value}")'
         if isinstance(value, (set, frozenset)) and value:
             items = ", ".join(sorted(self.leaf(item, at) for item in value))
-            return (
-                f"{{{items}}}" if isinstance(value, set) else f"frozenset({{{items}}})"
-            )
+            is_frozen = isinstance(value, frozenset)
+            return f"frozenset({{{items}}})" if is_frozen else f"{{{items}}}"
         if isinstance(value, os.PathLike):
             self.imports.add_real("pathlib")
             return f"pathlib.{type(value).__name__}({os.fspath(value)!r})"
@@ -249,11 +243,11 @@ class SourceImports:
 
     def new_name(self, wanted: str) -> str:
         """Return a name like `wanted` that nothing else has."""
-        name = wanted if wanted.isidentifier() else "value"
+        name = first = wanted if wanted.isidentifier() else "value"
         count = 1
         while name in self._taken:
             count += 1
-            name = f"{wanted if wanted.isidentifier() else 'value'}_{count}"
+            name = f"{first}_{count}"
         self._taken.add(name)
         return name
 
@@ -271,9 +265,7 @@ class SourceImports:
         if attributes is None and not _is_module(module):
             module, _, attributes = module.rpartition(".")
         parts = [*module.split("."), *(attributes or "").split(".")]
-        if not all(p.isidentifier() and not keyword.iskeyword(p) for p in parts if p):
-            return None
-        if not module:
+        if not module or not all(map(_is_name, filter(None, parts))):
             return None
         name = self._module_name(module)
         return f"{name}.{attributes}" if attributes else name
@@ -303,11 +295,12 @@ class SourceImports:
         name = self._modules[module]
         package, _, last = module.rpartition(".")
         suffix = "" if name == last else f" as {name}"
-        return (
-            f"from {package} import {last}{suffix}"
-            if package
-            else f"import {last}{suffix}"
-        )
+        start = f"from {package} " if package else ""
+        return f"{start}import {last}{suffix}"
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _is_module(name: str) -> bool:

@@ -27,6 +27,8 @@ from kauldron.konfig.tree.node import (
     remember_parent,
 )
 from kauldron.konfig.tree.placeholders import Variable
+from kauldron.konfig.tree.references import PathReference
+from kauldron.path_grammar import parse
 
 
 class Unconfigurable(Exception):
@@ -49,7 +51,7 @@ class Filling:
 
     The nodes are of class `node_type` and were created by `event`. If `with_defaults`,
     they start from the registered default values; if `strict`, real objects are
-    refused.
+    refused. What is saved as `{"__ref__": path}` is a reference from `references_from`.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Filling:
         *,
         with_defaults: bool = True,
         strict: bool = True,
+        references_from: Node | None = None,
     ) -> None:
         self.node_type = node_type
         self.event = event
         self.with_defaults = with_defaults
         self.strict = strict
+        self.references_from = references_from
         self.by_id: dict[Any, Node] = {}  # the nodes with an `__id__`
 
     def make_node(self, mapping: Mapping[Any, Any]) -> Node:
@@ -74,6 +78,15 @@ class Filling:
         Node.__init__(node)
         self.fill(node, mapping)
         return node
+
+    def reference(self, mapping: Mapping[Any, Any]) -> Any:
+        """Return the reference that a mapping stands for; None if it is a dict."""
+        if self.references_from is None or mapping.keys() != {REF_KEY}:
+            return None
+        reference: Any = PathReference(self.references_from)
+        for part in parse(mapping[REF_KEY]):
+            reference = reference[part]
+        return reference
 
     def fill(self, node: Node, mapping: Any) -> None:
         """Store the items of a mapping in an empty node."""
@@ -129,6 +142,9 @@ def normalize(value: Any, owner: Node | None, filling: Filling) -> Any:
             _normalize_variable(value, owner, filling)
         return value
     if isinstance(value, (Mapping, ml_collections.ConfigDict)):
+        reference = filling.reference(value)
+        if reference is not None:
+            return reference
         node = filling.make_node(value)
         if owner is not None:
             remember_parent(node, owner)
@@ -323,6 +339,7 @@ def default_values_of(qualname: Any) -> Node | None:
 # ------------------------------------------------------------------------------------
 
 RAW_PREFIX = "__raw__="
+REF_KEY = "__ref__"
 
 
 def plain_key(key: Any) -> Key:
