@@ -164,19 +164,14 @@ def apply_in_order(
     """
     overrides = last_of_each(overrides)
     _check_order(overrides)
-    paths: list[str] = []
+    written: list[str] = []
     for override in overrides:
         told = error_prefix(f"{override.flag}: ")
         with told, recording(kind, override.flag), importing_symbols(may_import):
-            paths += _apply(cfg, override)
-    return paths
-
-
-def _apply(cfg: Node, override: Override) -> list[str]:
-    targets = paths.find_targets(cfg, override.parts)
-    for target in targets:
-        paths.assign(cfg, target, _value_for(cfg, target, override))
-    return [path_grammar.format_path(target) for target in targets]
+            for target in paths.find_targets(cfg, override.parts):
+                paths.assign(cfg, target, _value_for(cfg, target, override))
+                written.append(path_grammar.format_path(target))
+    return written
 
 
 def _value_for(cfg: Node, target: tuple[Any, ...], override: Override) -> Any:
