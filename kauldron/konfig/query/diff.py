@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
@@ -19,12 +20,14 @@ from kauldron.konfig.tree.history import short_repr
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     QUALNAME_KEY,
+    Child,
     Node,
     Parts,
     Walk,
     is_call,
     is_const,
 )
+from kauldron.konfig.tree.references import Operation
 from kauldron.path_grammar import Part
 
 
@@ -278,7 +281,8 @@ def _overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
             raise _MustBeReplaced(f"{path} is another kind of node.")
     elif type(old) is not type(new) or not isinstance(old, (list, tuple)):
         raise _MustBeReplaced(f"{path_grammar.format_path(at)} is another value.")
-    olds, news = _values(old, walk), _values(new, walk)
+    olds = {child.part: child for child in walk.children(old)}
+    news = _values(new, walk)
     gone = [part for part in olds if part not in news]
     if gone or (len(news) > len(olds) and not isinstance(new, Node)):
         path = path_grammar.format_path((*at, *gone[:1]))
@@ -293,11 +297,12 @@ def _overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
     return result
 
 
-def _child_overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
-    try:
-        return _overrides(old, new, at, walk)
-    except _MustBeReplaced:
-        pass
+def _child_overrides(child: Child, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
+    old = child.value
+    # What is computed at each read can only be set as a whole.
+    if not isinstance(child.raw, Operation) or _same_leaf(old, new):
+        with contextlib.suppress(_MustBeReplaced):
+            return _overrides(old, new, at, walk)
     if at[-1] not in (QUALNAME_KEY, CONST_KEY):
         try:
             stored = check_overwrite(old, new)

@@ -1,5 +1,6 @@
 """`konfig.diff`."""
 
+import copy
 import json
 
 import hypothesis
@@ -222,3 +223,14 @@ def test_overrides_turn_the_old_config_into_the_new_one(old, new):
     assert bool(difference) == (old_cfg != new_cfg)
     konfig.apply_overrides(old_cfg, difference.as_overrides())
     assert old_cfg == new_cfg
+
+
+def test_what_is_computed_is_overridden_as_a_whole():
+    old = konfig.ConfigDict({"n": 1})
+    old.made = konfig.ref_fn(lambda n: {"n": n, "list": [n]}, old.ref.n)
+    new = copy.deepcopy(old)
+    new.n = 2
+    overrides = konfig.diff(old, new).as_overrides()
+    assert list(overrides) == ["n", "made"]
+    konfig.apply_overrides(old, overrides)
+    assert old == new
