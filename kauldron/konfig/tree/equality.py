@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
-from ml_collections import FieldReference
+from typing import Any
 
 from kauldron.konfig.symbols import same_qualname
-from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Node
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    LEAF_TYPES,
+    QUALNAME_KEY,
+    Node,
+    Unreadable,
+    Walk,
+)
 from kauldron.konfig.tree.storing import is_mapping
-
-# What is being compared already, by the ids of both: equal unless it differs elsewhere.
-# With the values themselves, so that their ids are not used again.
-_Assumed: TypeAlias = dict[tuple[int, int], tuple[Any, Any]]
 
 
 def equal(a: Node, b: Any) -> bool:
@@ -31,14 +32,17 @@ def equal(a: Node, b: Any) -> bool:
             b = type(a)(b)  # pyright: ignore[reportCallIssue]
         except Exception:
             return False  # it holds what no config can hold
-    return _equal(a, b, {})
+    return _equal(a, b, Walk(), set())
 
 
-def _equal(a: Any, b: Any, assumed: _Assumed) -> bool:
+def _equal(a: Any, b: Any, walk: Walk, assumed: set[tuple[int, int]]) -> bool:
+    """Compare two values; pairs met before are assumed equal unless they differ there."""
     if a is b:
         return True
-    if isinstance(a, FieldReference) or isinstance(b, FieldReference):
-        return _equal(_current(a), _current(b), assumed)
+    if type(a) in LEAF_TYPES and type(b) in LEAF_TYPES:
+        return a == b
+    if isinstance(a, Unreadable) and isinstance(b, Unreadable):
+        return _reason(a) == _reason(b)
     is_node = isinstance(a, Node)
     if is_node != isinstance(b, Node):
         return False
@@ -47,32 +51,20 @@ def _equal(a: Any, b: Any, assumed: _Assumed) -> bool:
             return bool(a == b)
         except Exception:
             return False
+    if a.is_locked != b.is_locked if is_node else type(a) is not type(b):
+        return False
     if (id(a), id(b)) in assumed:
         return True
-    assumed[id(a), id(b)] = (a, b)
-    if is_node:
-        return _equal_nodes(a, b, assumed)
-    is_alike = type(a) is type(b) and len(a) == len(b)
-    return is_alike and all(_equal(x, y, assumed) for x, y in zip(a, b))
-
-
-def _equal_nodes(a: Node, b: Node, assumed: _Assumed) -> bool:
-    x, y = a._fields, b._fields
-    return (
-        a.is_locked == b.is_locked
-        and x.keys() == y.keys()
-        and all(
-            same_qualname(x[key], y[key])
-            if key in (QUALNAME_KEY, CONST_KEY)
-            else _equal(x[key], y[key], assumed)
-            for key in x
-        )
+    assumed.add((id(a), id(b)))
+    x, y = walk.values(a), walk.values(b)
+    return x.keys() == y.keys() and all(
+        same_qualname(x[key], y[key])
+        if key in (QUALNAME_KEY, CONST_KEY)
+        else _equal(x[key], y[key], walk, assumed)
+        for key in x
     )
 
 
-def _current(value: Any) -> Any:
-    """Return what a reference evaluates to; why, if it cannot be evaluated."""
-    try:
-        return value.get() if isinstance(value, FieldReference) else value
-    except Exception as error:  # dangling, unset or cyclic: equal to the same
-        return type(error).__name__, getattr(error, "name", None)
+def _reason(value: Unreadable) -> tuple[str, Any]:
+    """Return what makes references equal that are dangling, unset or cyclic."""
+    return type(value.error).__name__, getattr(value.error, "name", None)

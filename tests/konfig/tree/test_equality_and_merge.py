@@ -52,6 +52,17 @@ def test_numbers_compare_as_in_python():
     assert konfig.ConfigDict({"x": 1}) == konfig.ConfigDict({"x": 1.0})
 
 
+def test_computed_dicts_compare_as_the_same_config_with_plain_values():
+    computed = konfig.ConfigDict({"n": 1})
+    computed.made = konfig.ref_fn(make_dict, computed.ref.n)
+    computed.listed = [konfig.ref_fn(make_dict, computed.ref.n)]
+    plain = {"n": 1, "made": {"n": 1}, "listed": [{"n": 1}]}
+    assert computed == plain
+    assert konfig.ConfigDict(plain) == computed
+    computed.n = 2
+    assert computed != konfig.ConfigDict(plain)
+
+
 def test_one_computed_list_among_many_makes_a_difference():
     for count in range(2, 20):  # lists that are made when read may get the same ids
         a, b = konfig.ConfigDict(), konfig.ConfigDict()
