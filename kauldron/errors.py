@@ -146,7 +146,7 @@ def _add_prefix(error: Exception, prefix: str) -> None:
     try:
         error.args = (kind(prefix + message), *old_args[1:])
         is_shown = prefix in str(error)
-    except Exception:  # an exception class with a mind of its own
+    except Exception:  # its class makes the text in its own way
         is_shown = False
     if not is_shown:
         error.args = old_args

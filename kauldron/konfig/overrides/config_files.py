@@ -358,7 +358,12 @@ def recorded_folders(run_info: Any) -> list[str]:
     try:
         folders = json.loads(run_info.read_text())["import_folders"]
         return [folder for folder in folders if os.path.isdir(folder)]
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or of another age
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # not there, or of another version
         return []
 
 

@@ -59,7 +59,7 @@ class _Source:
 
     def __init__(self, cfg: Node) -> None:
         self.cfg = cfg
-        self.imports = SourceImports(reserved={"cfg", "konfig", "get_config"})
+        self.imports = _Imports()
         self.counts: dict[int, int] = {}
         self.variables: dict[int, str] = {}
         self.walk = Walk()
@@ -229,15 +229,12 @@ def _indented(line: str) -> str:
     return re.sub(r"(?m)^", "    ", line) + "\n"
 
 
-class SourceImports:
-    """Collects the modules that a source names, each under a name of its own.
+class _Imports:
+    """Collects the modules that a source names, each under a name of its own."""
 
-    Args:
-      reserved: Names that the source uses for something else.
-    """
-
-    def __init__(self, reserved: set[str]) -> None:
-        self._taken = {*reserved, *dir(builtins), *keyword.kwlist}
+    def __init__(self) -> None:
+        own = ("cfg", "konfig", "get_config")
+        self._taken = {*own, *dir(builtins), *keyword.kwlist}
         self._modules: dict[str, str] = {}
         self._real: set[str] = set()
 

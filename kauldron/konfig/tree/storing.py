@@ -249,7 +249,7 @@ _PLAIN_TYPES = (int, float, str, bytes, complex, os.PathLike)  # and subclasses
 
 
 # ------------------------------------------------------------------------------------
-# What the author is told
+# Error messages
 # ------------------------------------------------------------------------------------
 
 
