@@ -266,7 +266,7 @@ class _MustBeReplaced(Exception):
 def _same_leaf(old: Any, new: Any) -> bool:
     """Return whether two leaves are equal; a nan equals a nan."""
     if isinstance(old, FieldReference) or isinstance(new, FieldReference):
-        return old is new  # one that cannot be read
+        return repr(old) == repr(new)  # they cannot be read: what they follow counts
     if old != old and new != new:
         return True
     return bool(old == new)

@@ -234,3 +234,12 @@ def test_what_is_computed_is_overridden_as_a_whole():
     assert list(overrides) == ["n", "made"]
     konfig.apply_overrides(old, overrides)
     assert old == new
+
+
+def test_references_that_cannot_be_read_differ_if_they_follow_something_else():
+    old = konfig.ConfigDict({"unset": konfig.placeholder(int, required=True)})
+    old.dangling = old.ref.missing
+    new = copy.deepcopy(old)
+    assert not konfig.diff(old, new)
+    new.dangling = new.ref.gone
+    assert list(konfig.diff(old, new).changed) == ["dangling"]
