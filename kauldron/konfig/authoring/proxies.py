@@ -6,7 +6,6 @@ call gives a `ConfigDict`, and a proxy used as a value stands for the symbol its
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import Any, NoReturn
 
@@ -166,13 +165,14 @@ class ConfigDictProxyObject:
     __lt__ = __le__ = __gt__ = __ge__ = _refuse("compare")
 
 
-@dataclasses.dataclass(unsafe_hash=True, repr=False)
 class ProxyUnion:
     """`A | B` of which at least one side is a proxy; resolves to the real union."""
 
     __slots__ = ("left", "right")
-    left: Any
-    right: Any
+
+    def __init__(self, left: Any, right: Any) -> None:
+        self.left = left
+        self.right = right
 
     @classmethod
     def make(cls, left: Any, right: Any) -> Any:
@@ -191,6 +191,14 @@ class ProxyUnion:
 
     def __konfig_union__(self) -> tuple[Any, Any]:
         return self.left, self.right
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, ProxyUnion):
+            return NotImplemented
+        return (self.left, self.right) == (other.left, other.right)
+
+    def __hash__(self) -> int:
+        return hash((self.left, self.right))
 
     def __repr__(self) -> str:
         return f"{_side_text(self.left)} | {_side_text(self.right)}"
