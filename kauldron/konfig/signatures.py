@@ -137,10 +137,10 @@ def _unknown_names(
     parameters = signature.parameters
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return
-    accepted = accepted_names(signature)
+    keywords, accepted = _keywords(parameters), accepted_names(signature)
     listed = f"It accepts: {', '.join(accepted) or 'no named arguments'}."
     for name in named:
-        if name not in _keywords(parameters):
+        if name not in keywords:
             message = f"{_name(function)} has no parameter {name!r}."
             hint = did_you_mean(name, accepted).strip()
             hint = hint or _missing_decorator(function, name)
