@@ -215,7 +215,7 @@ class UpdateFromRootCfg(ExplainedArguments):
 
 
 def _init_fields(obj: UpdateFromRootCfg) -> list[tuple[str, Any]]:
-    """Names and values of the fields that the user can set."""
+    """Return names and values of the fields that the user can set."""
     return [
         (field.name, getattr(obj, field.name))
         for field in dataclasses.fields(obj)
@@ -263,26 +263,24 @@ def _update(value: Any, root: Any, *, into_containers: bool) -> Any:
         return value
     if isinstance(value, UpdateFromRootCfg):
         return value.update_from_root_cfg(root)
-    if into_containers:
-        return _map_container(
-            value, lambda member: _update(member, root, into_containers=True)
-        )
-    return value
+    return update_members(value, root) if into_containers else value
 
 
 def update_members(container: Any, root: Any) -> Any:
-    """Update the members of a mapping, list or tuple, however deep they are nested."""
-    return _update(container, root, into_containers=True)
+    """Update the members of a mapping, list or tuple, however deep they are nested.
 
+    The result is the container itself if none of them changes.
+    """
 
-def _map_container(container: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply `function` to the members; the same object if none of them changes."""
+    def update(member: Any) -> Any:
+        return _update(member, root, into_containers=True)
+
     if isinstance(container, Mapping):
-        mapped: Any = {key: function(member) for key, member in container.items()}
+        mapped: Any = {key: update(member) for key, member in container.items()}
         is_changed = any(mapped[key] is not container[key] for key in container)
         return type(container)(mapped) if is_changed else container  # type: ignore[call-arg]
     if isinstance(container, list | tuple):
-        mapped = [function(member) for member in container]
+        mapped = [update(member) for member in container]
         if all(new is old for new, old in zip(mapped, container)):
             return container
         is_named = hasattr(container, "_fields")
@@ -355,11 +353,18 @@ class BaseConfig:
             f"{type(self).__qualname__} is frozen: cannot delete {name!r}."
         )
 
+    @reprlib.recursive_repr(fillvalue="...")
     def __repr__(self) -> str:
-        return as_text(self)
+        items = [f"{name}={value!r}" for name, value in _shown_fields(self)]
+        return block(f"{type(self).__qualname__}(", items, ")", width=0)
 
+    @reprlib.recursive_repr(fillvalue="...")
     def _repr_html_(self) -> str:
-        return as_html(self)
+        """Return the same as HTML, with longer fields folded."""
+        fields = (_html_field(name, value) for name, value in _shown_fields(self))
+        rows = "".join(f"<li>{field}</li>" for field in fields)
+        title = html.escape(type(self).__qualname__)
+        return f"<details open><summary>{title}</summary><ul>{rows}</ul></details>"
 
 
 def _checked_init(cls: type, init: Callable[..., None]) -> Callable[..., None]:
@@ -385,7 +390,7 @@ def _checked_init(cls: type, init: Callable[..., None]) -> Callable[..., None]:
 
 @functools.cache
 def _path_fields(cls: type) -> dict[str, type]:
-    """Fields annotated as a path, with the type that makes one from a string."""
+    """Return the fields annotated as a path, with the type that makes one from text."""
     found = {}
     for parent in reversed(cls.__mro__):
         namespace = getattr(sys.modules.get(parent.__module__), "__dict__", {})
@@ -413,28 +418,6 @@ def _path_type(annotation: Any, namespace: dict[str, Any]) -> type | None:
         return next((path for path in paths if path is not None), None)
     is_path = isinstance(annotation, type) and issubclass(annotation, pathlib.PurePath)
     return annotation if is_path else None
-
-
-#
-# Text
-#
-
-
-@reprlib.recursive_repr(fillvalue="...")
-def as_text(obj: Any) -> str:
-    """Return `Name(...)` with one field per line; a single short one stays on the line."""
-    items = [f"{name}={value!r}" for name, value in _shown_fields(obj)]
-    return block(f"{type(obj).__qualname__}(", items, ")", width=0)
-
-
-@reprlib.recursive_repr(fillvalue="...")
-def as_html(obj: Any) -> str:
-    """Return the same as HTML, with longer fields folded."""
-    rows = "".join(
-        f"<li>{_html_field(name, value)}</li>" for name, value in _shown_fields(obj)
-    )
-    title = html.escape(type(obj).__qualname__)
-    return f"<details open><summary>{title}</summary><ul>{rows}</ul></details>"
 
 
 def _shown_fields(obj: Any) -> list[tuple[str, Any]]:

@@ -146,7 +146,7 @@ def _add_prefix(error: Exception, prefix: str) -> None:
     try:
         error.args = (kind(prefix + message), *old_args[1:])
         is_shown = prefix in str(error)
-    except Exception:  # an exception class with a mind of its own
+    except Exception:  # its class makes the text in its own way
         is_shown = False
     if not is_shown:
         error.args = old_args
@@ -173,11 +173,11 @@ def raise_reworded(error: Exception, text: str) -> NoReturn:
 
 
 def reworded(error: Exception, text: str) -> Exception:
-    """`error` with another text; what it is and carries stays the same.
+    """Return `error` with another text; its type and what it carries stay the same.
 
-    The very same object wherever Python allows it. Otherwise (an `OSError`, say) an
-    equal one of a subclass that differs in `__str__` alone. Where even that cannot be
-    done, the text becomes a note.
+    It is the very same object wherever Python allows that. Otherwise (an `OSError`, say)
+    it is an equal one of a subclass that differs in `__str__` alone. Where even that
+    cannot be done, the text becomes a note.
 
     Args:
       error: The exception, as caught.
@@ -302,7 +302,7 @@ class ExplainedArguments:
 def unknown_argument(cls: type, name: str) -> str:
     """Return what to say about a keyword that a class does not take."""
     is_field = name in getattr(cls, "__dataclass_fields__", ())
-    owner = None if is_field else _declaring(cls, name)
+    owner = None if is_field else declaring_class(cls, name)
     if owner is not None:
         return (
             f"{cls.__qualname__} declares {name!r}, but does not take it: write "
@@ -328,8 +328,8 @@ def _check(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise TypeError(f"{cls.__qualname__} takes no arguments.{hint}")
 
 
-def _declaring(cls: type, name: str) -> type | None:
-    """Return the class that annotates a name."""
+def declaring_class(cls: type, name: str) -> type | None:
+    """Return the class that annotates a name, among a class and its parents."""
     parents = (p for p in cls.__mro__ if name in inspect.get_annotations(p))
     return next(parents, None)
 

@@ -124,7 +124,7 @@ def holder(path: os.PathLike[str]) -> dict[str, Any] | None:
 
 
 def describe_holder(path: os.PathLike[str]) -> str:
-    """Process, host and start time, for a message."""
+    """Return process, host and start time of the holder, for a message."""
     owner = _read(path)
     if not {"time", "pid", "host"} <= owner.keys():
         return f"see {path}"

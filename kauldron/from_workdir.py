@@ -84,7 +84,7 @@ def locate(
 
 
 def get_cfg(workdir: epath.PathLike, *, lazy: bool = True) -> ConfigDict:
-    """The config of the run.
+    """Return the config of the run.
 
     Args:
       workdir: Folder of the run.
@@ -111,7 +111,7 @@ def get_resolved(
     *,
     allow: Iterable[str] | None = None,
 ) -> Any:
-    """What the config of the run describes, or a part of it.
+    """Return what the config of the run describes, or a part of it.
 
     Only the part is built, so the rest may name what does not exist any more.
 
@@ -141,7 +141,7 @@ def get_resolved(
 
 
 def get_element_spec(workdir: epath.PathLike) -> Any:
-    """Shapes and dtypes of a batch of the training data, as a tree of `ArraySpec`."""
+    """Return shapes and dtypes of a batch of training data, as a tree of `ArraySpec`."""
     workdir = epath.Path(workdir)
     if not (workdir / workdir_files.ELEMENT_SPEC_FILENAME).exists():
         raise FileNotFoundError(
@@ -154,7 +154,7 @@ def get_element_spec(workdir: epath.PathLike) -> Any:
 def get_trainer(
     workdir: epath.PathLike, *, allow: Iterable[str] | None = None
 ) -> train.Trainer:
-    """The trainer of the run, also if its folder was moved.
+    """Return the trainer of the run, also if its folder was moved.
 
     Args:
       workdir: Folder of the run.
@@ -179,7 +179,7 @@ def get_state(
     optimizer: bool = False,
     allow: Iterable[str] | None = None,
 ) -> train.TrainState:
-    """The state of a checkpoint of the run. Its training data need not exist.
+    """Return the state of a checkpoint of the run. Its training data need not exist.
 
     Args:
       workdir: Folder of the run.
@@ -223,7 +223,7 @@ def _resolve(
 
 
 def _find(cfg: ConfigDict, path: str) -> tuple[str, Any]:
-    """The name under which the config has the field, and its value."""
+    """Return the name under which the config has the field, and its value."""
     for name in (path, *_ALIASES.get(path, ())):
         value = konfig.get_by_path(cfg, name, default=None)
         if value is not None:

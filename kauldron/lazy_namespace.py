@@ -8,57 +8,8 @@ import importlib
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-
-
-def lazy_namespace(
-    namespace: str, members: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make the `__getattr__` and `__dir__` of a module with lazy members.
-
-    Args:
-      namespace: The module's `__name__`.
-      members: From public name to `"module"` (the member is that module) or
-        `"module:attribute"`.
-
-    Returns:
-      The two functions, to be assigned to `__getattr__` and `__dir__`.
-
-    Example:
-      >>> get, list_names = lazy_namespace("my.package", {"root": "math:sqrt"})
-      >>> get("root")(4)
-      2.0
-      >>> get("roots")
-      Traceback (most recent call last):
-      AttributeError: module 'my.package' has no attribute 'roots'. Did you mean 'root'?
-    """
-
-    def get_member(name: str) -> Any:
-        if name not in members:
-            raise _missing_member(namespace, name, members)
-        module_name, _, attribute = members[name].partition(":")
-        if module_name == namespace:  # its own sub-module
-            module_name, attribute = f"{namespace}.{attribute}", ""
-        member = importlib.import_module(module_name)
-        if attribute:
-            if not hasattr(member, attribute):
-                importlib.import_module(f"{module_name}.{attribute}")
-            member = getattr(member, attribute)
-        if namespace in sys.modules:  # found without this detour the next time
-            setattr(sys.modules[namespace], name, member)
-        return member
-
-    def list_members() -> list[str]:
-        own = vars(sys.modules[namespace]) if namespace in sys.modules else {}
-        defined = {
-            name
-            for name, value in own.items()
-            if name.startswith("__") or getattr(value, "__module__", "") == namespace
-        }
-        return sorted(defined.union(members))
-
-    return get_member, list_members
 
 
 def suggest_names(namespace: str) -> None:
@@ -132,10 +83,46 @@ def lazy_imports(namespace: str) -> Iterator[None]:
     }
     for name in members:
         del own[name]
-    own["__getattr__"], own["__dir__"] = lazy_namespace(namespace, members)
+
+    def get_member(name: str) -> Any:
+        if name not in members:
+            raise _missing_member(namespace, name, members)
+        own[name] = _import_member(namespace, members[name])
+        return own[name]  # found without this detour the next time
+
+    def list_members() -> list[str]:
+        defined = {
+            name
+            for name, value in own.items()
+            if name.startswith("__") or getattr(value, "__module__", "") == namespace
+        }
+        return sorted(defined.union(members))
+
+    own["__getattr__"], own["__dir__"] = get_member, list_members
 
 
 _LOCK = threading.RLock()
+
+
+def _import_member(namespace: str, place: str) -> Any:
+    module_name, _, attribute = place.partition(":")
+    if module_name == namespace:  # its own sub-module
+        return importlib.import_module(f"{namespace}.{attribute}")
+    member = importlib.import_module(module_name)
+    if not attribute:
+        return member
+    if not hasattr(member, attribute):
+        importlib.import_module(f"{module_name}.{attribute}")
+    return getattr(member, attribute)
+
+
+def _missing_member(
+    namespace: str, name: str, members: Mapping[str, str]
+) -> AttributeError:
+    error = missing_name(namespace, name, members)
+    if name.startswith("__") or str(error).endswith("?"):
+        return error
+    return AttributeError(f"{error} It has: {', '.join(sorted(members))}.", name=name)
 
 
 class _Noted:
@@ -198,12 +185,3 @@ class _OlderModule(types.ModuleType):
     def __dir__(self) -> list[str]:
         modules = map(importlib.import_module, self.__newer__)
         return sorted({name for module in modules for name in dir(module)})
-
-
-def _missing_member(
-    namespace: str, name: str, members: Mapping[str, str]
-) -> AttributeError:
-    error = missing_name(namespace, name, members)
-    if name.startswith("__") or str(error).endswith("?"):
-        return error
-    return AttributeError(f"{error} It has: {', '.join(sorted(members))}.", name=name)

@@ -97,7 +97,7 @@ _BEFORE_EQUALS = re.compile(rf"(?:[^=\[]|{_ITEM}|\[)*")
 
 @functools.lru_cache(maxsize=8192)
 def parse(text: str) -> tuple[Part, ...]:
-    """The parts of a path.
+    """Return the parts of a path.
 
     Args:
       text: A path. The empty text is the path without parts.
@@ -201,7 +201,7 @@ def _bracket_error(text: str, start: int) -> PathSyntaxError:
 
 
 def _parse_item(text: str, start: int, item: str) -> Part:
-    """The part for `item`, a bracketed text that starts at `start`."""
+    """Return the part for `item`, a bracketed text that starts at `start`."""
     body = item[1:-1].strip(" \t")
     if _PLAIN_INT.fullmatch(body):
         return int(body)
@@ -319,7 +319,7 @@ def format_path(parts: Iterable[Part]) -> str:
 
 
 def format_part(part: Part) -> str:
-    """The text of one part as it follows another: `.name`, `[0]`, `['odd key']`."""
+    """Return a part as it follows another: `.name`, `[0]`, `['odd key']`."""
     if isinstance(part, str) and (isinstance(part, Wildcard) or part.isidentifier()):
         return f".{str.__str__(part)}"
     if isinstance(part, tuple) and part:

@@ -185,7 +185,7 @@ _FALLBACK.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
 def shown_by(display: Callable[[logging.LogRecord], None]) -> Iterator[None]:
     """Hand messages to `display` instead of writing them to stderr.
 
-    An application that configured its logging gets them by its own handlers, as ever.
+    An application that configured its logging gets them by its own handlers, as usual.
 
     Args:
       display: Called with each record; `kauldron_values` and `kauldron_phase` among its
@@ -232,7 +232,7 @@ status = sys.modules[__name__]
 
 
 #
-# Less from the libraries underneath
+# Fewer messages from the libraries underneath
 #
 
 

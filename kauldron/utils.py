@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kauldron.lazy_namespace import lazy_namespace, older_modules
+from kauldron.lazy_namespace import older_modules, suggest_names
 
 if TYPE_CHECKING:
     from kauldron import config_base as config_util  # noqa: F401
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = (
     *("chrono", "colab", "config_util", "constants", "error_utils", "immutabledict"),
-    *("status", "utils"),
+    *("status", "utils", "enum_iter", "json_list_to_tuple"),
 )
 
 older_modules(
@@ -50,9 +50,6 @@ older_modules(
         "utils": "kauldron.utils kauldron.train.forward",
         "whole_files": "kauldron.files",
     },
-)
-__getattr__, __dir__ = lazy_namespace(
-    __name__, {name: f"{__name__}.{name}" for name in _PUBLIC}
 )
 
 _Element = TypeVar("_Element")
@@ -139,3 +136,10 @@ def json_list_to_tuple(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(json_list_to_tuple(item) for item in value)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*_PUBLIC, *(name for name in globals() if name[:2] == "__")})
+
+
+suggest_names(__name__)

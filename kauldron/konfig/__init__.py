@@ -65,7 +65,7 @@ from kauldron.konfig.authoring.imports import (
     set_lazy_imported_modules as set_lazy_imported_modules,
 )
 
-# Names of the past
+# Older names
 from kauldron.konfig import compat as compat
 
 from kauldron.lazy_namespace import suggest_names as _suggest_names

@@ -17,10 +17,9 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from kauldron.errors import did_you_mean
+from kauldron.errors import declaring_class, did_you_mean
 from kauldron.konfig.symbols import import_qualname, split_qualname
 
-_Parameters = Mapping[str, inspect.Parameter]
 POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -72,34 +71,9 @@ def accepted_names(signature: inspect.Signature) -> list[str]:
     return [name for name in _keywords(signature.parameters) if name[0] != "_"]
 
 
-def _keywords(parameters: _Parameters) -> list[str]:
+def _keywords(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in parameters.values() if p.kind in kinds]
-
-
-def _missing_decorator(symbol: Any, name: str) -> str:
-    """Return what to do if a class declares an argument but does not take it."""
-    parents = symbol.__mro__ if isinstance(symbol, type) else ()
-    owner = next((p for p in parents if name in inspect.get_annotations(p)), None)
-    if owner is None:
-        return ""
-    return (
-        "The class declares it: write `@dataclasses.dataclass(frozen=True, "
-        f"kw_only=True)` above `class {owner.__name__}`."
-    )
-
-
-def _missing_names(
-    parameters: _Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> list[str]:
-    """Return the parameters without a default that are not given."""
-    slots = [p.name for p in parameters.values() if p.kind in POSITIONAL]
-    given = {*slots[: len(args)], *kwargs}
-    return [
-        p.name
-        for p in parameters.values()
-        if p.kind not in _VARIADIC and p.default is p.empty and p.name not in given
-    ]
 
 
 class ArgumentProblem(NamedTuple):
@@ -120,13 +94,37 @@ def check_call(
     signature = signature_of(function)
     if signature is None:
         return
-    yield from _unknown_names(function, signature.parameters, named)
-    yield from _positional_problems(function, signature.parameters, positional, named)
-    missing = _missing_names(signature.parameters, positional, named)
-    if missing:
-        names = ", ".join(map(repr, missing))
-        yield ArgumentProblem(None, f"{_name(function)} needs {names}.")
-    yield from _misfits(function, signature.parameters, positional, named)
+    parameters = signature.parameters
+    yield from _unknown_names(function, signature, named)
+    slots = [p for p in parameters.values() if p.kind in POSITIONAL]
+    kinds = {p.kind for p in parameters.values()}
+    if len(positional) > len(slots) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        yield ArgumentProblem(
+            len(slots),
+            f"{_name(function)} takes at most {len(slots)} positional arguments, "
+            f"{len(positional)} are given.",
+        )
+    by_position = slots[: len(positional)]
+    for index, slot in enumerate(by_position):
+        if slot.name in named and slot.kind is not inspect.Parameter.POSITIONAL_ONLY:
+            yield ArgumentProblem(
+                slot.name,
+                f"{slot.name!r} is given by position and by name.",
+                f"Set [{index}] instead.",
+            )
+    given = {*(slot.name for slot in by_position), *named}
+    needed = [
+        repr(p.name)
+        for p in parameters.values()
+        if p.kind not in _VARIADIC and p.default is p.empty and p.name not in given
+    ]
+    if needed:
+        yield ArgumentProblem(None, f"{_name(function)} needs {', '.join(needed)}.")
+    for index, (slot, value) in enumerate(zip(slots, positional)):
+        yield from _misfit_of(function, index, slot, value)
+    for name, value in named.items():
+        if name in parameters and parameters[name].kind not in _VARIADIC:
+            yield from _misfit_of(function, name, parameters[name], value)
 
 
 def _name(function: Any) -> str:
@@ -134,12 +132,12 @@ def _name(function: Any) -> str:
 
 
 def _unknown_names(
-    function: Any, parameters: _Parameters, named: Mapping[str, Any]
+    function: Any, signature: inspect.Signature, named: Mapping[str, Any]
 ) -> Iterator[ArgumentProblem]:
+    parameters = signature.parameters
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return
-    keywords = _keywords(parameters)
-    accepted = [name for name in keywords if not name.startswith("_")]
+    keywords, accepted = _keywords(parameters), accepted_names(signature)
     listed = f"It accepts: {', '.join(accepted) or 'no named arguments'}."
     for name in named:
         if name not in keywords:
@@ -149,29 +147,15 @@ def _unknown_names(
             yield ArgumentProblem(name, message, " ".join(filter(None, [hint, listed])))
 
 
-def _positional_problems(
-    function: Any,
-    parameters: _Parameters,
-    positional: Sequence[Any],
-    named: Mapping[str, Any],
-) -> Iterator[ArgumentProblem]:
-    slots = [p for p in parameters.values() if p.kind in POSITIONAL]
-    takes_more = any(
-        p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values()
+def _missing_decorator(symbol: Any, name: str) -> str:
+    """Return what to do if a class declares an argument but does not take it."""
+    owner = declaring_class(symbol, name) if isinstance(symbol, type) else None
+    if owner is None:
+        return ""
+    return (
+        "The class declares it: write `@dataclasses.dataclass(frozen=True, "
+        f"kw_only=True)` above `class {owner.__name__}`."
     )
-    if len(positional) > len(slots) and not takes_more:
-        yield ArgumentProblem(
-            len(slots),
-            f"{_name(function)} takes at most {len(slots)} positional arguments, "
-            f"{len(positional)} are given.",
-        )
-    for index, slot in enumerate(slots[: len(positional)]):
-        if slot.name in named and slot.kind is not inspect.Parameter.POSITIONAL_ONLY:
-            yield ArgumentProblem(
-                slot.name,
-                f"{slot.name!r} is given by position and by name.",
-                f"Set [{index}] instead.",
-            )
 
 
 # ------------------------------------------------------------------------------------
@@ -179,29 +163,13 @@ def _positional_problems(
 # ------------------------------------------------------------------------------------
 
 
-def _misfits(
-    function: Any,
-    parameters: _Parameters,
-    positional: Sequence[Any],
-    named: Mapping[str, Any],
+def _misfit_of(
+    function: Any, place: str | int, parameter: inspect.Parameter, value: Any
 ) -> Iterator[ArgumentProblem]:
-    for place, parameter, value in _pairs(parameters, positional, named):
-        if _equals_default(value, parameter.default):
-            continue
+    if not _equals_default(value, parameter.default):
         problem = misfit(value, _annotation(function, parameter))
         if problem is not None:
             yield ArgumentProblem(place, f"{parameter.name}: {problem}.")
-
-
-def _pairs(
-    parameters: _Parameters, positional: Sequence[Any], named: Mapping[str, Any]
-) -> Iterator[tuple[str | int, inspect.Parameter, Any]]:
-    slots = [p for p in parameters.values() if p.kind in POSITIONAL]
-    for index, (slot, value) in enumerate(zip(slots, positional)):
-        yield index, slot, value
-    for name, value in named.items():
-        if name in parameters and parameters[name].kind not in _VARIADIC:
-            yield name, parameters[name], value
 
 
 def _equals_default(value: Any, default: Any) -> bool:
@@ -241,15 +209,10 @@ def _namespaces(function: Any, name: str) -> Iterator[dict[str, Any]]:
     yield dict(getattr(target, "__globals__", {}))
 
 
-#
-# Whether plain data fits an annotation, without calling anything
-#
 # Only annotations that plain data can be judged by take part: `int`, `float`, `str`,
 # `bool`, `bytes`, paths, `None`, `Literal`, enums, unions and the built-in containers of
 # these. Everything else (classes of the user, type variables, arrays, annotations that
 # cannot be evaluated) accepts any value.
-#
-
 
 _CONTAINERS: dict[Any, tuple[type, ...]] = {
     list: (list, tuple),  # a list arrives as a tuple, and both spell one thing
@@ -264,7 +227,11 @@ _CONTAINERS: dict[Any, tuple[type, ...]] = {
     collections.abc.Mapping: (Mapping,),
     collections.abc.MutableMapping: (Mapping,),
 }
-_UNKNOWN = object()
+_JUDGED_BY_CLASS = frozenset({type(None), bool, int, str, bytes})
+_NUMBERS: dict[type, tuple[type, ...]] = {
+    float: (int, float),
+    complex: (int, float, complex),
+}
 
 
 def misfit(value: Any, annotation: Any) -> str | None:
@@ -277,7 +244,7 @@ def misfit(value: Any, annotation: Any) -> str | None:
     >>> misfit(3, float) is None
     True
     """
-    if is_opaque(value):
+    if _is_opaque(value):
         return None
     if annotation is None:
         annotation = type(None)
@@ -295,7 +262,7 @@ def misfit(value: Any, annotation: Any) -> str | None:
     return None
 
 
-def is_opaque(value: Any) -> bool:
+def _is_opaque(value: Any) -> bool:
     """Return whether only `resolve` will tell what this value is."""
     if isinstance(value, Mapping):
         return "__qualname__" in value or "__const__" in value
@@ -305,20 +272,10 @@ def is_opaque(value: Any) -> bool:
 
 def _is_instance(value: Any, annotation: type) -> bool:
     """Return whether plain data may be passed where `annotation` stands."""
-    if annotation is type(None):
-        return value is None
-    if annotation is bool:
-        return isinstance(value, bool)
-    if annotation is int:
-        return isinstance(value, int)
-    if annotation is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if annotation is complex:
-        return isinstance(value, (int, float, complex)) and not isinstance(value, bool)
-    if annotation is str:
-        return isinstance(value, str)
-    if annotation is bytes:
-        return isinstance(value, bytes)
+    if annotation in _JUDGED_BY_CLASS:
+        return isinstance(value, annotation)
+    if annotation in _NUMBERS:
+        return isinstance(value, _NUMBERS[annotation]) and not isinstance(value, bool)
     if issubclass(annotation, enum.Enum):
         # A member is stored as a constant; a mixin such as StrEnum is its plain value.
         mixin = issubclass(annotation, (str, int))

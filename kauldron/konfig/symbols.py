@@ -26,11 +26,7 @@ _CONFIG_FILE_HINT = (
 
 
 def split_qualname(qualname: str) -> tuple[str, str | None]:
-    """Return the module part and the attribute part (`None` without a colon).
-
-    Raises:
-      ValueError: More than one colon, or an empty part.
-    """
+    """Return the module part and the attribute part (`None` without a colon)."""
     if not isinstance(qualname, str):
         raise ValueError(f"A qualified name is a text, not {qualname!r}.")
     module, colon, attributes = qualname.partition(":")
@@ -43,7 +39,7 @@ def split_qualname(qualname: str) -> tuple[str, str | None]:
     return module, attributes if colon else None
 
 
-def normalize_qualname(qualname: str) -> str:
+def normalize_qualname(qualname: Any) -> Any:
     """Return the name with a dot for the colon: equal for equal symbols.
 
     >>> normalize_qualname("kauldron.kd:train.Trainer")
@@ -54,11 +50,7 @@ def normalize_qualname(qualname: str) -> str:
 
 def same_qualname(a: Any, b: Any) -> bool:
     """Return whether two names mean the same symbol, wherever their colon is."""
-    return a == b or (
-        isinstance(a, str)
-        and isinstance(b, str)
-        and normalize_qualname(a) == normalize_qualname(b)
-    )
+    return normalize_qualname(a) == normalize_qualname(b)
 
 
 def import_qualname(
@@ -94,7 +86,6 @@ def import_qualname(
 
 def _import_longest(names: list[str]) -> tuple[ModuleType, int]:
     """Return the module of the longest importable prefix, and its length."""
-    first_error: ModuleNotFoundError | None = None
     for count in range(len(names), 0, -1):
         module_name = ".".join(names[:count])
         loaded = sys.modules.get(module_name)
@@ -105,8 +96,6 @@ def _import_longest(names: list[str]) -> tuple[ModuleType, int]:
         except ModuleNotFoundError as error:
             if not _is_about(error, module_name):
                 raise  # the module exists, but something it imports does not
-            first_error = first_error or error
-    assert first_error is not None
     needed_for = f" (needed for {'.'.join(names)!r})" if len(names) > 1 else ""
     hint = _CONFIG_FILE_HINT if names[0] == "cfg_config" else _NOT_FOUND_HINT
     raise ModuleNotFoundError(

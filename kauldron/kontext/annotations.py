@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
+import collections
 import inspect
 import re
 import sys
-import types
 import typing
 import weakref
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 _cache: weakref.WeakKeyDictionary[type, dict[Hashable, list[str]]] = (
@@ -119,13 +120,13 @@ class Unresolved(type):
     def __getattr__(cls, name: str) -> Unresolved:
         if name.startswith("__"):
             raise AttributeError(name)
-        return unresolved(f"{cls.__name__}.{name}")
+        return _unresolved(f"{cls.__name__}.{name}")
 
     def __getitem__(cls, item: Any) -> Unresolved:
         return cls
 
 
-def unresolved(name: str) -> Unresolved:
+def _unresolved(name: str) -> Unresolved:
     return Unresolved(name, (), {})
 
 
@@ -158,40 +159,27 @@ def evaluate(annotation: Any, cls: type) -> tuple[Any, list[str]]:
         return annotation, names.missing or [annotation]
 
 
-class _Names(Mapping[str, Any]):
+class _Names(collections.ChainMap[str, Any]):
     """The names that an annotation in the body of a class can use."""
 
     def __init__(self, cls: type) -> None:
         module = sys.modules.get(cls.__module__)
-        self._scopes: list[Mapping[str, Any]] = [
-            vars(cls),
-            {parameter.__name__: parameter for parameter in _type_parameters(cls)},
+        super().__init__(
+            dict(vars(cls)),
+            {p.__name__: p for p in getattr(cls, "__type_params__", ())},
             {cls.__name__: cls},
             vars(module) if module else {},
-            vars(sys.modules["builtins"]),
+            builtins.__dict__,
             _own_modules(),
-        ]
+        )
         self.missing: list[str] = []
 
-    def __getitem__(self, name: str) -> Any:
-        for scope in self._scopes:
-            if name in scope:
-                return scope[name]
+    def __missing__(self, name: str) -> Unresolved:
         self.missing.append(name)
-        return unresolved(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+        return _unresolved(name)
 
 
-def _type_parameters(cls: type) -> tuple[Any, ...]:
-    return getattr(cls, "__type_params__", ())
-
-
-def _own_modules() -> dict[str, types.ModuleType]:
+def _own_modules() -> dict[str, Any]:
     """`kontext` and `kd`, which may be imported inside a function."""
     return {
         name: sys.modules[f"kauldron.{name}"]

@@ -182,7 +182,7 @@ def _properties(node: Any) -> list[str]:
 
 
 def list_names(names: dict[str, Any], *, with_types: bool = True) -> str:
-    """Comma-separated names, at most about twenty, with what they hold."""
+    """Return names separated by commas, at most about twenty, with what they hold."""
     shown = [
         f"{name}: {describe(value)}" if with_types and value is not None else name
         for name, value in list(names.items())[:_MAX_NAMES]

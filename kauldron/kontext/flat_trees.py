@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kauldron.kontext import nodes
-from kauldron.kontext.nodes import part_from_jax
 from kauldron.path_grammar import Part, Wildcard, format_part, format_path, parse
 
 _BUILTINS = frozenset({dict, list, tuple, type(None), bool, int, float, str})
@@ -93,7 +92,8 @@ def _children(
         return node.items()
     if nodes.is_named_tuple(node):
         return zip(type(node)._fields, node)
-    return _registered_children(node)
+    registered = nodes.registered_children(node)
+    return None if registered is None else registered[0]
 
 
 def _sorted_if_possible(node: dict[Any, Any]) -> list[tuple[Any, Any]]:
@@ -101,17 +101,6 @@ def _sorted_if_possible(node: dict[Any, Any]) -> list[tuple[Any, Any]]:
         return [(key, node[key]) for key in sorted(node)]
     except TypeError:  # keys of different types
         return list(node.items())
-
-
-def _registered_children(node: Any) -> list[tuple[Any, Any]] | None:
-    # Without jax, no class can have been registered with it.
-    tree_util = sys.modules.get("jax.tree_util")
-    if tree_util is None or tree_util.all_leaves((node,)):
-        return None
-    entries, _ = tree_util.tree_flatten_with_path(
-        node, is_leaf=lambda child: child is not node
-    )
-    return [(part_from_jax(path[0]), child) for path, child in entries]
 
 
 #

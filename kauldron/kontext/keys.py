@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import inspect
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -13,7 +12,6 @@ from kauldron.errors import nearest
 from kauldron.kontext import nodes
 from kauldron.kontext.annotations import get_annotated
 from kauldron.kontext.errors import MissingKeysError, explain_miss, list_names, names_in
-from kauldron.kontext.nodes import part_from_jax
 from kauldron.kontext.paths import concrete_parts, is_path
 from kauldron.path_grammar import Part, PathSyntaxError, format_part, format_path
 
@@ -211,13 +209,13 @@ def _signature_hint(
 
 
 def _resolve(context: Any, key_paths: Any, prefix: str) -> Any:
-    parsed = _parse_paths(key_paths, prefix)
-    unfilled = unfilled_fields(context)
-    missing: list[MissingKey] = []
+    unfilled = _unfilled_fields(context)
+    missing: list[_MissingKey] = []
 
-    def look_up(name: tuple[Part, ...], parts: _Parsed | None) -> Any:
-        if parts is None:
+    def look_up(name: tuple[Part, ...], leaf: Any) -> Any:
+        if leaf is None:
             return None
+        parts = _parsed(leaf, name, prefix)
         try:
             value, reached = nodes.walk(context, parts)
         except Exception as error:  # raised by the user's own property
@@ -225,35 +223,28 @@ def _resolve(context: Any, key_paths: Any, prefix: str) -> Any:
             raise
         first = parts[0] if parts else None
         if reached < len(parts) or (isinstance(first, str) and first in unfilled):
-            missing.append(MissingKey(format_path(name), tuple(parts), reached, value))
+            missing.append(_MissingKey(format_path(name), parts, reached, value))
         return value
 
-    values = map_key_tree(look_up, parsed)
+    values = map_key_tree(look_up, key_paths)
     if missing:
-        raise missing_keys_error(context, missing, unfilled, prefix)
+        raise _missing_keys_error(context, missing, unfilled, prefix)
     return values
 
 
-class _Parsed(tuple[Part, ...]):
-    """The parts of a path. Not a plain tuple, which would be a tree."""
-
-
-def _parse_paths(key_paths: Any, prefix: str) -> Any:
-    def parse(name: tuple[Part, ...], leaf: Any) -> _Parsed | None:
-        if leaf is None:
-            return None
-        where = f"{prefix}key {format_path(name)!r}: " if name else prefix
-        if not is_path(leaf):
-            raise TypeError(f"{where}{leaf!r} ({type(leaf).__name__}) is not a path.")
-        try:
-            return _Parsed(concrete_parts(leaf))
-        except PathSyntaxError as error:
-            error.prefix = where
-            raise
-        except ValueError as error:
-            raise ValueError(f"{where}{error}") from None
-
-    return map_key_tree(parse, key_paths)
+def _parsed(leaf: Any, name: tuple[Part, ...], prefix: str) -> tuple[Part, ...]:
+    """Return the parts of the path that a key holds."""
+    try:
+        if is_path(leaf):
+            return concrete_parts(leaf)
+        problem = TypeError(f"{leaf!r} ({type(leaf).__name__}) is not a path.")
+    except ValueError as error:
+        problem = error
+    where = f"{prefix}key {format_path(name)!r}: " if name else prefix
+    if isinstance(problem, PathSyntaxError):
+        problem.prefix = where
+        raise problem
+    raise type(problem)(f"{where}{problem}")
 
 
 def map_key_tree(
@@ -269,21 +260,11 @@ def map_key_tree(
     if nodes.is_mapping(tree):
         mapped = {key: map_key_tree(func, tree[key], (*at, key)) for key in tree}
         return nodes.with_only(tree, mapped)
-    tree_util = sys.modules.get("jax.tree_util")
-    if tree is None or tree_util is None or tree_util.all_leaves((tree,)):
+    registered = None if tree is None else nodes.registered_children(tree)
+    if registered is None:
         return func(at, tree)
-    return _map_registered(func, tree, at, tree_util)
-
-
-def _map_registered(func: Callable, tree: Any, at: tuple[Part, ...], jtu: Any) -> Any:
-    entries, structure = jtu.tree_flatten_with_path(
-        tree, is_leaf=lambda child: child is not tree
-    )
-    mapped = [
-        map_key_tree(func, child, (*at, part_from_jax(path[0])))
-        for path, child in entries
-    ]
-    return jtu.tree_unflatten(structure, mapped)
+    children, structure = registered
+    return structure.unflatten(map_key_tree(func, v, (*at, p)) for p, v in children)
 
 
 #
@@ -295,7 +276,7 @@ _MAX_SUGGESTIONS = 3
 _MAX_VISITED = 500
 
 
-class MissingKey(NamedTuple):
+class _MissingKey(NamedTuple):
     """A key that leads nowhere.
 
     Attributes:
@@ -311,7 +292,7 @@ class MissingKey(NamedTuple):
     value: Any
 
 
-def unfilled_fields(context: Any) -> Mapping[Any, str]:
+def _unfilled_fields(context: Any) -> Mapping[Any, str]:
     """Return the fields of a context that hold nothing yet, and when they are filled.
 
     A context class declares them with a method `__kontext_unfilled__() -> dict`. Keys
@@ -321,13 +302,12 @@ def unfilled_fields(context: Any) -> Mapping[Any, str]:
     return {} if method is None else method(context)
 
 
-def missing_keys_error(
+def _missing_keys_error(
     context: Any,
-    missing: Sequence[MissingKey],
+    missing: Sequence[_MissingKey],
     unfilled: Mapping[Any, str],
-    prefix: str = "",
+    prefix: str,
 ) -> MissingKeysError:
-    """Return one error for all missing keys; `unfilled` as in `unfilled_fields`."""
     lines = [f"{prefix}Invalid keys, which lead nowhere in the context:"]
     for key in missing:
         name = f"{key.name} = " if key.name else ""
@@ -337,7 +317,7 @@ def missing_keys_error(
 
 
 def _explain(
-    context: Any, key: MissingKey, unfilled: Mapping[Any, str]
+    context: Any, key: _MissingKey, unfilled: Mapping[Any, str]
 ) -> Iterator[str]:
     first = key.parts[0]
     if isinstance(first, str) and first in unfilled:
@@ -359,13 +339,13 @@ def _explain(
 #
 
 
-def _suggestions(context: Any, key: MissingKey) -> list[str]:
+def _suggestions(context: Any, key: _MissingKey) -> list[str]:
     found = [*_sibling(key), *_same_ending(context, key.parts)]
     unique = dict.fromkeys(format_path(parts) for parts in found)
     return list(unique)[:_MAX_SUGGESTIONS]
 
 
-def _sibling(key: MissingKey) -> Iterator[tuple[Part, ...]]:
+def _sibling(key: _MissingKey) -> Iterator[tuple[Part, ...]]:
     """Yield the path with the nearest name instead of the one that does not exist."""
     asked = key.parts[key.reached]
     if isinstance(asked, str):
@@ -374,7 +354,7 @@ def _sibling(key: MissingKey) -> Iterator[tuple[Part, ...]]:
 
 
 def _same_ending(context: Any, parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
-    """Existing paths that end like the one asked for; the longest common end first."""
+    """Yield existing paths that end like the one asked for, longest common end first."""
     by_length: dict[int, list[tuple[Part, ...]]] = collections.defaultdict(list)
     for place, node in _breadth_first(context):
         for length in range(len(parts), 0, -1):

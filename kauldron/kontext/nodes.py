@@ -11,11 +11,7 @@ import dataclasses
 import enum
 import sys
 import types
-from collections.abc import (
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from kauldron.path_grammar import Part
@@ -149,6 +145,19 @@ def _is_linen_module(value: Any) -> bool:
     return module_class is not None and isinstance(value, module_class)
 
 
+def registered_children(node: Any) -> tuple[list[tuple[Any, Any]], Any] | None:
+    """Return parts and children as jax knows them, and the structure; None for a leaf."""
+    tree_util = sys.modules.get("jax.tree_util")
+    if tree_util is None:  # then no class can have been registered
+        return None
+    if tree_util.all_leaves((node,)):
+        return None
+    entries, structure = tree_util.tree_flatten_with_path(
+        node, is_leaf=lambda child: child is not node
+    )
+    return [(part_from_jax(path[0]), child) for path, child in entries], structure
+
+
 def part_from_jax(entry: Any) -> Any:
     """Return the key, name or index of one jax key entry."""
     tree_util = sys.modules.get("jax.tree_util")
@@ -215,11 +224,7 @@ def with_only(node: Any, kept: Mapping[Any, Any]) -> Any:
 #
 
 
-class _Missing(enum.Enum):
-    MISSING = enum.auto()
-
-
-MISSING = _Missing.MISSING
+MISSING = enum.Enum("Missing", ["MISSING"]).MISSING
 """What `child` returns when there is nothing."""
 
 _BOUND_METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
@@ -336,11 +341,7 @@ def is_array_spec(value: Any) -> bool:
 
 
 def spec_item(spec: Any, part: Part) -> Any:
-    """Return the spec of `array[part]`, or of one of the `SHAPE_ATTRIBUTES`.
-
-    Raises:
-      IndexError: There is no such item.
-    """
+    """Return the spec of `array[part]`, or of one of the `SHAPE_ATTRIBUTES`."""
     import numpy as np  # array specs come from libraries that need it
 
     # One byte, seen as an array of any shape.

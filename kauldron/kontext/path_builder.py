@@ -258,7 +258,7 @@ def _fields(annotation: Any) -> dict[str, TypeHint]:
 
 
 def _computed_names(annotation: Any) -> list[str]:
-    """Properties and class attributes, which can be read like fields."""
+    """Return properties and class attributes, which can be read like fields."""
     cls = typing.get_origin(annotation) or annotation
     return [
         name

@@ -10,11 +10,7 @@ from typing import Any, NoReturn, Self, SupportsIndex, TypeAlias, overload
 
 from kauldron.errors import ReadableKeyError
 from kauldron.kontext import nodes
-from kauldron.kontext.errors import (
-    PathNotFoundError,
-    not_found,
-    structure,
-)
+from kauldron.kontext.errors import PathNotFoundError, not_found, structure
 from kauldron.kontext.nodes import part_from_jax
 from kauldron.kontext.path_builder import DynamicPathBuilder
 from kauldron.path_grammar import (
@@ -93,6 +89,12 @@ class PartsSequence(Sequence[Part]):
         if comparable(self.parts[:length]) != comparable(other.parts):
             raise ValueError(f"'{self}' is not a subpath of '{other}'.")
         return self._from_valid(self.parts[length:])
+
+    def set_in(self, context: Any, value: Any) -> list[str]:
+        """Overwrite everything that this path stands for. See `set_by_path`."""
+        from kauldron.kontext.search import set_by_path  # which knows paths
+
+        return set_by_path(context, self, value)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Part: ...
@@ -175,12 +177,6 @@ class Path(PartsSequence):
                 error.args = (f"{error}\nThe context is:\n{structure(context)}",)
             raise
 
-    def set_in(self, context: Any, value: Any) -> list[str]:
-        """Overwrite what this path points to. See `set_by_path`."""
-        from kauldron.kontext.search import set_by_path  # which knows paths
-
-        return set_by_path(context, self, value)
-
 
 def get_by_path(obj: Any, path: PathLike | None, default: Any = ...) -> Any:
     """Return the value that a path points to.
@@ -237,12 +233,6 @@ class GlobPath(PartsSequence):
         )
         return Path(*concrete)
 
-    def set_in(self, context: Any, value: Any) -> list[str]:
-        """Overwrite everything that this path stands for. See `set_by_path`."""
-        from kauldron.kontext.search import set_by_path  # which knows paths
-
-        return set_by_path(context, self, value)
-
 
 #
 # The forms in which a function takes a path
@@ -253,12 +243,7 @@ PathLike: TypeAlias = str | tuple[Part, ...] | PartsSequence | DynamicPathBuilde
 
 
 def concrete_parts(path: PathLike) -> tuple[Part, ...]:
-    """Return the parts of a path that leads to one place.
-
-    Raises:
-      TypeError: Not a path.
-      ValueError: A part is not valid, or there are wildcards.
-    """
+    """Return the parts of a path, which must not have wildcards."""
     if isinstance(path, str):
         return _parse_concrete(path)
     parts = _parts(path)
@@ -270,10 +255,6 @@ def glob_parts(path: PathLike) -> tuple[Part, ...]:
     """Return the parts of a path that may have wildcards.
 
     In a plain tuple `"*"` and `"**"` are wildcards.
-
-    Raises:
-      TypeError: Not a path.
-      ValueError: A part is not valid.
     """
     if isinstance(path, str):
         return parse(path)

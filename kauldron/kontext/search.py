@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from kauldron.kontext import nodes
@@ -33,12 +28,8 @@ def iter_by_path(obj: Any, path: PathLike) -> Iterator[tuple[Path, Any]]:
     Yields:
       Path and value, a node before what is below it.
     """
-    for match in find(obj, glob_parts(path), _pass_over, _select_any):
+    for match in find(obj, glob_parts(path), lambda *_: None, _select_any):
         yield Path._from_valid(match.parts), match.node
-
-
-def _pass_over(parts: tuple[Part, ...], node: Any, part: Part) -> None:
-    del parts, node, part
 
 
 def _select_any(node: Any, part: Part) -> list[tuple[Part, Any]] | None:
@@ -293,12 +284,8 @@ class Match(NamedTuple):
     lenient: bool
 
 
+# Called with path, node and part where a part must exist and does not.
 OnMissing: TypeAlias = Callable[[tuple[Part, ...], Any, Part], None]
-
-
-"""Called with path, node and part where a part must exist and does not."""
-
-
 Select: TypeAlias = Callable[[Any, Part], list[tuple[Part, Any]] | None]
 
 
@@ -352,10 +339,8 @@ def _items(children: dict[Any, Any] | None) -> list[tuple[Part, Any]] | None:
     return None if children is None else list(children.items())
 
 
+# Places in a tree, as a tree: None where one ends.
 Trie: TypeAlias = dict[Part, "Trie | None"]
-
-
-"""Places in a tree, as a tree: None where one ends."""
 
 
 def as_trie(places: Iterable[tuple[Part, ...]]) -> Trie:

@@ -58,6 +58,7 @@ def register_default_values(default_values: Any) -> None:
         _defaults[name] = copy.deepcopy(default_values)
 
 
+_WHICH_RUN = ("workdir", "xid", "wid")  # items of `cfg.aux`
 _FROM_THE_EARLIER_RUN = {"seed": 0, "rng_streams": None, "sharding": None}
 _DICTS_FROM_THE_EARLIER_RUN = ("train_losses", "train_metrics", "train_summaries")
 
@@ -78,14 +79,13 @@ def _part_of(source: ConfigDict, path: str, allow: Any, **default: Any) -> Confi
     return _call("from_workdir.get_resolved", source, path=path, **default, allow=allow)
 
 
+def _located(default: Any, workdir: Any, xid: Any, wid: Any) -> ConfigDict:
+    """Return the call that finds the folder of the earlier run."""
+    return _call("from_workdir.locate", workdir, default=default, xid=xid, wid=wid)
+
+
 def _dict_of(aux: Any, workdir: str | None, name: str) -> ConfigDict:
-    source = _call(
-        "from_workdir.locate",
-        _item_of(aux, "workdir", None),
-        default=workdir,
-        xid=_item_of(aux, "xid", None),
-        wid=_item_of(aux, "wid", None),
-    )
+    source = _located(workdir, *(_item_of(aux, key, None) for key in _WHICH_RUN))
     return _part_of(source, name, _item_of(aux, "allow", None), default=None)
 
 
@@ -114,13 +114,8 @@ def _eval_only_trainer() -> ConfigDict:
         schedules={},
         setup=_call("train.Setup", eval_only=True),
     )
-    source = _call(
-        "from_workdir.locate",
-        ref_fn(_item_of, cfg.ref.aux, "workdir", None),
-        default=cfg.ref.workdir,
-        xid=ref_fn(_item_of, cfg.ref.aux, "xid", None),
-        wid=ref_fn(_item_of, cfg.ref.aux, "wid", None),
-    )
+    which = (ref_fn(_item_of, cfg.ref.aux, key, None) for key in _WHICH_RUN)
+    source = _located(cfg.ref.workdir, *which)
     allow = ref_fn(_item_of, cfg.ref.aux, "allow", None)
     cfg.train_ds = _call(
         "data.ElementSpecDataset",

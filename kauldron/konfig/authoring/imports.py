@@ -16,7 +16,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Iterator, MutableMapping, Sequence
-from types import FrameType, ModuleType
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 from kauldron.errors import raise_reworded
@@ -143,9 +143,7 @@ class _Block:
                 "import the module itself."
             )
         if fromlist:
-            return _FromImport(
-                {member: self.member(name, member) for member in fromlist}
-            )
+            return SimpleNamespace(**{m: self.member(name, m) for m in fromlist})
         if not _is_lazy(name):
             _import_module(name)
         self.table.add(name)
@@ -159,13 +157,6 @@ class _Block:
         if _is_lazy(full_name) or _is_module(package, member):
             return self.table.proxy(full_name)
         return ConfigDictProxyObject(f"{package}:{member}")
-
-
-class _FromImport:
-    """The attributes that a `from` statement takes."""
-
-    def __init__(self, members: dict[str, Any]) -> None:
-        self.__dict__.update(members)
 
 
 def _is_module(package: str, member: str) -> bool:

@@ -118,7 +118,7 @@ class _Followed(PathReference):
     def _konfig_evaluate(self) -> Any:
         given, then = self._konfig_copies
         if given != then:
-            return given  # it was changed: overwritten, so to speak
+            return given  # changed in place, which counts as overwritten
         value = super()._konfig_evaluate()
         if type(value) in LEAF_TYPES:
             return value

@@ -15,6 +15,7 @@ Values come from the text after `file.py:` (`dataset="cifar",layers=3`), then fr
 from __future__ import annotations
 
 import dataclasses
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -34,12 +35,7 @@ def config_args_class(module: ModuleType) -> type | None:
 
 
 def build_config_args(cls: type, text: str, overrides: Sequence[Override]) -> Any:
-    """Return an instance of `ConfigArgs`.
-
-    Raises:
-      ValueError: The text cannot be read, a field is unknown, or a value does not fit
-        the annotation of its field.
-    """
+    """Return an instance of `ConfigArgs`."""
     hints = _type_hints(cls)
     values: dict[str, Any] = {}
     for name, source in parse_arguments(text).items():
@@ -121,25 +117,25 @@ def parse_arguments(text: str) -> dict[str, str]:
     return result
 
 
+# Texts in quotes, and the characters that matter outside of them.
+_MARKS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()\[\]{},'"]""", re.S)
+
+
 def _split_at_commas(text: str) -> list[str]:
     """Split at commas outside of brackets and quotes; a trailing one is allowed."""
-    pieces, depth, quote, start = [], 0, "", 0
-    escaped = False
-    for index, character in enumerate(text):
-        if quote:
-            if not escaped and character == quote:
-                quote = ""
-            escaped = character == "\\" and not escaped
-        elif character in "'\"":
-            quote = character
-        elif character in "([{":
+    pieces, depth, start, is_open = [], 0, 0, False
+    for match in _MARKS.finditer(text):
+        mark = match[0]
+        if mark in "([{":
             depth += 1
-        elif character in ")]}":
+        elif mark in ")]}":
             depth -= 1
-        elif character == "," and depth == 0:
-            pieces.append(text[start:index])
-            start = index + 1
-    if depth or quote:
+        elif mark in "'\"":  # no text in quotes begins here
+            is_open = True
+        elif mark == "," and depth == 0:
+            pieces.append(text[start : match.start()])
+            start = match.end()
+    if depth or is_open:
         raise ValueError(f"Brackets or quotes are not closed in {text!r}.")
     pieces.append(text[start:])
     return pieces if pieces[-1].strip() else pieces[:-1]

@@ -11,6 +11,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import pathlib
@@ -99,9 +100,6 @@ def take_overrides(
 
     Nothing behind `--` is an override. `takes_value` says whether a flag, given without
     dashes, is followed by its value.
-
-    Raises:
-      ValueError: The path of an override cannot be read.
     """
     overrides: list[Override] = []
     others: list[str] = []
@@ -117,7 +115,7 @@ def take_overrides(
             continue
         others.append(argument)
         if not is_word and "=" not in argument and takes_value(argument.lstrip("-")):
-            others += [value for value in [next(remaining, None)] if value is not None]
+            others += itertools.islice(remaining, 1)
     return overrides, others
 
 
@@ -275,12 +273,7 @@ def is_saved_config(file: str) -> bool:
 
 
 def load_saved_config(file: str) -> ConfigDict:
-    """Return the config of a `config.json`, or of a folder with such a file.
-
-    Raises:
-      OSError: The file cannot be read.
-      ValueError: It is not the JSON form of a config.
-    """
+    """Return the config of a `config.json`, or of a folder with such a file."""
     path = os.path.join(file, "config.json") if os.path.isdir(file) else file
     if not os.path.isfile(path):
         raise FileNotFoundError(_missing_file_message(path))
@@ -293,21 +286,17 @@ def load_module(file: str, module_name: str) -> ModuleType:
 
     That of a file is put into `sys.modules` as `module_name`, so that `resolve` finds
     classes defined in it.
-
-    Raises:
-      OSError: There is no such file.
-      ModuleNotFoundError: There is no such module.
     """
     if file.endswith(".py"):
         return _load_file(file, module_name)
-    if os.sep in file or not all(name.isidentifier() for name in file.split(".")):
-        hint = f" Did you mean {file}.py?" if os.path.exists(f"{file}.py") else ""
+    is_dotted_name = os.sep not in file and all(map(str.isidentifier, file.split(".")))
+    lacks_ending = os.path.exists(f"{file}.py")
+    if lacks_ending or not is_dotted_name:
+        hint = f" Did you mean {file}.py?" if lacks_ending else ""
         raise FileNotFoundError(
             f"There is no config {file!r}.{hint} Expected a .py file, a config.json, a "
             "folder with one, or the dotted name of a module."
         )
-    if os.path.exists(f"{file}.py"):
-        raise FileNotFoundError(f"There is no config {file!r}. Did you mean {file}.py?")
     with error_prefix(f"Loading the config module {file!r} failed: "):
         return importlib.import_module(file)
 
@@ -369,7 +358,12 @@ def recorded_folders(run_info: Any) -> list[str]:
     try:
         folders = json.loads(run_info.read_text())["import_folders"]
         return [folder for folder in folders if os.path.isdir(folder)]
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or of another age
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # not there, or of another version
         return []
 
 
@@ -385,11 +379,7 @@ def _missing_file_message(file: str) -> str:
 
 
 def entry_point(module: ModuleType) -> Callable[..., Any]:
-    """Return the function of a config module that builds the config.
-
-    Raises:
-      AttributeError: The module has no `get_config` and no `config` function.
-    """
+    """Return the function of a config module that builds the config."""
     for name in ENTRY_POINTS:
         function = vars(module).get(name)
         if callable(function) and not isinstance(function, ConfigDictProxyObject):

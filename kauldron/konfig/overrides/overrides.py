@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from ml_collections import FieldReference
 
@@ -161,26 +161,17 @@ def apply_in_order(
 
     Where an override names a positional argument by its parameter, what is called is
     imported, unless `may_import` is off.
-
-    Raises:
-      FlagOrderError: An override would undo an earlier one below it.
-      KeyError, TypeError, ValueError: As in `set_by_path`, with the flag in front.
     """
     overrides = last_of_each(overrides)
     _check_order(overrides)
-    paths: list[str] = []
+    written: list[str] = []
     for override in overrides:
         told = error_prefix(f"{override.flag}: ")
         with told, recording(kind, override.flag), importing_symbols(may_import):
-            paths += _apply(cfg, override)
-    return paths
-
-
-def _apply(cfg: Node, override: Override) -> list[str]:
-    targets = paths.find_targets(cfg, override.parts)
-    for target in targets:
-        paths.assign(cfg, target, _value_for(cfg, target, override))
-    return [path_grammar.format_path(target) for target in targets]
+            for target in paths.find_targets(cfg, override.parts):
+                paths.assign(cfg, target, _value_for(cfg, target, override))
+                written.append(path_grammar.format_path(target))
+    return written
 
 
 def _value_for(cfg: Node, target: tuple[Any, ...], override: Override) -> Any:
@@ -240,18 +231,14 @@ def _check_order(overrides: Sequence[Override]) -> None:
     set_below: dict[str, Override] = {}  # by the paths around what was set
     for override in overrides:
         if override.path in set_below:
-            _raise_order_error(set_below[override.path], override)
+            from ml_collections.config_flags import config_flags
+
+            raise config_flags.FlagOrderError(
+                f"{override.flag} comes after {set_below[override.path].flag} and would "
+                f"undo it. Put {override.flag} first."
+            )
         parts = override.parts
         if not paths.has_wildcard(parts):
             for size in range(1, len(parts)):
                 path = path_grammar.format_path(parts[:size])
                 set_below.setdefault(path, override)
-
-
-def _raise_order_error(earlier: Override, later: Override) -> NoReturn:
-    from ml_collections.config_flags import config_flags
-
-    raise config_flags.FlagOrderError(
-        f"{later.flag} comes after {earlier.flag} and would undo it. Put "
-        f"{later.flag} first."
-    )

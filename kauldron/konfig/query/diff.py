@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
@@ -19,12 +20,14 @@ from kauldron.konfig.tree.history import short_repr
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     QUALNAME_KEY,
+    Child,
     Node,
     Parts,
     Walk,
     is_call,
     is_const,
 )
+from kauldron.konfig.tree.references import Operation
 from kauldron.path_grammar import Part
 
 
@@ -104,7 +107,16 @@ class ConfigDiff:
         Raises:
           ValueError: The top level itself would have to be replaced.
         """
-        return build_overrides(self.old, self.new)
+        try:
+            overrides = _overrides(self.old, self.new, (), Walk())
+        except _MustBeReplaced as reason:
+            raise ValueError(
+                f"No overrides turn the old config into the new one: {reason}"
+            ) from None
+        return {
+            path_grammar.format_path(parts): copy.deepcopy(value)
+            for parts, value in overrides.items()
+        }
 
 
 def diff(old: Any, new: Any) -> ConfigDiff:
@@ -181,48 +193,35 @@ def _compare(
     pair = (id(old), id(new))
     if pair in above or (old is new and not isinstance(old, float)):
         return
-    inside = above | {pair}
     if (
         isinstance(old, Node)
         and isinstance(new, Node)
         and is_const(old) == is_const(new)
     ):
-        yield from _compare_nodes(old, new, at, inside, walk)
-    elif type(old) is type(new) and isinstance(old, (list, tuple)):
-        yield from _compare_children(old, new, at, inside, walk)
-    elif not same_leaf(old, new):
-        yield _difference("~", at, old, new)
-
-
-def _compare_nodes(
-    old: Node, new: Node, at: Parts, above: _Pairs, walk: Walk
-) -> Iterator[Difference]:
-    symbols = _symbol(old), _symbol(new)
-    if not same_qualname(*symbols):
-        yield _difference("~", at, *symbols)
-    yield from _compare_children(old, new, at, above, walk)
-
-
-def _symbol(node: Node) -> str | None:
-    """Return what the node calls or names; None for a dict."""
-    return node.get(QUALNAME_KEY, node.get(CONST_KEY))
-
-
-def _compare_children(
-    old: Any, new: Any, at: Parts, above: _Pairs, walk: Walk
-) -> Iterator[Difference]:
+        symbols = _symbol(old), _symbol(new)
+        if not same_qualname(*symbols):
+            yield _difference("~", at, *symbols)
+    elif type(old) is not type(new) or not isinstance(old, (list, tuple)):
+        if not _same_leaf(old, new):
+            yield _difference("~", at, old, new)
+        return
     olds, news = _values(old, walk), _values(new, walk)
     for symbol in (QUALNAME_KEY, CONST_KEY):
         olds.pop(symbol, None)
         news.pop(symbol, None)
     for part, value in news.items():
         if part in olds:
-            yield from _compare(olds[part], value, (*at, part), above, walk)
+            yield from _compare(olds[part], value, (*at, part), above | {pair}, walk)
         else:
             yield _difference("+", (*at, part), None, value)
     for part, value in olds.items():
         if part not in news:
             yield _difference("-", (*at, part), value, None)
+
+
+def _symbol(node: Node) -> str | None:
+    """Return what the node calls or names; None for a dict."""
+    return node.get(QUALNAME_KEY, node.get(CONST_KEY))
 
 
 def _difference(
@@ -255,48 +254,35 @@ def _shared_groups(cfg: Node) -> list[tuple[str, ...]]:
     ]
 
 
+# ------------------------------------------------------------------------------------
+# Overrides
+# ------------------------------------------------------------------------------------
+
+
 class _MustBeReplaced(Exception):
     """No overrides below a place turn its old value into the new one; says why."""
 
 
-def build_overrides(old: Node, new: Node) -> dict[str, Any]:
-    """Return what to set in `old`, by path, so that it equals `new`.
-
-    Raises:
-      ValueError: Fields of the top level are gone or changed their type, which no
-        override can do.
-    """
-    try:
-        overrides = _overrides(old, new, (), Walk())
-    except _MustBeReplaced as reason:
-        raise ValueError(
-            f"No overrides turn the old config into the new one: {reason}"
-        ) from None
-    return {
-        path_grammar.format_path(parts): copy.deepcopy(value)
-        for parts, value in overrides.items()
-    }
-
-
-def same_leaf(old: Any, new: Any) -> bool:
+def _same_leaf(old: Any, new: Any) -> bool:
     """Return whether two leaves are equal; a nan equals a nan."""
-    if isinstance(old, FieldReference) or isinstance(
-        new, FieldReference
-    ):  # one that cannot be read
-        return old is new
+    if isinstance(old, FieldReference) or isinstance(new, FieldReference):
+        return repr(old) == repr(new)  # they cannot be read: what they follow counts
     if old != old and new != new:
         return True
     return bool(old == new)
 
 
 def _overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
-    if same_leaf(old, new):
+    if _same_leaf(old, new):
         return {}
     if isinstance(old, Node) and isinstance(new, Node):
-        _check_same_form(old, new, at)
+        if (is_call(old), is_const(old)) != (is_call(new), is_const(new)):
+            path = path_grammar.format_path(at)
+            raise _MustBeReplaced(f"{path} is another kind of node.")
     elif type(old) is not type(new) or not isinstance(old, (list, tuple)):
         raise _MustBeReplaced(f"{path_grammar.format_path(at)} is another value.")
-    olds, news = _values(old, walk), _values(new, walk)
+    olds = {child.part: child for child in walk.children(old)}
+    news = _values(new, walk)
     gone = [part for part in olds if part not in news]
     if gone or (len(news) > len(olds) and not isinstance(new, Node)):
         path = path_grammar.format_path((*at, *gone[:1]))
@@ -311,18 +297,12 @@ def _overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
     return result
 
 
-def _check_same_form(old: Node, new: Node, at: Parts) -> None:
-    if (is_call(old), is_const(old)) != (is_call(new), is_const(new)):
-        raise _MustBeReplaced(
-            f"{path_grammar.format_path(at)} is another kind of node."
-        )
-
-
-def _child_overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
-    try:
-        return _overrides(old, new, at, walk)
-    except _MustBeReplaced:
-        pass
+def _child_overrides(child: Child, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
+    old = child.value
+    # What is computed at each read can only be set as a whole.
+    if not isinstance(child.raw, Operation) or _same_leaf(old, new):
+        with contextlib.suppress(_MustBeReplaced):
+            return _overrides(old, new, at, walk)
     if at[-1] not in (QUALNAME_KEY, CONST_KEY):
         try:
             stored = check_overwrite(old, new)

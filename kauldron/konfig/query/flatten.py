@@ -54,11 +54,7 @@ def flatten(cfg: Any) -> dict[str, Any]:
 
 
 def iter_leaves(cfg: Any) -> Iterator[tuple[Parts, Any]]:
-    """Yield the paths and values of all leaves, references evaluated.
-
-    Raises:
-      CycleError: The config contains itself.
-    """
+    """Yield the paths and values of all leaves, references evaluated."""
     yield from _leaves(cfg, Walk())
 
 
@@ -66,16 +62,11 @@ def _leaves(value: Any, walk: Walk) -> Iterator[tuple[Parts, Any]]:
     if not isinstance(value, (Node, list, tuple)):
         yield walk.parts(), value
         return
-    values = walk.enter(value)
-    if not values and walk.around:
+    if not walk.values(value) and walk.around:
         yield walk.parts(), value
-    for key, item in values.items():
-        if isinstance(item, Unreadable):
-            item = raw_value(value, key)
-        walk.around.append((value, key))
-        yield from _leaves(item, walk)
-        walk.around.pop()
-    walk.leave(value)
+    for key, item in walk.inside(value):
+        is_unreadable = isinstance(item, Unreadable)
+        yield from _leaves(raw_value(value, key) if is_unreadable else item, walk)
 
 
 def iter_nodes(cfg: Any) -> Iterator[tuple[Parts, Node]]:

@@ -50,6 +50,8 @@ _NOT_FOR_CONFIGS = tuple(
     for name in ("cli", "inspect", "konfig", "kxm", "main", "testing")
 )
 
+_PLAIN_TYPES = (str, bytes, numbers.Number, tuple, enum.Enum, type(None))
+
 _active: contextvars.ContextVar[tuple[AllowList, ...]] = contextvars.ContextVar(
     "kauldron_allow_lists", default=()
 )
@@ -182,7 +184,10 @@ class AllowList:
         if isinstance(symbol, ModuleType):
             return "is a module"
         if not callable(symbol):
-            return self._refusal_of_value(symbol)
+            kind = type(symbol)
+            if isinstance(symbol, _PLAIN_TYPES) or self.covers(kind.__module__):
+                return None
+            return f"is a {kind.__name__}"
         home = str(getattr(symbol, "__module__", None))
         name = str(getattr(symbol, "__qualname__", None))
         if f"{home}.{name}" in self._symbols or self._is_pure(symbol, f"{home}.{name}"):
@@ -209,14 +214,6 @@ class AllowList:
             and getattr(importlib.import_module(namespace), name, None) is function
             for namespace, names in _PURE_FUNCTIONS.items()
         )
-
-    def _refusal_of_value(self, value: Any) -> str | None:
-        kind = type(value)
-        if isinstance(
-            value, (str, bytes, numbers.Number, tuple, enum.Enum, type(None))
-        ):
-            return None
-        return None if self.covers(kind.__module__) else f"is a {kind.__name__}"
 
 
 class _Refused(Exception):

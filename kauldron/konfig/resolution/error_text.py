@@ -11,7 +11,7 @@ from kauldron.errors import reworded
 from kauldron.konfig.errors import PACKAGE_FOLDER
 from kauldron.konfig.signatures import check_call
 from kauldron.konfig.text.printing import format_value
-from kauldron.konfig.tree.history import SetEvent, field_events, node_origin
+from kauldron.konfig.tree.history import SetEvent, field_events
 from kauldron.konfig.tree.node import QUALNAME_KEY, Key, Node, expression
 
 _REPR_WIDTH = 300
@@ -60,7 +60,7 @@ def explained(
     try:
         lines = [f"Resolving the config failed at {expression(parts)}:"]
         lines += [f"    {line}" for line in _cut(format_value(node)).splitlines()]
-        created = node_origin(node)
+        created = node._konfig_origin
         if created is not None and created.text is not None:
             lines.append(f"    set by {created.text}")  # a flag, or a saved config
         elif created is not None and created.file is not None:
@@ -75,7 +75,7 @@ def explained(
 
 
 def _last_writes(node: Node, names: Iterable[Key]) -> list[str]:
-    created = node_origin(node)
+    created = node._konfig_origin
     lines = []
     for name in names:
         events = field_events(node, name)

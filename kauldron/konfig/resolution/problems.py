@@ -19,7 +19,7 @@ from kauldron.konfig.signatures import check_call
 from kauldron.konfig.symbols import import_qualname
 from kauldron.konfig.text.json_format import to_plain
 from kauldron.konfig.tree.configdict import as_config
-from kauldron.konfig.tree.history import field_events, node_origin
+from kauldron.konfig.tree.history import field_events
 from kauldron.konfig.tree.node import (
     CONST_KEY,
     LEAF_TYPES,
@@ -280,7 +280,8 @@ class _Checker:
         self.cfg = cfg
         self.walk = Walk(node_path(cfg))
         self.problems: list[Problem] = []
-        self.symbols: dict[str, Any] = {}  # by name; the error of a failed import
+        self.symbols: dict[str, Any] = {}
+        self.failed: dict[str, Exception] = {}  # why a symbol cannot be imported
 
     def run(self) -> list[Problem]:
         findings = scan(self.cfg, self.walk, get_args(Kind))
@@ -288,10 +289,11 @@ class _Checker:
             refuse_symbols(findings, allow)
         for found in findings:
             if not found.is_excluded(self.excluded_of):
-                self.judge(found, found.at, found.field or (self.cfg, None))
+                self.judge(found)
         return self.problems
 
-    def judge(self, found: Finding, at: Parts, field: _Field) -> None:
+    def judge(self, found: Finding) -> None:
+        at, field = found.at, found.field or (self.cfg, None)
         match found.kind:
             case "node":
                 self.check_node(found.what, at)
@@ -339,19 +341,17 @@ class _Checker:
 
     def import_symbol(self, name: str, at: Parts, field: _Field) -> bool:
         """Import a symbol; report it if that fails."""
-        if name not in self.symbols:
+        if name not in self.symbols and name not in self.failed:
             try:
                 self.symbols[name] = import_qualname(name)
             except Exception as error:
-                self.symbols[name] = _Missing(error)
-        symbol = self.symbols[name]
-        if not isinstance(symbol, _Missing):
+                self.failed[name] = error
+        if name in self.symbols:
             return True
-        lead = ""
-        if not isinstance(symbol.error, (ImportError, AttributeError, ValueError)):
-            kind = type(symbol.error).__name__
-            lead = f"importing {name!r} failed with {kind}: "
-        self.report(at, field, f"{lead}{symbol.error}")
+        error, lead = self.failed[name], ""
+        if not isinstance(error, (ImportError, AttributeError, ValueError)):
+            lead = f"importing {name!r} failed with {type(error).__name__}: "
+        self.report(at, field, f"{lead}{error}")
         return False
 
     def excluded_of(self, node: Node) -> frozenset[str]:
@@ -376,12 +376,6 @@ class _Checker:
             self.report(place, (node, key), problem.message, problem.suggestion)
 
 
-class _Missing(NamedTuple):
-    """Stands for a symbol that cannot be imported."""
-
-    error: Exception
-
-
 _UNKNOWN: Any = object()  # fits every annotation
 
 
@@ -393,7 +387,7 @@ def _known_value(raw: Any, value: Any) -> Any:
 
 def _location(node: Node, key: Key) -> str | None:
     events = field_events(node, key) if key is not None else ()
-    event = events[-1] if events else node_origin(node)
+    event = events[-1] if events else node._konfig_origin
     if event is None or (event.file is None and event.text is None):
         return None
     return event.location

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -209,8 +210,7 @@ class _Resolver:
     def post_hook(self, kind: type) -> Any:
         """Return the hook as it stands in the class; instances are not asked."""
         if kind not in self.hooks:
-            found = (vars(c)[POST_HOOK] for c in kind.__mro__ if POST_HOOK in vars(c))
-            self.hooks[kind] = next(found, None)
+            self.hooks[kind] = inspect.getattr_static(kind, POST_HOOK, None)
         return self.hooks[kind]
 
 

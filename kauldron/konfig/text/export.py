@@ -65,11 +65,7 @@ def export_qualname(obj: Any) -> str:
 
 
 def _symbol_name(symbol: Any, place: str) -> str:
-    """Return `module:Outer.Inner`, if that leads to the symbol.
-
-    Raises:
-      ValueError: It does not.
-    """
+    """Return `module:Outer.Inner`; raise `ValueError` if that is not the symbol."""
     module, path = symbol.__module__, symbol.__qualname__
     if "<" in path:
         raise ValueError(
@@ -231,13 +227,9 @@ def export_array(obj: Any, place: str) -> dict[str, Any] | None:
         return {QUALNAME_KEY: "numpy:dtype", "0": _dtype_name(obj)}
     if isinstance(obj, (numpy.ndarray, numpy.generic)):
         return _array_call("numpy", numpy.asarray(obj), place)
-    jax = sys.modules.get("jax")
-    if jax is not None and isinstance(obj, getattr(jax, "Array", ())):
-        return _jax_array_call(obj, numpy, jax, place)
-    return None
-
-
-def _jax_array_call(obj: Any, numpy: Any, jax: Any, place: str) -> dict[str, Any]:
+    jax: Any = sys.modules.get("jax")
+    if not isinstance(obj, getattr(jax, "Array", ())):
+        return None
     if jax.dtypes.issubdtype(obj.dtype, jax.dtypes.prng_key):
         raise NotImplementedError(f"{place} is a random key, which cannot be exported.")
     return _array_call("jax.numpy", numpy.asarray(obj), place)
@@ -264,13 +256,10 @@ def _array_call(module: str, array: Any, place: str) -> dict[str, Any]:
 
 def _listed(array: Any) -> Any:
     """Return nested lists of what JSON can hold."""
-    if array.dtype.kind in "cS":
-        return _called(array.tolist())
-    if array.dtype.kind in "Mm":  # dates and durations, as texts and counts
-        if array.dtype.kind == "M":
-            return array.astype(str).tolist()
-        return array.astype("int64").tolist()
-    return array.tolist()
+    kind = array.dtype.kind
+    if kind in "Mm":  # dates and durations, as texts and counts
+        array = array.astype(str if kind == "M" else "int64")
+    return _called(array.tolist()) if kind in "cS" else array.tolist()
 
 
 def _called(values: Any) -> Any:

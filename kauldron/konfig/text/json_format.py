@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ml_collections import FieldReference
 
@@ -23,10 +23,8 @@ from kauldron.konfig.tree.node import (
     raw_value,
 )
 from kauldron.konfig.tree.references import PathReference
-from kauldron.konfig.tree.storing import RAW_PREFIX
-from kauldron.path_grammar import format_path, parse
-
-REF_KEY = "__ref__"
+from kauldron.konfig.tree.storing import RAW_PREFIX, REF_KEY
+from kauldron.path_grammar import format_path
 
 
 def dumps(node: Node, *, keep_refs: bool = False, **json_dumps_kwargs: Any) -> str:
@@ -43,11 +41,7 @@ def to_plain(value: Any, *, keep_refs: bool = False) -> Any:
 
 
 def load(text_or_path: Any) -> Any:
-    """Return the parsed JSON of a text or file.
-
-    Raises:
-      ValueError: It is not the JSON of an object.
-    """
+    """Return the parsed JSON of a text or file, which must be an object."""
     text = text_or_path
     if isinstance(text, os.PathLike) or not text.lstrip().startswith(("{", "[")):
         text = Path(text).read_text(encoding="utf-8")
@@ -80,44 +74,46 @@ class _Writer:
         if isinstance(value, Node):
             return self.node(value)
         if type(value) in (list, tuple):
-            return [self.plain(item) for _, item in self.inside(value)]
+            return [plain for _, plain in self.inside(value)]
         return self.other(value)
 
     def node(self, node: Node) -> dict[str, Any]:
         result: dict[str, Any] = {}
         self.written.setdefault(id(node), []).append(result)
-        for key, value in self.inside(node):
-            try:
-                text = _raw_key(key)
-            except TypeError as error:
-                place = expression(self.walk.parts(-1))
-                raise TypeError(f"In {place}: {error}.") from None
-            result[text] = self.plain(value)
+        for key, plain in self.inside(node):
+            result[self.key_text(key)] = plain
         return result
 
-    def inside(self, container: Any) -> Iterator[tuple[Key, Any]]:
-        """Yield the keys and values of a node or list, at their path."""
-        around = self.walk.around
-        for key, value in self.walk.enter(container).items():
-            if self.keep_refs:
-                value = self.link(raw_value(container, key)) or value
-            if isinstance(value, Unreadable):
-                raise value.error
-            around.append((container, key))
-            yield key, value
-            around.pop()
-        self.walk.leave(container)
+    def key_text(self, key: Key) -> str:
+        if isinstance(key, str):
+            return key
+        if isinstance(key, (int, float)):
+            return f"{RAW_PREFIX}{key!r}"
+        raise TypeError(
+            f"In {expression(self.walk.parts(-1))}: the key {key!r} of type "
+            f"{type(key).__name__} has no JSON form."
+        )
 
-    def link(self, raw: Any) -> _Link | None:
-        """Return how a reference is written as the path it follows, if it can be."""
+    def inside(self, container: Any) -> Iterator[tuple[Key, Any]]:
+        """Yield the keys of a node or list, and what their values are written as."""
+        for key, value in self.walk.inside(container):
+            raw = raw_value(container, key) if self.keep_refs else None
+            path = self.path_followed(raw)
+            if path is not None:
+                yield key, {REF_KEY: path}
+            elif isinstance(value, Unreadable):
+                raise value.error
+            else:
+                yield key, self.plain(value)
+
+    def path_followed(self, raw: Any) -> str | None:
+        """Return the path to write for a reference, if it follows one from the root."""
         if not isinstance(raw, PathReference):
             return None
         parts = raw._konfig_pure_path(self.root)
-        return None if parts is None else _Link(format_path(parts))
+        return None if parts is None else format_path(parts)
 
     def other(self, value: Any) -> Any:
-        if isinstance(value, _Link):
-            return {REF_KEY: value.path}
         if isinstance(value, os.PathLike):
             return os.fspath(value)
         if isinstance(value, FieldReference):
@@ -135,43 +131,3 @@ class _Writer:
             f"{expression(self.walk.parts())} is of type {type(value).__module__}."
             f"{type(value).__qualname__}, which has no JSON form."
         )
-
-
-def _raw_key(key: Key) -> str:
-    """Return the text of a key in JSON.
-
-    Raises:
-      TypeError: The key has no such text.
-    """
-    if isinstance(key, str):
-        return key
-    if isinstance(key, (int, float)):
-        return f"{RAW_PREFIX}{key!r}"
-    raise TypeError(f"the key {key!r} of type {type(key).__name__} has no JSON form")
-
-
-class _Link(NamedTuple):
-    """A reference that is written as the path it follows."""
-
-    path: str
-
-
-def restore_references(root: Node) -> None:
-    """Turn the `{"__ref__": path}` nodes of a loaded config into references."""
-
-    def restored(value: Any) -> Any:
-        if isinstance(value, Node):
-            fields = value._fields
-            if fields.keys() == {REF_KEY}:
-                reference: Any = PathReference(root)
-                for part in parse(fields[REF_KEY]):
-                    reference = reference[part]
-                return reference
-            for key, child in list(fields.items()):
-                if isinstance(child, (Node, list, tuple)):
-                    fields[key] = restored(child)
-        elif type(value) in (list, tuple):
-            return type(value)(restored(item) for item in value)
-        return value
-
-    restored(root)

@@ -14,7 +14,6 @@ from kauldron.konfig.tree.history import (
     SetEvent,
     describe_origin,
     field_events,
-    node_origin,
 )
 from kauldron.konfig.tree.node import (
     CONST_KEY,
@@ -128,7 +127,7 @@ class Entry:
 
 def outline(cfg: Node) -> Entry:
     """Return the tree of a config. A node or list that occurs again is only named."""
-    return _Outliner().entry(cfg, "", node_origin(cfg), None)
+    return _Outliner().entry(cfg, "", cfg._konfig_origin, None)
 
 
 class _Outliner:

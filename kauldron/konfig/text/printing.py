@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import FieldReference
 
-from kauldron.immutabledict import block as block
+from kauldron.immutabledict import block
 from kauldron.konfig.symbols import display_name
 from kauldron.konfig.tree.field_types import type_name
 from kauldron.konfig.tree.node import (
@@ -28,11 +28,10 @@ def format_value(value: Any) -> str:
     return printer.text(value)
 
 
-class _Broken:
-    """Stands for a reference that has no value."""
+class _Broken(str):
+    """Stands for a reference that has no value; printed as it is."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    __repr__ = str.__str__
 
 
 class _Printer:
@@ -81,8 +80,6 @@ class _Printer:
     # --------------------------------------------------------------------------------
 
     def text(self, value: Any) -> str:
-        if isinstance(value, _Broken):
-            return value.text
         if self.counts.get(id(value), 0) <= 1 or not _is_marked(value):
             return self.body(value)
         if id(value) in self.names:

@@ -12,8 +12,8 @@ from typing import Any
 
 from ml_collections import FieldReference
 
+from kauldron.immutabledict import block
 from kauldron.konfig.symbols import display_name, split_qualname
-from kauldron.konfig.text.printing import block
 from kauldron.konfig.tree.configdict import as_config, merges_into
 from kauldron.konfig.tree.node import (
     CONST_KEY,
@@ -59,7 +59,7 @@ class _Source:
 
     def __init__(self, cfg: Node) -> None:
         self.cfg = cfg
-        self.imports = SourceImports(reserved={"cfg", "konfig", "get_config"})
+        self.imports = _Imports()
         self.counts: dict[int, int] = {}
         self.variables: dict[int, str] = {}
         self.walk = Walk()
@@ -81,13 +81,10 @@ class _Source:
             self.counts[id(value)] = self.counts.get(id(value), 0) + 1
         if not isinstance(value, (Node, list, tuple)):
             return
-        for key, item in self.walk.enter(value).items():
+        for key, item in self.walk.inside(value):
             raw = raw_value(value, key)
             if self.counts.get(id(value), 0) < 2 and self.reference(value, raw) is None:
-                self.walk.around.append((value, key))
                 self.count(raw if isinstance(raw, Variable) else item)
-                self.walk.around.pop()
-        self.walk.leave(value)
 
     def reference(self, holder: Any, raw: Any) -> str | None:
         """Return the source of a reference that can be written as a path."""
@@ -154,10 +151,9 @@ class _Source:
         if name is not None:
             return self.call(name, node, texts)
         pairs = [f"{key!r}: {text}" for key, text in texts.items()]
-        opening, closing = ("{", "}")
         if symbol is not None:
-            opening, closing = "konfig.ConfigDict({", "})"
-        return block(opening, pairs, closing)
+            return block("konfig.ConfigDict({", pairs, "})")
+        return block("{", pairs, "}")
 
     def delete_defaults(self, node: Node, default: Node | None, at: Parts) -> None:
         """Delete defaults that fill the call but that the config does not have."""
@@ -179,11 +175,7 @@ class _Source:
         for key, text in texts.items():
             if key == QUALNAME_KEY or key in positions:
                 continue
-            if (
-                isinstance(key, str)
-                and key.isidentifier()
-                and not keyword.iskeyword(key)
-            ):
+            if isinstance(key, str) and _is_name(key):
                 arguments.append(f"{key}={text}")
             else:
                 odd.append(f"{key!r}: {text}")
@@ -209,9 +201,8 @@ class _Source:
             return f'float("{value}")'
         if isinstance(value, (set, frozenset)) and value:
             items = ", ".join(sorted(self.leaf(item, at) for item in value))
-            return (
-                f"{{{items}}}" if isinstance(value, set) else f"frozenset({{{items}}})"
-            )
+            is_frozen = isinstance(value, frozenset)
+            return f"frozenset({{{items}}})" if is_frozen else f"{{{items}}}"
         if isinstance(value, os.PathLike):
             self.imports.add_real("pathlib")
             return f"pathlib.{type(value).__name__}({os.fspath(value)!r})"
@@ -238,25 +229,22 @@ def _indented(line: str) -> str:
     return re.sub(r"(?m)^", "    ", line) + "\n"
 
 
-class SourceImports:
-    """Collects the modules that a source names, each under a name of its own.
+class _Imports:
+    """Collects the modules that a source names, each under a name of its own."""
 
-    Args:
-      reserved: Names that the source uses for something else.
-    """
-
-    def __init__(self, reserved: set[str]) -> None:
-        self._taken = {*reserved, *dir(builtins), *keyword.kwlist}
+    def __init__(self) -> None:
+        own = ("cfg", "konfig", "get_config")
+        self._taken = {*own, *dir(builtins), *keyword.kwlist}
         self._modules: dict[str, str] = {}
         self._real: set[str] = set()
 
     def new_name(self, wanted: str) -> str:
         """Return a name like `wanted` that nothing else has."""
-        name = wanted if wanted.isidentifier() else "value"
+        name = first = wanted if wanted.isidentifier() else "value"
         count = 1
         while name in self._taken:
             count += 1
-            name = f"{wanted if wanted.isidentifier() else 'value'}_{count}"
+            name = f"{first}_{count}"
         self._taken.add(name)
         return name
 
@@ -274,9 +262,7 @@ class SourceImports:
         if attributes is None and not _is_module(module):
             module, _, attributes = module.rpartition(".")
         parts = [*module.split("."), *(attributes or "").split(".")]
-        if not all(p.isidentifier() and not keyword.iskeyword(p) for p in parts if p):
-            return None
-        if not module:
+        if not module or not all(map(_is_name, filter(None, parts))):
             return None
         name = self._module_name(module)
         return f"{name}.{attributes}" if attributes else name
@@ -306,11 +292,12 @@ class SourceImports:
         name = self._modules[module]
         package, _, last = module.rpartition(".")
         suffix = "" if name == last else f" as {name}"
-        return (
-            f"from {package} import {last}{suffix}"
-            if package
-            else f"import {last}{suffix}"
-        )
+        start = f"from {package} " if package else ""
+        return f"{start}import {last}{suffix}"
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _is_module(name: str) -> bool:

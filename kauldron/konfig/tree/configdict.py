@@ -14,10 +14,7 @@ from ml_collections import FieldReference
 
 from kauldron.errors import ReadableKeyError, did_you_mean, raise_reworded
 from kauldron.konfig.errors import RequiredValueError
-from kauldron.konfig.symbols import (
-    display_name,
-    same_qualname,
-)
+from kauldron.konfig.symbols import display_name, same_qualname
 from kauldron.konfig.text import json_format, printing
 from kauldron.konfig.tree import copying, equality
 from kauldron.konfig.tree.field_types import check_overwrite, convert
@@ -109,9 +106,10 @@ class ConfigDict(Node):
         """
         node = cls.__new__(cls)
         Node.__init__(node)
-        filling = Filling(ConfigDict, origin("json"), with_defaults=False)
+        filling = Filling(
+            ConfigDict, origin("json"), with_defaults=False, references_from=node
+        )
         filling.fill(node, json_format.load(text_or_path))
-        json_format.restore_references(node)
         return node
 
     # --------------------------------------------------------------------------------
@@ -153,14 +151,11 @@ class ConfigDict(Node):
         try:
             value = self._fields[key]
         except KeyError:
-            raise ReadableKeyError(missing_field(self, key)) from None
+            raise ReadableKeyError(_missing_field(self, key)) from None
         if type(value) is list:  # what was appended to it learns where it hangs
             remember_parent(value, self)
-        return (
-            self._konfig_evaluated(key, value)
-            if isinstance(value, FieldReference)
-            else value
-        )
+        is_reference = isinstance(value, FieldReference)
+        return self._konfig_evaluated(key, value) if is_reference else value
 
     def _konfig_evaluated(self, key: Key, reference: Any) -> Any:
         try:
@@ -184,7 +179,7 @@ class ConfigDict(Node):
         if fields is None or (name not in fields and name[:2] == "__"):
             raise AttributeError(name)
         if name not in fields and self._konfig_key(name) not in fields:
-            raise AttributeError(missing_field(self, name), name=name)
+            raise AttributeError(_missing_field(self, name), name=name)
         return self[name]
 
     def __contains__(self, key: Any) -> bool:
@@ -212,16 +207,21 @@ class ConfigDict(Node):
             self[name] = value
         except KeyError as error:
             raise AttributeError(str(error)) from None
-        if name in _METHOD_NAMES:
-            warn_of_method_name(name)
+        if name in _METHOD_NAMES and name not in _warned_names:
+            _warned_names.add(name)
+            warnings.warn(
+                f"The field {name!r} is stored, but `cfg.{name}` is a method of configs: "
+                f"read the field as cfg[{name!r}].",
+                stacklevel=2,
+            )
 
     def _konfig_set(self, key: Key, value: Any, kind: Kind) -> None:
         fields = self._fields
         if self._locked and key not in fields:
-            raise ReadableKeyError(locked_field(self, key))
+            raise ReadableKeyError(_locked_field(self, key))
         value = self._konfig_normalized(value, key)
-        if key in (QUALNAME_KEY, CONST_KEY):
-            value = _symbol_name(value)
+        if key in (QUALNAME_KEY, CONST_KEY) and isinstance(value, Node):
+            value = value._fields.get(CONST_KEY, value)  # the symbol itself is given
         old = fields.get(key, _MISSING)
         shared = (
             isinstance(old, FieldReference) and is_shared(old) and not is_shared(value)
@@ -245,8 +245,11 @@ class ConfigDict(Node):
                 return convert(new, old.get_type())
             return new if isinstance(old, FieldReference) else check_overwrite(old, new)
         except TypeError as error:
-            text = wrong_type(self, key, new, error)
-            raise TypeError(text) from None
+            raise TypeError(
+                f"Cannot set {field_expression(self, key)} to {short_repr(new, 40)}: "
+                f"{error}. To change the type of a field, write it inside "
+                "`with cfg.ignore_type():`."
+            ) from None
 
     def _konfig_normalized(self, value: Any, *parts: Key) -> Any:
         """Return a value as it is stored here, at a key or inside a list there."""
@@ -272,9 +275,9 @@ class ConfigDict(Node):
         if type(stored) is int:  # by index only: the arguments after it move up
             stored = self._konfig_key(stored)
         if stored not in self._fields:
-            raise ReadableKeyError(missing_field(self, key))
+            raise ReadableKeyError(_missing_field(self, key))
         if self._locked:
-            raise ReadableKeyError(locked_field(self, stored))
+            raise ReadableKeyError(_locked_field(self, stored))
         record(self, stored, self._fields[stored], "del")
         self._konfig_delete(stored)
 
@@ -592,13 +595,7 @@ _OBJECT_NAMES = frozenset(dir(object)) | {"__dict__", "__weakref__", "__module__
 _METHOD_NAMES = frozenset(
     name for name in (*dir(ConfigDict), *vars(ConfigDict())) if name[:2] != "__"
 )
-
-
-def _symbol_name(value: Any) -> Any:
-    """Return the name to store when a symbol itself is given for its name."""
-    if isinstance(value, Node) and CONST_KEY in value._fields:
-        return value._fields[CONST_KEY]
-    return value
+_warned_names: set[str] = set()  # of methods, each once
 
 
 def as_stored(value: Any) -> Any:
@@ -626,10 +623,7 @@ def merges_into(old: Any, new: Any) -> bool:
     )
 
 
-_warned_names: set[str] = set()
-
-
-def node_name(node: Node) -> str:
+def _node_name(node: Node) -> str:
     """Return the place and the symbol of a node: `cfg.optimizer (optax.adam)`."""
     fields = node._fields
     symbol = fields.get(QUALNAME_KEY) or fields.get(CONST_KEY)
@@ -637,7 +631,7 @@ def node_name(node: Node) -> str:
     return field_expression(node) + suffix
 
 
-def missing_field(node: Node, key: Key) -> str:
+def _missing_field(node: Node, key: Key) -> str:
     """Say that there is no such field; name the nearest, or all that there are."""
     fields = node._fields
     names = [str(name) for name in fields]
@@ -646,39 +640,19 @@ def missing_field(node: Node, key: Key) -> str:
         hint = f" It has: {', '.join(names)}." if names else " It is empty."
         if QUALNAME_KEY in fields:
             hint += " This is a call that was not made yet: `konfig.resolve` makes it."
-    return f"{node_name(node)} has no field {key!r}.{hint}"
+    return f"{_node_name(node)} has no field {key!r}.{hint}"
 
 
-def locked_field(node: Node, key: Key) -> str:
+def _locked_field(node: Node, key: Key) -> str:
     """Say that the field cannot be added or deleted."""
     fields = node._fields
     verb, hint = (
         ("deleted", "") if key in fields else ("added", did_you_mean(key, fields))
     )
     return (
-        f"{node_name(node)} is locked: the field {key!r} cannot be {verb}.{hint} "
+        f"{_node_name(node)} is locked: the field {key!r} cannot be {verb}.{hint} "
         "Use cfg.unlock() or cfg.unlocked()."
     )
-
-
-def wrong_type(node: Node, key: Key, value: Any, reason: TypeError) -> str:
-    """Say that the value does not fit the type of the field, and the way out."""
-    return (
-        f"Cannot set {field_expression(node, key)} to {short_repr(value, 40)}: "
-        f"{reason}. To change the type of a field, write it inside "
-        "`with cfg.ignore_type():`."
-    )
-
-
-def warn_of_method_name(name: str) -> None:
-    """Warn once per name that the field cannot be read as an attribute."""
-    if name not in _warned_names:
-        _warned_names.add(name)
-        warnings.warn(
-            f"The field {name!r} is stored, but `cfg.{name}` is a method of configs: "
-            f"read the field as cfg[{name!r}].",
-            stacklevel=3,
-        )
 
 
 def as_config(cfg: Any) -> Node:

@@ -12,10 +12,14 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ml_collections import FieldReference
-
-from kauldron.konfig.tree.history import field_events, node_origin
-from kauldron.konfig.tree.node import Node, nodes_below, remember_parent
+from kauldron.konfig.tree.history import field_events
+from kauldron.konfig.tree.node import (
+    Node,
+    Unreadable,
+    Walk,
+    nodes_below,
+    remember_parent,
+)
 
 N = TypeVar("N", bound=Node)
 
@@ -63,7 +67,7 @@ def _fill_with_copies(new: Node, node: Node, memo: dict[int, Any]) -> None:
 
 def start_from_defaults(node: Node, default: Node) -> None:
     """Fill an empty node with a deep copy of registered default values."""
-    created = node_origin(node)
+    created = node._konfig_origin
     _fill_with_copies(node, default, {})
     if created is None:
         return
@@ -76,48 +80,41 @@ def start_from_defaults(node: Node, default: Node) -> None:
 
 def without_references(node: N, done: dict[int, Any] | None = None) -> N:
     """Return a deep copy with the current values for references."""
-
-    def make(node: Node) -> tuple[Node, dict[Any, Any]]:
-        new = _new_like(node)
-        return new, new._fields
-
-    return _rebuilt(node, make, {} if done is None else done)
+    return _rebuilt(node, _new_like, {} if done is None else done)
 
 
 def as_dicts(
     node: Node, done: dict[int, Any] | None, keep_references: bool
 ) -> dict[Any, Any]:
     """Return nested plain dicts; shared nodes become shared dicts."""
-
-    def make(node: Node) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        new: dict[Any, Any] = {}
-        return new, new
-
-    return _rebuilt(node, make, {} if done is None else done, keep_references)
+    return _rebuilt(node, lambda _: {}, {} if done is None else done, keep_references)
 
 
 def _rebuilt(
     value: Any,
-    make: Callable[[Node], tuple[Any, dict[Any, Any]]],
+    make: Callable[[Node], Any],
     done: dict[int, Any],
     keep_references: bool = False,
 ) -> Any:
-    """Return a tree of new nodes; `make` gives the new one and where its fields go."""
+    """Return a tree with new nodes or dicts, which `make` gives empty."""
+    walk = Walk()  # keeps what references evaluate to, so that no id is used twice
 
     def rebuilt(value: Any) -> Any:
-        if isinstance(value, FieldReference):
-            return value if keep_references else rebuilt(value.get())
+        if isinstance(value, Unreadable):
+            raise value.error
         if type(value) in (list, tuple):
-            return type(value)([rebuilt(item) for item in value])
+            items = value if keep_references else walk.values(value).values()
+            return type(value)([rebuilt(item) for item in items])
         if not isinstance(value, Node):
             return value
         if id(value) not in done:
-            done[id(value)], fields = make(value)
-            for key, raw in value._fields.items():
-                read = isinstance(raw, FieldReference) and not keep_references
-                fields[key] = rebuilt(value[key] if read else raw)
-                if isinstance(done[id(value)], Node):
-                    remember_parent(fields[key], done[id(value)])
+            new = done[id(value)] = make(value)
+            fields = new._fields if isinstance(new, Node) else new
+            inside = value._fields if keep_references else walk.values(value)
+            for key, item in inside.items():
+                fields[key] = rebuilt(item)
+                if isinstance(new, Node):
+                    remember_parent(fields[key], new)
         return done[id(value)]
 
     return rebuilt(value)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ml_collections import FieldReference
-
 from kauldron.konfig.symbols import same_qualname
-from kauldron.konfig.tree.node import CONST_KEY, QUALNAME_KEY, Node
+from kauldron.konfig.tree.node import (
+    CONST_KEY,
+    LEAF_TYPES,
+    QUALNAME_KEY,
+    Node,
+    Unreadable,
+    Walk,
+)
 from kauldron.konfig.tree.storing import is_mapping
 
 
@@ -27,64 +32,39 @@ def equal(a: Node, b: Any) -> bool:
             b = type(a)(b)  # pyright: ignore[reportCallIssue]
         except Exception:
             return False  # it holds what no config can hold
-    return _Comparison().equal(a, b)
+    return _equal(a, b, Walk(), set())
 
 
-class _Comparison:
-    """One comparison; remembers the pairs it is in the middle of."""
-
-    def __init__(self) -> None:
-        self.assumed: set[tuple[int, int]] = set()
-
-    def equal(self, a: Any, b: Any) -> bool:
-        if a is b:
-            return True
-        if isinstance(a, FieldReference) or isinstance(b, FieldReference):
-            return self.references(a, b)
-        if isinstance(a, Node) or isinstance(b, Node):
-            return isinstance(a, Node) and isinstance(b, Node) and self.nodes(a, b)
-        if isinstance(a, (list, tuple)):
-            return type(a) is type(b) and self.sequences(a, b)
+def _equal(a: Any, b: Any, walk: Walk, assumed: set[tuple[int, int]]) -> bool:
+    """Compare two values; pairs met before are assumed equal unless they differ there."""
+    if a is b:
+        return True
+    if type(a) in LEAF_TYPES and type(b) in LEAF_TYPES:
+        return a == b
+    if isinstance(a, Unreadable) and isinstance(b, Unreadable):
+        return _reason(a) == _reason(b)
+    is_node = isinstance(a, Node)
+    if is_node != isinstance(b, Node):
+        return False
+    if not is_node and not isinstance(a, (list, tuple)):
         try:
             return bool(a == b)
         except Exception:
             return False
-
-    def references(self, a: Any, b: Any) -> bool:
-        values = []
-        for value in (a, b):
-            try:
-                values.append(
-                    value.get() if isinstance(value, FieldReference) else value
-                )
-            except Exception as error:  # dangling, unset or cyclic: equal to the same
-                values.append((type(error).__name__, getattr(error, "name", None)))
-        return self.equal(*values)
-
-    def assume(self, a: Any, b: Any) -> bool:
-        """Return whether a pair was met before: equal unless it differs elsewhere."""
-        pair = (id(a), id(b))
-        if pair in self.assumed:
-            return True
-        self.assumed.add(pair)
+    if a.is_locked != b.is_locked if is_node else type(a) is not type(b):
         return False
+    if (id(a), id(b)) in assumed:
+        return True
+    assumed.add((id(a), id(b)))
+    x, y = walk.values(a), walk.values(b)
+    return x.keys() == y.keys() and all(
+        same_qualname(x[key], y[key])
+        if key in (QUALNAME_KEY, CONST_KEY)
+        else _equal(x[key], y[key], walk, assumed)
+        for key in x
+    )
 
-    def sequences(self, a: Any, b: Any) -> bool:
-        if len(a) != len(b):
-            return False
-        return self.assume(a, b) or all(self.equal(x, y) for x, y in zip(a, b))
 
-    def nodes(self, a: Node, b: Node) -> bool:
-        if self.assume(a, b):
-            return True
-        x, y = a._fields, b._fields
-        return (
-            a.is_locked == b.is_locked
-            and x.keys() == y.keys()
-            and all(self.field(key, x[key], y[key]) for key in x)
-        )
-
-    def field(self, key: Any, a: Any, b: Any) -> bool:
-        if key in (QUALNAME_KEY, CONST_KEY):
-            return same_qualname(a, b)
-        return self.equal(a, b)
+def _reason(value: Unreadable) -> tuple[str, Any]:
+    """Return what makes references equal that are dangling, unset or cyclic."""
+    return type(value.error).__name__, getattr(value.error, "name", None)

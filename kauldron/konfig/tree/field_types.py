@@ -15,10 +15,8 @@ def convert(new: Any, declared: Any) -> Any:
     """Return the value to store when `new` overwrites something of type `declared`.
 
     It is converted where that loses nothing (`1` to `1.0`, list to tuple). What is not
-    a type, a union or a tuple of types says nothing: every value fits.
-
-    Raises:
-      TypeError: The types do not fit. Says which, not where.
+    a type, a union or a tuple of types says nothing: every value fits. The `TypeError` if
+    it does not fit says which types, not where.
     """
     if new is None or declared in (object, None, type(None)):
         return new
@@ -37,11 +35,7 @@ def convert(new: Any, declared: Any) -> Any:
 
 
 def check_overwrite(old: Any, new: Any) -> Any:
-    """Return the value to store when `new` replaces the stored value `old`.
-
-    Raises:
-      TypeError: As `convert`.
-    """
+    """Return the value to store when `new` replaces the stored value `old`."""
     if old is None or _resolves_to_unknown(old):
         return new
     if isinstance(old, Node):

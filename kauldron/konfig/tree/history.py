@@ -142,7 +142,7 @@ def record(node: Node, key: Key, value: Any, kind: Kind = "set") -> None:
         _recorder.kind or kind, short_repr(value), *_caller(), _recorder.text
     )
     events = field_events(node, key)[-(MAX_EVENTS - 1) :]
-    table = node.__dict__["_konfig_history"]
+    table = node._konfig_history
     if table is None:
         table = node.__dict__["_konfig_history"] = {}
     table[key] = (*events, event)
@@ -154,7 +154,7 @@ def move_up(node: Node, removed: int, last: int) -> None:
 
     Its own events are kept under the index that no longer exists.
     """
-    table = node.__dict__["_konfig_history"] or {}
+    table = node._konfig_history or {}
     places = {str(index): str(index - 1) for index in range(removed + 1, last + 1)}
     places[str(removed)] = str(last)
 
@@ -182,19 +182,13 @@ def _forget_items(table: dict[Any, Any], place: tuple[Any, ...]) -> None:
 
 def field_events(node: Node, key: Key) -> tuple[SetEvent, ...]:
     """Return the events of one field, oldest first; empty if nothing was recorded."""
-    table = node.__dict__["_konfig_history"]
+    table, created = node._konfig_history, node._konfig_origin
     if table is not None and key in table:
         return table[key]
-    created = node.__dict__["_konfig_origin"]
     fields = node._fields
     if created is None or isinstance(key, tuple) or key not in fields:
         return ()
     return (created._replace(value_repr=short_repr(fields[key])),)
-
-
-def node_origin(node: Node) -> SetEvent | None:
-    """Return where the node was created; `None` if it was not recorded."""
-    return node.__dict__["_konfig_origin"]
 
 
 def short_repr(value: Any, width: int = _VALUE_WIDTH) -> str:

@@ -21,9 +21,7 @@ import ml_collections
 from ml_collections import FieldReference
 
 from kauldron.konfig.errors import CycleError
-from kauldron.konfig.signatures import (
-    known_signature,
-)
+from kauldron.konfig.signatures import known_signature
 from kauldron.path_grammar import format_part
 
 QUALNAME_KEY = "__qualname__"
@@ -46,7 +44,8 @@ class Node(ml_collections.ConfigDict):
     they shadow fields of the same name on attribute access.
     """
 
-    # Where this node was created: an event of kind init or json without a value.
+    # Where this node was created, an event of kind init or json without a value; None
+    # if it was not recorded.
     _konfig_origin: Any
     # From key (or (key, index, ...) for list items) to the events of its writes.
     _konfig_history: dict[Any, tuple[Any, ...]] | None
@@ -223,7 +222,6 @@ class Child(NamedTuple):
     part: Key  # in paths, where positional arguments are integers
     raw: Any  # as stored
     value: Any  # with references evaluated; as stored if that failed
-    error: Exception | None = None  # why it failed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,7 +239,7 @@ class Walk:
 
     Attributes:
       around: The containers on the way to where the walk is, with the keys that lead
-        on; maintained by whoever walks.
+        on. Kept by `inside`, or by whoever walks in another way.
     """
 
     def __init__(self, at: Parts = ()) -> None:
@@ -257,10 +255,9 @@ class Walk:
         return (*self._start, *(path_part(c, key) for c, key in self.around[:depth]))
 
     def enter(self, container: Any) -> dict[Key, Any]:
-        """Return what a container holds; `leave` it when that is done.
+        """Return what a container holds; raise `CycleError` if the walk is inside it.
 
-        Raises:
-          CycleError: The walk is inside it already.
+        `leave` it when that is done.
         """
         if id(container) in self._entered:
             outer = expression(self.parts(self._entered[id(container)]))
@@ -272,6 +269,14 @@ class Walk:
 
     def leave(self, container: Any) -> None:
         del self._entered[id(container)]
+
+    def inside(self, container: Any) -> Iterator[tuple[Key, Any]]:
+        """Yield what a container holds, as `enter` gives it, with the walk at its place."""
+        for key, value in self.enter(container).items():
+            self.around.append((container, key))
+            yield key, value
+            self.around.pop()
+        self.leave(container)
 
     def values(self, container: Any) -> dict[Key, Any]:
         """Return what a node, list or tuple holds, by key or index; not for changing.
@@ -309,11 +314,9 @@ class Walk:
             return []
         found = []
         for key, value in self.values(container).items():
-            part, raw = path_part(container, key), raw_value(container, key)
-            if isinstance(value, Unreadable):
-                found.append(Child(key, part, raw, raw, value.error))
-            else:
-                found.append(Child(key, part, raw, value))
+            raw = raw_value(container, key)
+            value = raw if isinstance(value, Unreadable) else value
+            found.append(Child(key, path_part(container, key), raw, value))
         return found
 
     def read(self, reference: FieldReference[Any]) -> Any:

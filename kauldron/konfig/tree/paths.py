@@ -263,12 +263,7 @@ def set_by_path(cfg: Any, path: Path, value: Any) -> list[str]:
 
 
 def find_targets(cfg: Any, parts: Parts) -> list[Parts]:
-    """Return the places that an assignment to a path writes to.
-
-    Raises:
-      KeyError: As in `set_by_path`.
-      ValueError: The path is empty or ends in a wildcard.
-    """
+    """Return the places that an assignment to a path writes to: at least one."""
     if not parts:
         raise ValueError("An empty path names the whole config; it cannot be set.")
     if not has_wildcard(parts):

@@ -91,13 +91,9 @@ def is_unset_required(value: Any) -> bool:
     """Return whether a stored value is a required placeholder that nobody set."""
     if isinstance(value, Variable):
         return value._konfig_required != "never" and value._konfig_value is None
-    # One of ml_collections' own tells only by raising.
-    return is_shared(value) and _raises(value)
-
-
-def _raises(value: Any) -> bool:
-    try:
-        value.get()
+    try:  # one of ml_collections' own tells only by raising
+        if is_shared(value):
+            value.get()
     except config_dict.RequiredValueError:
         return True
     return False

@@ -13,7 +13,7 @@ import contextlib
 import copy
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from ml_collections import FieldReference
@@ -104,8 +104,8 @@ class Reference(FieldReference):
     def get(self) -> Any:
         """Return the current value."""
         stack = _evaluation.stack
-        if any(active is self for active in stack):
-            start = next(i for i, active in enumerate(stack) if active is self)
+        start = next((i for i, active in enumerate(stack) if active is self), None)
+        if start is not None:
             chain = " -> ".join(r._konfig_text() for r in [*stack[start:], self])
             raise CycleError(f"A reference leads back to itself: {chain}")
         stack.append(self)
@@ -266,9 +266,7 @@ class PathReference(Reference):
                 key = key.get()
             try:
                 value = take_step(value, is_attribute, key)
-            except LookupError as error:
-                if not isinstance(error, Missing):
-                    raise
+            except Missing as error:
                 self._konfig_dangling(error, done, is_attribute, key)
             if isinstance(value, FieldReference):  # an item of a list
                 value = value.get()
@@ -359,9 +357,19 @@ class Operation(Reference):
             raise_reworded(error, text)
 
     def _konfig_text(self, entry: str = ".ref") -> str:
-        return operation_text(
-            self._konfig_fn, self._konfig_args, self._konfig_kwargs, entry
-        )
+        fn = self._konfig_fn
+        texts = [_operand_text(arg, entry) for arg in self._konfig_args]
+        if fn in _SIGNS:
+            return f"({texts[0]} {_SIGNS[fn]} {texts[1]})"
+        if fn in _UNARY_SIGNS:
+            return f"{_UNARY_SIGNS[fn]}{texts[0]}"
+        if fn is operator.call:
+            name, *texts = texts
+        else:
+            name = getattr(fn, "__name__", None) or type(fn).__name__
+        for key, arg in self._konfig_kwargs.items():
+            texts.append(f"{key}={_operand_text(arg, entry)}")
+        return f"{name}({', '.join(texts)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Operation:
         return Operation(
@@ -398,11 +406,7 @@ class Missing(LookupError):
 
 
 def take_step(value: Any, is_attribute: bool, key: Any) -> Any:
-    """Return an attribute or item; fields of nodes come before their methods.
-
-    Raises:
-      Missing: There is none.
-    """
+    """Return an attribute or item, fields of nodes before methods, or raise `Missing`."""
     if isinstance(value, Node):
         if key in value:
             return value[key]
@@ -446,26 +450,6 @@ _SIGNS = {
     operator.ge: ">=",
 }
 _UNARY_SIGNS = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
-
-
-def operation_text(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    entry: str,
-) -> str:
-    """Return `cfg.ref.a + 1` for `operator.add`, `f(x, y=1)` for functions."""
-    texts = [_operand_text(arg, entry) for arg in args]
-    if fn in _SIGNS:
-        return f"({texts[0]} {_SIGNS[fn]} {texts[1]})"
-    if fn in _UNARY_SIGNS:
-        return f"{_UNARY_SIGNS[fn]}{texts[0]}"
-    if fn is operator.call:
-        name, *texts = texts
-    else:
-        name = getattr(fn, "__name__", None) or type(fn).__name__
-    texts += [f"{key}={_operand_text(arg, entry)}" for key, arg in kwargs.items()]
-    return f"{name}({', '.join(texts)})"
 
 
 def _operand_text(value: Any, entry: str) -> str:

@@ -8,7 +8,7 @@ import enum
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import ml_collections
@@ -27,6 +27,8 @@ from kauldron.konfig.tree.node import (
     remember_parent,
 )
 from kauldron.konfig.tree.placeholders import Variable
+from kauldron.konfig.tree.references import PathReference
+from kauldron.path_grammar import parse
 
 
 class Unconfigurable(Exception):
@@ -49,7 +51,7 @@ class Filling:
 
     The nodes are of class `node_type` and were created by `event`. If `with_defaults`,
     they start from the registered default values; if `strict`, real objects are
-    refused.
+    refused. What is saved as `{"__ref__": path}` is a reference from `references_from`.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Filling:
         *,
         with_defaults: bool = True,
         strict: bool = True,
+        references_from: Node | None = None,
     ) -> None:
         self.node_type = node_type
         self.event = event
         self.with_defaults = with_defaults
         self.strict = strict
+        self.references_from = references_from
         self.by_id: dict[Any, Node] = {}  # the nodes with an `__id__`
 
     def make_node(self, mapping: Mapping[Any, Any]) -> Node:
@@ -75,12 +79,17 @@ class Filling:
         self.fill(node, mapping)
         return node
 
-    def fill(self, node: Node, mapping: Any) -> None:
-        """Store the items of a mapping in an empty node.
+    def reference(self, mapping: Mapping[Any, Any]) -> Any:
+        """Return the reference that a mapping stands for; None if it is a dict."""
+        if self.references_from is None or mapping.keys() != {REF_KEY}:
+            return None
+        reference: Any = PathReference(self.references_from)
+        for part in parse(mapping[REF_KEY]):
+            reference = reference[part]
+        return reference
 
-        Raises:
-          Unconfigurable: It holds a real object.
-        """
+    def fill(self, node: Node, mapping: Any) -> None:
+        """Store the items of a mapping in an empty node."""
         if not is_mapping(mapping):
             raise TypeError(f"A config is made from a mapping, not {mapping!r}.")
         node.__dict__["_konfig_origin"] = self.event
@@ -118,11 +127,7 @@ class Filling:
 
 
 def normalize(value: Any, owner: Node | None, filling: Filling) -> Any:
-    """Return the form in which `owner` stores `value`.
-
-    Raises:
-      Unconfigurable: It is a real object.
-    """
+    """Return the form in which `owner` stores `value`; real objects are refused."""
     kind = type(value)
     if kind in LEAF_TYPES:
         return value
@@ -137,6 +142,9 @@ def normalize(value: Any, owner: Node | None, filling: Filling) -> Any:
             _normalize_variable(value, owner, filling)
         return value
     if isinstance(value, (Mapping, ml_collections.ConfigDict)):
+        reference = filling.reference(value)
+        if reference is not None:
+            return reference
         node = filling.make_node(value)
         if owner is not None:
             remember_parent(node, owner)
@@ -177,17 +185,23 @@ def _normalize_variable(value: Variable, owner: Node | None, filling: Filling) -
 
 def _normalize_other(value: Any, owner: Node | None, filling: Filling) -> Any:
     """Normalize values that are rarely given."""
-    as_konfig = getattr(type(value), "__as_konfig__", None)
-    if as_konfig is not None:
-        plain = as_konfig(value)
-        return plain if plain is value else normalize(plain, owner, filling)
-    for accepts, convert in _CONVERSIONS:
-        if accepts(value):
-            plain = convert(value)
-            return plain if plain is value else normalize(plain, owner, filling)
-    if filling.strict:
+    if hasattr(type(value), "__as_konfig__"):
+        plain = value.__as_konfig__()
+    elif isinstance(value, enum.Enum):
+        plain = enum_const(value)
+    elif _is_numpy_scalar(value):
+        plain = _python_scalar(value)
+    elif isinstance(value, _PLAIN_TYPES):
+        return value
+    elif type(value) is functools.partial:
+        plain = _partial_node(value)
+    elif _is_config_args(value):
+        plain = dataclasses.asdict(value)
+    elif filling.strict:
         raise Unconfigurable(value)
-    return value
+    else:
+        return value
+    return plain if plain is value else normalize(plain, owner, filling)
 
 
 # ------------------------------------------------------------------------------------
@@ -232,17 +246,10 @@ def _partial_node(value: functools.partial[Any]) -> dict[str, Any]:
 
 
 _PLAIN_TYPES = (int, float, str, bytes, complex, os.PathLike)  # and subclasses
-_CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
-    (lambda value: isinstance(value, enum.Enum), enum_const),
-    (_is_numpy_scalar, _python_scalar),
-    (lambda value: isinstance(value, _PLAIN_TYPES), lambda value: value),
-    (lambda value: type(value) is functools.partial, _partial_node),
-    (_is_config_args, dataclasses.asdict),
-)
 
 
 # ------------------------------------------------------------------------------------
-# What the author is told
+# Error messages
 # ------------------------------------------------------------------------------------
 
 
@@ -332,6 +339,7 @@ def default_values_of(qualname: Any) -> Node | None:
 # ------------------------------------------------------------------------------------
 
 RAW_PREFIX = "__raw__="
+REF_KEY = "__ref__"
 
 
 def plain_key(key: Any) -> Key:
@@ -358,11 +366,7 @@ def _decoded(key: str) -> Key:
 
 
 def call_items(items: Iterable[tuple[Key, Any]]) -> Iterable[tuple[Key, Any]]:
-    """Return the items of a call: its symbol, positional arguments, the others.
-
-    Raises:
-      ValueError: An argument is given both as `0` and as `"0"`, or as `-1`.
-    """
+    """Return the items of a call: its symbol, positional arguments, the others."""
     symbol, positional, named = [], {}, []
     for key, value in items:
         key = plain_key(key)

@@ -1,5 +1,6 @@
 """`konfig.diff`."""
 
+import copy
 import json
 
 import hypothesis
@@ -222,3 +223,23 @@ def test_overrides_turn_the_old_config_into_the_new_one(old, new):
     assert bool(difference) == (old_cfg != new_cfg)
     konfig.apply_overrides(old_cfg, difference.as_overrides())
     assert old_cfg == new_cfg
+
+
+def test_what_is_computed_is_overridden_as_a_whole():
+    old = konfig.ConfigDict({"n": 1})
+    old.made = konfig.ref_fn(lambda n: {"n": n, "list": [n]}, old.ref.n)
+    new = copy.deepcopy(old)
+    new.n = 2
+    overrides = konfig.diff(old, new).as_overrides()
+    assert list(overrides) == ["n", "made"]
+    konfig.apply_overrides(old, overrides)
+    assert old == new
+
+
+def test_references_that_cannot_be_read_differ_if_they_follow_something_else():
+    old = konfig.ConfigDict({"unset": konfig.placeholder(int, required=True)})
+    old.dangling = old.ref.missing
+    new = copy.deepcopy(old)
+    assert not konfig.diff(old, new)
+    new.dangling = new.ref.gone
+    assert list(konfig.diff(old, new).changed) == ["dangling"]

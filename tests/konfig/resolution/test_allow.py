@@ -214,7 +214,7 @@ _HOSTILE = [
     "kauldron.kd:train.Trainer.train",
     "kauldron.kd:data.py.Npz.__init__",
     "kauldron.lazy_namespace:older_modules",
-    "kauldron.lazy_namespace:lazy_namespace",
+    "kauldron.lazy_namespace:lazy_imports",
     "flax.io:GFile",
     "flax.io:makedirs",
     "flax.io:rmtree",

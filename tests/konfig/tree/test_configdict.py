@@ -536,6 +536,16 @@ def test_get_type_and_update_from_flattened_dict():
     assert cfg.l == [1, 7]
 
 
+def test_computed_dicts_stay_apart_in_plain_dicts_and_copies():
+    cfg = konfig.ConfigDict({"listed": []})
+    for index in range(20):  # dicts that are made when read may get the same ids
+        cfg[f"x{index}"] = konfig.ref_fn(lambda n: {"n": n}, index)
+        cfg.listed.append(konfig.ref_fn(lambda n: {"n": n}, index))
+    for plain in (cfg.to_dict(), cfg.copy_and_resolve_references().to_dict()):
+        assert [plain[f"x{index}"]["n"] for index in range(20)] == list(range(20))
+        assert [item["n"] for item in plain["listed"]] == list(range(20))
+
+
 def test_copy_and_resolve_references_has_values_only():
     cfg = konfig.ConfigDict({"n": 1, "a": {"x": 1}})
     cfg.m = cfg.ref.n + 1

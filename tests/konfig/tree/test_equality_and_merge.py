@@ -20,6 +20,10 @@ def make_dict(n):
     return {"n": n}
 
 
+def make_list(n):
+    return [n, [n]]
+
+
 # ------------------------------------------------------------------------------------
 # Equality
 # ------------------------------------------------------------------------------------
@@ -46,6 +50,27 @@ def test_different_configs_differ(a, b):
 
 def test_numbers_compare_as_in_python():
     assert konfig.ConfigDict({"x": 1}) == konfig.ConfigDict({"x": 1.0})
+
+
+def test_computed_dicts_compare_as_the_same_config_with_plain_values():
+    computed = konfig.ConfigDict({"n": 1})
+    computed.made = konfig.ref_fn(make_dict, computed.ref.n)
+    computed.listed = [konfig.ref_fn(make_dict, computed.ref.n)]
+    plain = {"n": 1, "made": {"n": 1}, "listed": [{"n": 1}]}
+    assert computed == plain
+    assert konfig.ConfigDict(plain) == computed
+    computed.n = 2
+    assert computed != konfig.ConfigDict(plain)
+
+
+def test_one_computed_list_among_many_makes_a_difference():
+    for count in range(2, 20):  # lists that are made when read may get the same ids
+        a, b = konfig.ConfigDict(), konfig.ConfigDict()
+        for index in range(count):
+            is_last = index == count - 1
+            a[f"x{index}"] = konfig.ref_fn(make_list, index)
+            b[f"x{index}"] = konfig.ref_fn(make_list, 99 if is_last else index)
+        assert a != b
 
 
 def test_a_locked_config_differs_from_an_unlocked_one():
