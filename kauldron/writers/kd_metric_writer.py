@@ -98,7 +98,7 @@ class KDMetricWriter(WriterBase):
 
     def resume(self, *, step: int) -> None:
         if status.is_lead_host:
-            self._files().submit_restart(step)
+            self._later(self._files().restart, step)
 
     def flush(self) -> None:
         files = vars(self).get("_open_files")
@@ -113,7 +113,12 @@ class KDMetricWriter(WriterBase):
 
     def _submit(self, kind: str, step: int, *args: Any) -> None:
         if status.is_lead_host:
-            self._files().submit(kind, step, *args)
+            files = self._files()
+            files.queue.submit(files.write, kind, step, *args)
+
+    def _later(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call `function(*args)` in the thread that writes the files."""
+        self._files().queue.submit(function, *args)
 
     def _files(self) -> _CollectionFiles:
         files = vars(self).get("_open_files")
@@ -144,32 +149,26 @@ class _CollectionFiles:
         self._folder = folder
         self._events = EventFile(folder)
         self._scalars = ScalarsFile(folder)
-        self._queue = BackgroundQueue(f"kauldron-writer-{folder.name}")
+        self.queue = BackgroundQueue(f"kauldron-writer-{folder.name}")
         self._last_flush = time.monotonic()
         self._has_written = False
 
-    def submit(self, kind: str, step: int, *args: Any) -> None:
-        self._queue.submit(self._write, kind, step, *args)
-
-    def submit_restart(self, step: int) -> None:
-        self._queue.submit(self._restart, step)
-
     def flush(self) -> None:
-        self._queue.submit(self._flush_files)
-        self._queue.wait()
+        self.queue.submit(self._flush_files)
+        self.queue.wait()
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack, self._naming_the_folder():
             stack.callback(self._events.close)
             stack.callback(self._scalars.close)
-            self._queue.close()
+            self.queue.close()
 
-    def _restart(self, step: int) -> None:
+    def restart(self, step: int) -> None:
         with self._naming_the_folder():
             self._scalars.restart_at(step)
             self._events.restart_at(step)
 
-    def _write(self, kind: str, step: int, *args: Any) -> None:
+    def write(self, kind: str, step: int, *args: Any) -> None:
         with self._naming_the_folder():
             self._has_written = True
             getattr(self._events, kind)(step, *args)
