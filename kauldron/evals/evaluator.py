@@ -25,7 +25,7 @@ from kauldron.evals.batches import (
     unpadded,
 )
 from kauldron.evals.evaluator_base import EvaluatorBase
-from kauldron.evals.state_merging import GroupMerger, StateMerger
+from kauldron.evals.state_merging import BatchProgram, HostMerger, StateMerger
 from kauldron.immutabledict import freeze
 from kauldron.train.compat import ModelWithAux
 from kauldron.train.forward import forward
@@ -172,10 +172,10 @@ class Evaluator(EvaluatorBase):
 
     def _merge_batches(self, state: TrainState) -> AuxiliariesState:
         if self.looks_at_each_batch():
-            return self._not_empty(self._merge_one_by_one(state).result())
+            return self._not_empty(self._merge_one_by_one(state))
         return self._not_empty(self._merge_groups(state))
 
-    def _merge_one_by_one(self, state: TrainState) -> StateMerger:
+    def _merge_one_by_one(self, state: TrainState) -> AuxiliariesState | None:
         merger = StateMerger(self._memory.get("merge_plan"))
         with self.ds_iter as batches, self._progress() as progress:
             for index, batch in enumerate(batches):
@@ -183,7 +183,7 @@ class Evaluator(EvaluatorBase):
                 merger.add(self.checked_step(index, state, batch))
                 progress.update(index + 1)
         self._memory["merge_plan"] = merger.plan
-        return merger
+        return merger.result()
 
     def _merge_groups(self, state: TrainState) -> AuxiliariesState | None:
         """One compiled call measures and merges; a thread reads ahead."""
@@ -194,17 +194,22 @@ class Evaluator(EvaluatorBase):
             total = batch_count(self._batches)
             groups = BatchGroups.of(self, state, ds, total=total, limit=limit)
             self._memory["groups"] = groups
-        merger = GroupMerger(self, state, groups, self._memory.get("program"))
-        done = 0
+        program: BatchProgram | None = self._memory.get("program")
+        merged, on_host, done = None, HostMerger(), 0
         with groups.read(ds) as feeds, self._progress() as progress:
             for feed in itertools.chain.from_iterable(map(groups.of_equal_size, feeds)):
                 preemption.raise_if_stop_requested()
                 self._tell_about_other_shapes(feed.batch, feed.size)
-                merger.add(feed, done)
+                if program is None:
+                    program = BatchProgram(self, state, feed, groups.transforms)
+                merged, late = program.run(merged, index=done, state=state, feed=feed)
+                on_host.add(late, feed.size)
                 done += feed.size
                 progress.update(done)
-        self._memory["program"] = merger.program
-        return merger.result()
+        self._memory["program"] = program
+        if program is None or merged is None:
+            return None
+        return program.result(merged, on_host)
 
     def looks_at_each_batch(self) -> bool:
         """Return whether each batch must be a call of `checked_step`."""

@@ -94,7 +94,11 @@ def check(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> None:
         return
     for name, evaluator in evaluators.items():
         if not isinstance(evaluator.run, Standalone):
-            others = [n for n, e in trainer.evals.items() if _is_standalone(e)]
+            others = [
+                other
+                for other, e in trainer.evals.items()
+                if isinstance(e.run, Standalone)
+            ]
             raise ValueError(
                 f"Evaluator {name!r} does not run in a process of its own: its strategy "
                 f"is {evaluator.run!r}. Standalone evaluators: "
@@ -105,10 +109,6 @@ def check(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> None:
             "This experiment saves no checkpoints, so there is nothing to evaluate: set "
             "`cfg.checkpointer = kd.ckpts.Checkpointer(...)`."
         )
-
-
-def _is_standalone(evaluator: EvaluatorBase) -> bool:
-    return isinstance(evaluator.run, Standalone)
 
 
 def _make_source(trainer: Trainer, group: EvaluatorGroup) -> CheckpointSource:
