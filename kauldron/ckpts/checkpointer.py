@@ -105,6 +105,9 @@ class Checkpointer(BaseCheckpointer):
         folder = self.workdir / CHECKPOINT_FOLDER_NAME
         return folder if "://" in str(folder) else folder.absolute()
 
+    def _folder_of(self, step: int) -> epath.Path:
+        return step_folders.step_folder(self.folder, step)
+
     @property
     def all_steps(self) -> list[int]:
         return [s for s in step_folders.named_steps(self.folder) if self._is_there(s)]
@@ -119,7 +122,7 @@ class Checkpointer(BaseCheckpointer):
             return False
         if step_folders.is_complete(self.folder, step):
             return True
-        folder = step_folders.step_folder(self.folder, step)
+        folder = self._folder_of(step)
         if folder.exists():  # it may have been deleted since it was listed
             self._saves.warn_once(
                 f"{folder} is not a complete checkpoint and is ignored."
@@ -139,20 +142,19 @@ class Checkpointer(BaseCheckpointer):
         return None if best is None or ranks[best] == retention.WORST_RANK else best
 
     def _rank(self, step: int) -> float:
-        folder = step_folders.step_folder(self.folder, step)
-        metrics = step_folders.read_metrics(folder)
+        metrics = step_folders.read_metrics(self._folder_of(step))
         value = retention.find_metric(metrics, self.best_metric_path)
         return retention.rank_metric(value, mode=self.best_mode)
 
     def custom_metadata(self, step: int) -> dict[str, Any]:
-        folder = step_folders.step_folder(self.folder, self.find_step(step))
+        folder = self._folder_of(self.find_step(step))
         return step_folders.read_metadata(folder).get("custom_metadata") or {}
 
     def item_metadata(self, step: int = -1) -> Any:
         """Tree of shapes and dtypes of the default item; no data is read."""
         from kauldron.ckpts import orbax_io
 
-        folder = step_folders.step_folder(self.folder, self.find_step(step))
+        folder = self._folder_of(self.find_step(step))
         return orbax_io.stored_tree(folder / items.DEFAULT_ITEM_NAME)
 
     def find_step(self, step: int = -1) -> int:
@@ -189,7 +191,7 @@ class Checkpointer(BaseCheckpointer):
         )
 
     def is_due(self, step: int) -> bool:
-        if not self.create or (self.never_save_step_zero and step == 0):
+        if not self.create:
             return False
         is_planned = self.is_planned(step)
         # The first one is due at once; if that fails, it is not tried at every step.
@@ -237,13 +239,13 @@ class Checkpointer(BaseCheckpointer):
     def add_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
         self._check_may_write()
         values = retention.metrics_to_json(metrics)
-        self._saves.add_metrics(self.find_step(step), values)
+        self._saves.change(self.find_step(step), step_folders.add_metrics, values)
         self._check_metric(values)
 
     def change_metadata(self, changes: Mapping[str, Any], *, step: int) -> None:
         """Change the custom metadata of a checkpoint that is saved already."""
         self._check_may_write()
-        self._saves.change_metadata(self.find_step(step), changes)
+        self._saves.change(self.find_step(step), step_folders.change_metadata, changes)
 
     @property
     def tracks_metrics(self) -> bool:
@@ -349,15 +351,15 @@ class Checkpointer(BaseCheckpointer):
         if step is None:
             return
         try:
-            restoring.check_fits(state, step_folders.step_folder(self.folder, step))
+            restoring.check_fits(state, self._folder_of(step))
         except structure.StructureMismatch:
             raise
         except Exception as error:  # a damaged one: an older one is restored
-            folder = step_folders.step_folder(self.folder, step)
+            folder = self._folder_of(step)
             status.log_warning(f"{folder} cannot be read: {error}")
 
     def _restore_step(self, state: _T, step: int, *, donate: bool) -> _T:
-        folder = step_folders.step_folder(self.folder, step)
+        folder = self._folder_of(step)
         try:
             return restoring.restore_item(state, folder, donate=donate)
         except Exception as error:
@@ -368,7 +370,7 @@ class Checkpointer(BaseCheckpointer):
             ) from error
 
     def _note_unreadable(self, step: int, error: Exception) -> None:
-        folder = step_folders.step_folder(self.folder, step)
+        folder = self._folder_of(step)
         self._saves.unreadable.add(step)
         self._saves.forget_listing()
         status.log_error(
@@ -391,16 +393,12 @@ class Checkpointer(BaseCheckpointer):
         if self.cleanup_orphaned_snapshots:
             step_folders.remove_old_snapshots(self.folder)
         return step_folders.new_steps(
-            self._latest_step_now,
+            lambda: self.latest_step,
             min_interval_secs=min_interval_secs,
             seconds_to_sleep=seconds_to_sleep,
             timeout=timeout,
             timeout_fn=timeout_fn,
         )
-
-    def _latest_step_now(self) -> int | None:
-        self.reload()
-        return self.latest_step
 
     #
     # Details

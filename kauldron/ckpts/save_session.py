@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import errno
-import functools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -122,20 +120,13 @@ class SaveSession:
         self._pending = None
         return True
 
-    def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add metrics to a checkpoint, and delete what is then no longer kept."""
-        self._change(step, step_folders.add_metrics, values)
-
-    def change_metadata(self, step: int, changes: Mapping[str, Any]) -> None:
-        """Change the custom metadata, and delete what is then no longer kept."""
-        self._change(step, step_folders.change_metadata, changes)
-
-    def _change(self, step: int, change: Any, values: Mapping[str, Any]) -> None:
+    def change(self, step: int, how: Any, values: Mapping[str, Any]) -> None:
+        """Change a checkpoint, and delete what is then no longer kept."""
         self.finish()
         root = self._checkpointer.folder
         if not self._is_lead():
             return
-        change(step_folders.step_folder(root, step), values)
+        how(step_folders.step_folder(root, step), values)
         self._infos[step] = retention.read_info(root, step)
         self._delete_old(root)
         self.forget_listing()
@@ -186,12 +177,6 @@ class SaveSession:
     ) -> PendingSave:
         from kauldron.ckpts import orbax_io
 
-        info = functools.partial(
-            retention.StepInfo,
-            step,
-            metrics=metrics,
-            is_extra=bool(custom_metadata.get("unplanned")),
-        )
         attempt = 0
         while True:
             attempt += 1
@@ -204,7 +189,7 @@ class SaveSession:
                     parts,
                     metrics=metrics,
                     custom_metadata=custom_metadata,
-                    after_commit=lambda: self._after_commit(step, info),
+                    after_commit=lambda: self._after_commit(step),
                 )
             except (OSError, jax.errors.JaxRuntimeError) as error:
                 if attempt == _MOST_ATTEMPTS or not _may_pass(error):
@@ -234,10 +219,7 @@ class SaveSession:
     # In the background, once a checkpoint is there
     #
 
-    def _after_commit(
-        self, step: int, make_info: Callable[..., retention.StepInfo]
-    ) -> None:
-        self._infos[step] = make_info(time=datetime.datetime.now(tz=datetime.UTC))
+    def _after_commit(self, step: int) -> None:
         root = self._checkpointer.folder
         folder = step_folders.step_folder(root, step)
         if self._is_lead():
@@ -245,6 +227,7 @@ class SaveSession:
         if self._checkpointer.checksum:
             step_folders.write_sums(folder)
         if self._is_lead():
+            self._infos[step] = retention.read_info(root, step)
             self._delete_old(root)
 
     def _delete_old(self, root: epath.Path) -> None:

@@ -182,6 +182,23 @@ def check_fits(
     )
 
 
+def differences(before: Any, after: Any) -> list[str]:
+    """Describe each leaf that is in one tree only, or has another shape or dtype."""
+    old, new = flatten(before), flatten(after)
+    return [
+        f"{show(path)}: {_describe(old, path)} to {_describe(new, path)}"
+        for path in {**old, **new}
+        if _describe(old, path) != _describe(new, path)
+    ]
+
+
+def _describe(leaves: Mapping[LeafPath, Any], path: LeafPath) -> str:
+    if path not in leaves:
+        return "nothing"
+    leaf = leaves[path]
+    return f"{getattr(leaf, 'dtype', type(leaf).__name__)}{stored_shape(leaf)}"
+
+
 def listing(title: str, entries: list[str]) -> str:
     """Return a title and the first entries below it; empty if there are none."""
     if not entries:
@@ -199,14 +216,7 @@ def _both(path: LeafPath, old_path: LeafPath) -> str:
 
 
 def _names(path: Iterable[Any]) -> LeafPath:
-    return tuple(_name(part) for part in path)
-
-
-def _name(part: Any) -> str:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(part, attribute):
-            return str(getattr(part, attribute))
-    return str(part)
+    return tuple(jax.tree_util.keystr((part,), simple=True) for part in path)
 
 
 def _as_kontext(path: LeafPath) -> kontext.Path:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from etils import epath
 
 from kauldron import ckpts, konfig, kontext, train, writers
+from kauldron.ckpts import structure
 from kauldron.evals import EvaluatorBase
 from kauldron.train.run import preemption
 from kauldron.train.state import AuxiliariesOutput, AuxiliariesState
@@ -292,23 +293,10 @@ def _put(tree: Any, path: kontext.Path, value: Any) -> Any:
 
 
 def _check_same_shapes(inner: Any, outer: Any, path: str) -> None:
-    specs = [
-        {
-            str(kontext.Path.from_jax_path(place)): (leaf.shape, str(leaf.dtype))
-            for place, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        }
-        for tree in (inner, outer)
-    ]
-    different = {
-        place: tuple(spec.get(place, "nothing") for spec in specs)
-        for place in {**specs[0], **specs[1]}
-        if specs[0].get(place) != specs[1].get(place)
-    }
-    if different:
-        lines = [f"  {place}: {a} and {b}" for place, (a, b) in different.items()]
+    if different := structure.differences(inner, outer):
         raise ValueError(
-            f"The parameters at {path!r} of the readout are not those of the outer model:"
-            "\n" + "\n".join(lines)
+            f"The parameters at {path!r} of the readout are not those of the outer "
+            "model." + structure.listing("From the readout to the model", different)
         )
 
 
