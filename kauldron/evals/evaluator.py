@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -282,15 +283,14 @@ class Evaluator(EvaluatorBase):
     def _tell_about_other_shapes(self, batch: Any, size: int = 1) -> None:
         """Log, once, that a smaller last batch compiles the step once more."""
         first_axis = 0 if size == 1 else 1
-        shapes = [leaf.shape[first_axis:] for leaf in jax.tree.leaves(batch)]
-        if self._memory.setdefault("shapes", shapes) == shapes:
-            return
-        if not self._memory.get("told_about_shapes"):
-            self._memory["told_about_shapes"] = True
+        shapes = tuple(leaf.shape[first_axis:] for leaf in jax.tree.leaves(batch))
+        seen = self._memory.setdefault("shapes", {shapes})
+        if shapes not in seen and len(seen) == 1:
             status.log(
                 f"Evaluator {self.name}: a batch has other shapes than the first one, "
                 "so the step is compiled once more."
             )
+        seen.add(shapes)
 
     #
     # One batch
@@ -396,35 +396,24 @@ class Evaluator(EvaluatorBase):
 def split_off(
     tree: Mapping[str, Any], absent: tuple[str, ...]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Split off the metrics that read what evaluation does not have.
-
-    Args:
-      tree: Metrics by name; nested mappings are allowed.
-      absent: First parts of the keys that find nothing.
-
-    Returns:
-      The tree without them, and their names.
-    """
+    """Return metrics without those whose keys begin with an absent part, and their names."""
     kept: dict[str, Any] = {}
     dropped: list[str] = []
     for name, value in tree.items():
         if isinstance(value, Mapping):
             kept[name], names = split_off(value, absent)
             dropped += [f"{name}/{inner}" for inner in names]
-        elif any(_first_part(key) in absent for key in _keys_of(value)):
+        elif not _first_parts(value).isdisjoint(absent):
             dropped.append(name)
         else:
             kept[name] = value
     return kept, dropped
 
 
-def _keys_of(metric: Any) -> list[str]:
+def _first_parts(metric: Any) -> set[str]:
+    """Return what the keys of a metric begin with."""
     keys = jax.tree.leaves(kontext.get_keypaths(metric))
-    return [key for key in map(str, keys) if key]
-
-
-def _first_part(key: str) -> str:
-    return key.split(".")[0].split("[")[0]
+    return {re.split(r"[.\[]", str(key))[0] for key in keys}
 
 
 #
@@ -433,12 +422,7 @@ def _first_part(key: str) -> str:
 
 
 def of_step(evaluator: Evaluator, state: TrainState) -> list[Problem]:
-    """Return each loss, metric and summary that cannot be measured, or what else fails.
-
-    Args:
-      evaluator: Its `step` is evaluated, as in an evaluation.
-      state: A state, or its specs.
-    """
+    """Return each loss, metric and summary that cannot be measured, or what else fails."""
     here = f"evals.{evaluator.name}"
     if evaluator.discard_opt:
         state = state.replace(opt_state=None)

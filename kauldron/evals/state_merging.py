@@ -98,12 +98,7 @@ class HostMerger:
         self._late: dict[str, tuple[State, int]] = {}
 
     def add(self, states: States, size: int = 1) -> None:
-        """Take the states of new batches.
-
-        Args:
-          states: By name; with `size > 1`, those of all batches stacked.
-          size: Number of batches.
-        """
+        """Take the states of a batch; with `size > 1`, of that many batches, stacked."""
         self._collect_late()
         for name, state in states.items():
             with error_prefix(f"Merging {name}: "):
@@ -173,14 +168,7 @@ class BatchProgram:
         feed: Feed,
         transforms: DeviceTransforms | None,
     ):
-        """Find out what is measured.
-
-        Args:
-          evaluator: Says what to measure.
-          state: A state to evaluate.
-          feed: Batches to measure.
-          transforms: What to do to batches before.
-        """
+        """Find out what is measured of such a state and such batches."""
         self._evaluator = evaluator
         self._transforms = transforms
         self._sharding = evaluator.base_cfg.sharding.aux
@@ -198,16 +186,10 @@ class BatchProgram:
     def run(
         self, merged: Vectors | None, *, index: int, state: TrainState, feed: Feed
     ) -> tuple[Vectors, States]:
-        """Measure batches.
+        """Measure batches, the first of which has this index.
 
-        Args:
-          merged: What earlier calls gave; `None` for the first one.
-          index: Index of the first batch.
-          state: The state to evaluate.
-          feed: The batches.
-
-        Returns:
-          What is merged so far, and the states that merge on the host.
+        Returns what is merged so far (`None` before the first call), and the states that
+        merge on the host.
         """
         is_first = np.bool_(merged is None)
         merged = self._nothing if merged is None else merged
