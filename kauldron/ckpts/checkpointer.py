@@ -327,18 +327,16 @@ class Checkpointer(BaseCheckpointer):
         first_error: Exception | None = None
         known = set(self._saves.unreadable)
         while (step := self.latest_step) is not None:
-            specs = restoring.forget_arrays(state) if donate else state
             try:
                 restored, error = self._restore_step(state, step, donate=donate), None
             except (structure.StructureMismatch, BeyondDataError):
                 raise  # another config than that of the run: the checkpoint is whole
             except Exception as caught:
-                restored, error = specs, caught
+                restored, error = state, caught
             if not restoring.is_error_anywhere(error):
                 return restored, step
             error = error or OSError(f"ckpt_{step} cannot be read by another process.")
             first_error = first_error or error
-            state = specs
             self._note_unreadable(step, error)
         if first_error is None:
             return None
@@ -431,14 +429,14 @@ _CHOICES = {"best_mode": ("max", "min"), "on_save_error": ("raise", "warn")}
 def check_options(checkpointer: Checkpointer) -> None:
     """Raise `ValueError` that names the option and what it can be."""
     for name, least in _LEAST_VALUES.items():
-        value = getattr(checkpointer, name)
+        value: Any = getattr(checkpointer, name)
         if value is None and name not in _REQUIRED:
             continue
-        is_integer = isinstance(value, numbers.Integral)
-        if not _is_at_least(value, least) or (type(least) is int and not is_integer):
-            kind = "an integer of " if type(least) is int else ""
+        kind = numbers.Integral if isinstance(least, int) else type(least)
+        if not isinstance(value, kind) or value < least:
+            kind_text = "an integer of " if isinstance(least, int) else ""
             raise ValueError(
-                f"Checkpointer.{name} must be {kind}at least {least}, got {value!r}."
+                f"Checkpointer.{name} must be {kind_text}at least {least}, got {value!r}."
             )
     for name, choices in _CHOICES.items():
         value = getattr(checkpointer, name)
@@ -449,10 +447,3 @@ def check_options(checkpointer: Checkpointer) -> None:
             )
     if checkpointer.best_metric_path is not None:
         retention.metric_owner(checkpointer.best_metric_path)
-
-
-def _is_at_least(value: Any, least: Any) -> bool:
-    try:
-        return value >= least
-    except TypeError:
-        return False

@@ -99,46 +99,27 @@ def _as_saved(path: LeafPath, leaf: Any) -> Any:
 
 def stored_tree(folder: epath.Path) -> Any:
     """Return shapes and dtypes of a stored tree; no data is read."""
-    handler = ocp.PyTreeCheckpointHandler()
-    try:
+    with contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
         return handler.metadata(folder).tree
-    finally:
-        handler.close()
 
 
 def read_leaves(
     folder: epath.Path, tree: Any, wanted: Mapping[LeafPath, Any]
 ) -> dict[LeafPath, Any]:
-    """Read some leaves of a stored tree, in one pass.
-
-    Args:
-      folder: Folder of the item.
-      tree: `stored_tree(folder)`.
-      wanted: From path in the tree to an array (or spec): where the leaf is to be, and
-        of which dtype.
-
-    Returns:
-      From path to the leaf.
-    """
+    """Read some leaves of a `stored_tree`, in one pass, each like the array wanted."""
     if not wanted:
         return {}
     # Orbax wants the whole structure, with placeholders for what is not to be read.
-    _, treedef = jax.tree_util.tree_flatten(tree)
-    request = jax.tree_util.tree_unflatten(
-        treedef,
-        [
-            _as_request(wanted[path]) if path in wanted else ocp.PLACEHOLDER
-            for path in structure.flatten(tree)
-        ],
-    )
+    requests = {
+        path: _as_request(wanted[path]) if path in wanted else ocp.PLACEHOLDER
+        for path in structure.flatten(tree)
+    }
+    request = structure.with_leaves(tree, requests)
     args = ocp.args.PyTreeRestore(
         item=request, restore_args=ocp.checkpoint_utils.construct_restore_args(request)
     )
-    handler = ocp.PyTreeCheckpointHandler()
-    try:
+    with contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
         leaves = structure.flatten(handler.restore(folder, args=args))
-    finally:
-        handler.close()
     return {path: leaves[path] for path in wanted}
 
 
@@ -230,18 +211,10 @@ def start_save(
     custom_metadata: Mapping[str, Any],
     after_commit: Callable[[], None],
 ) -> PendingSave:
-    """Copy the parts to the host and start to write them.
+    """Copy the parts to the host and start to write them to a folder that is not there.
 
-    Args:
-      checkpointer: Whose options to use.
-      folder: The folder to make; must not exist.
-      parts: From name on disk to item.
-      metrics: Values to store beside them.
-      custom_metadata: A JSON mapping to store beside them.
-      after_commit: Called in the background once the checkpoint is there.
-
-    Returns:
-      The save. The arrays of the parts may be given away.
+    The arrays of the parts may be donated once this returns. `after_commit` is called in
+    the background when the checkpoint is there.
     """
     handlers = {name: part.__kd_ocp_handlers__() for name, part in parts.items()}
     args = {name: part.__kd_ocp_save_args__() for name, part in parts.items()}

@@ -79,11 +79,10 @@ class MappedLoader(InitTransform):
 
     @abc.abstractmethod
     def _open(self, *, is_continued: bool) -> WeightSource:
-        """Return the source.
+        """Return the source; if `is_continued`, the same as the last time.
 
-        Args:
-          is_continued: Whether to take the same as the last time: the second half of
-            an initialisation must not load another checkpoint than the first.
+        The second half of an initialisation must not load another checkpoint than the
+        first.
         """
 
     def transform(self, state: _T) -> _T:
@@ -267,14 +266,7 @@ class MappedLoader(InitTransform):
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """An entry of `new_to_old`.
-
-    Attributes:
-      new: Path in the state.
-      old: Path in the source.
-      here: Leaves of the state, by the path below `new`.
-      there: Leaves of the source, by the path below `old`.
-    """
+    """An entry of `new_to_old`: leaves of both sides, by the path below the entry."""
 
     new: LeafPath
     old: LeafPath

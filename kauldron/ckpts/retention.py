@@ -77,12 +77,7 @@ class BestByPath:
 
 
 def steps_to_delete(policies: Sequence[Any], infos: Sequence[StepInfo]) -> list[int]:
-    """Return the steps that no policy keeps; never the newest.
-
-    Args:
-      policies: Orbax preservation policies.
-      infos: The checkpoints, ascending.
-    """
+    """Return the steps (given in ascending order) that no policy keeps; never the newest."""
     import orbax.checkpoint as ocp
 
     context = ocp.checkpoint_managers.PreservationContext()

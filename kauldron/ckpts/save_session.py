@@ -103,11 +103,7 @@ class SaveSession:
         return self._pending is not None and self._pending[1].is_running
 
     def finish(self) -> bool:
-        """Wait for the save under way; raises (or logs) what went wrong in it.
-
-        Returns:
-          Whether all is well.
-        """
+        """Wait for the save under way; raise (or log) what went wrong and return `False`."""
         if self._pending is None:
             return True
         step, save = self._pending

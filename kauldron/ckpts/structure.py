@@ -81,10 +81,8 @@ def by_subtree(
       >>> {show(path): dict(counts) for path, counts in found.items()}
       {'a': {'new': 2}, 'b.x': {'new': 1}, 'b.z': {'old': 1}}
 
-    Args:
-      kinds: The kind of each leaf.
-      most: How many paths there may be, unless the tree has more at its top: what
-        would need more is not split.
+    There are at `most` that many, unless the tree has more at its top: what would need
+    more is not split.
     """
     found: dict[LeafPath, list[LeafPath]] = {(): list(kinds)}
     while True:
@@ -113,15 +111,9 @@ def is_random_key(leaf: Any) -> bool:
 
 
 def conflicts(pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]]) -> str:
-    """Return a message about leaves that both sides have but that do not match.
+    """Return a message about leaves (of state and checkpoint) that do not match.
 
     Other dtypes of the same kind, or of a simpler one, do not conflict: they are cast.
-
-    Args:
-      pairs: Path and leaf of the state, path and leaf of the checkpoint.
-
-    Returns:
-      Lists of leaves; empty if all agree.
     """
     shapes: list[str] = []
     dtypes: list[str] = []
@@ -154,13 +146,7 @@ def _kind(leaf: Any) -> int | None:
 def check_fits(
     wanted: Mapping[LeafPath, Any], stored: Mapping[LeafPath, Any], *, where: str
 ) -> None:
-    """Raise if two flat trees differ in paths or shapes.
-
-    Args:
-      wanted: Leaves (or specs) of the state.
-      stored: Metadata of the checkpoint.
-      where: What is compared, for the message.
-    """
+    """Raise if a state and a checkpoint differ in paths or shapes."""
     missing = [show(path) for path in wanted if path not in stored]
     unexpected = [show(path) for path in stored if path not in wanted]
     problems = (

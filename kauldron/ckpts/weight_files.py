@@ -90,12 +90,7 @@ def read_msgpack(path: epath.Path) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _FileSource:
-    """A tree of arrays that can be had on the host.
-
-    Attributes:
-      name: The file.
-      tree: Nested dicts.
-    """
+    """A tree of arrays that can be had on the host."""
 
     name: str
     tree: Any
@@ -152,14 +147,7 @@ _DTYPES: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class StoredArray:
-    """An array in a file; `np.asarray` reads it.
-
-    Attributes:
-      file: The file.
-      shape: Its shape.
-      dtype: Its dtype.
-      offset: Where its bytes begin.
-    """
+    """An array in a file, from the byte at `offset` on; `np.asarray` reads it."""
 
     file: epath.Path
     shape: tuple[int, ...]

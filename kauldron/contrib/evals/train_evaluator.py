@@ -154,10 +154,11 @@ class TrainEvaluator(EvaluatorBase):
         if num_steps is not None:
             num_steps = self.stop_after_steps_schedule_fn(step, num_steps)
         self._outer_weights.use(state)
+        curves = writers.with_collection(self.writer, f"{self.name}.train.{step}")
         return readout.replace(
             workdir=readout.workdir / f"_{self.name}_{step}",
             stop_after_steps=num_steps,
-            writer=curves_writer(self.writer, collection=f"{self.name}.train.{step}"),
+            writer=_OtherRunWriter(writers=(curves,)),
             evals={},
         )
 
@@ -215,15 +216,7 @@ def make_readout(
     overrides: Mapping[str, Any],
     readout_inputs: Any,
 ) -> Trainer:
-    """Build the readout's trainer, with the outer model in its place.
-
-    Args:
-      readout: Its config, or the trainer itself.
-      outer: The trainer whose model is evaluated.
-      path: Where in the readout the outer model goes.
-      overrides: Values to set below the outer model, by path (configs only).
-      readout_inputs: Replaces `model.readout_inputs`, if given.
-    """
+    """Build the readout's trainer from its config, with the outer model at the path."""
     if not isinstance(readout, konfig.ConfigDict):
         return _with_outer_model(readout.replace(profiler=None), path, outer)
     # Through JSON, so that references to other parts of the outer config are values.
@@ -303,11 +296,6 @@ def _check_same_shapes(inner: Any, outer: Any, path: str) -> None:
 #
 # Curves
 #
-
-
-def curves_writer(writer: writers.WriterBase, *, collection: str) -> writers.WriterBase:
-    """Return a writer that sends a trainer's values to another run and collection."""
-    return _OtherRunWriter(writers=(writers.with_collection(writer, collection),))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
