@@ -416,28 +416,28 @@ class Checkpointer(BaseCheckpointer):
 #
 
 
-_LEAST_VALUES: dict[str, Any] = {
-    "save_interval_steps": 1,
-    "max_to_keep": 0,
-    "keep_period": 1,
-    "keep_time_interval": datetime.timedelta(0),
-}
-_REQUIRED = ("save_interval_steps",)
+_LEAST_INTEGERS = {"save_interval_steps": 1, "max_to_keep": 0, "keep_period": 1}
 _CHOICES = {"best_mode": ("max", "min"), "on_save_error": ("raise", "warn")}
 
 
 def check_options(checkpointer: Checkpointer) -> None:
     """Raise `ValueError` that names the option and what it can be."""
-    for name, least in _LEAST_VALUES.items():
+    for name, least in _LEAST_INTEGERS.items():
         value: Any = getattr(checkpointer, name)
-        if value is None and name not in _REQUIRED:
+        if value is None and name != "save_interval_steps":
             continue
-        kind = numbers.Integral if isinstance(least, int) else type(least)
-        if not isinstance(value, kind) or value < least:
-            kind_text = "an integer of " if isinstance(least, int) else ""
+        if not isinstance(value, numbers.Integral) or int(value) < least:
             raise ValueError(
-                f"Checkpointer.{name} must be {kind_text}at least {least}, got {value!r}."
+                f"Checkpointer.{name} must be an integer of at least {least}, got "
+                f"{value!r}."
             )
+    interval: Any = checkpointer.keep_time_interval
+    is_interval = isinstance(interval, datetime.timedelta | None)
+    if not is_interval or (interval is not None and interval < datetime.timedelta(0)):
+        raise ValueError(
+            "Checkpointer.keep_time_interval must be a timedelta of at least 0, got "
+            f"{interval!r}."
+        )
     for name, choices in _CHOICES.items():
         value = getattr(checkpointer, name)
         if value not in choices:

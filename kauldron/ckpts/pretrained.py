@@ -16,6 +16,7 @@ import einops
 import jax
 import numpy as np
 from etils import epath
+from flax import traverse_util
 
 from kauldron import kontext, status
 from kauldron.ckpts import structure
@@ -266,7 +267,7 @@ def _with_arrays(params: Any, made: Mapping[LeafPath, np.ndarray]) -> Any:
     """Return the parameters with other values, where they are and in their dtype."""
     leaves = structure.flatten(params)
     if any(path not in leaves for path in made):  # the model has stacked layers
-        made = structure.flatten(stack_layers(_nested(made)))
+        made = structure.flatten(stack_layers(traverse_util.unflatten_dict(made)))
         lost = [
             structure.show(path)
             for path, array in made.items()
@@ -280,14 +281,6 @@ def _with_arrays(params: Any, made: Mapping[LeafPath, np.ndarray]) -> Any:
     return structure.with_leaves(
         params, {path: put_like(value, leaves[path]) for path, value in made.items()}
     )
-
-
-def _nested(leaves: Mapping[LeafPath, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        node = functools.reduce(lambda n, part: n.setdefault(part, {}), path[:-1], tree)
-        node[path[-1]] = leaf
-    return tree
 
 
 #

@@ -404,32 +404,23 @@ def new_steps(
 ) -> Iterator[int]:
     """See `BaseCheckpointer.iter_new_checkpoints`; `latest_step` looks at the folder."""
     last = -1
-    while True:
-        step = _wait(latest_step, last, seconds_to_sleep, timeout, timeout_fn)
-        if step is None:
-            return
-        yielded = time.monotonic()
-        yield step
-        last = step
-        time.sleep(max(0.0, min_interval_secs - (time.monotonic() - yielded)))
-
-
-def _wait(
-    latest_step: Callable[[], int | None],
-    last: int,
-    seconds_to_sleep: float,
-    timeout: float | None,
-    timeout_fn: Callable[[], bool] | None,
-) -> int | None:
-    """Return the newest step after `last`; `None` when there will be no other."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    deadline = _deadline(timeout)
     while True:
         is_late = time.monotonic() >= deadline
         is_over = is_late and (timeout_fn is None or timeout_fn())
         step = latest_step()  # looked at after `timeout_fn` said that it is over
         if step is not None and step > last:
-            return step
-        if is_over:
-            return None
-        rest = math.inf if is_late else max(0.0, deadline - time.monotonic())
-        time.sleep(min(seconds_to_sleep, rest))
+            yielded = time.monotonic()
+            yield step
+            last = step
+            time.sleep(max(0.0, min_interval_secs - (time.monotonic() - yielded)))
+            deadline = _deadline(timeout)
+        elif is_over:
+            return
+        else:
+            rest = math.inf if is_late else max(0.0, deadline - time.monotonic())
+            time.sleep(min(seconds_to_sleep, rest))
+
+
+def _deadline(timeout: float | None) -> float:
+    return math.inf if timeout is None else time.monotonic() + timeout
