@@ -91,7 +91,7 @@ class Checkpointer(BaseCheckpointer):
             object.__setattr__(self, "workdir", epath.Path(self.workdir))
 
     #
-    # What there is
+    # Existing checkpoints
     #
 
     @property
@@ -231,7 +231,7 @@ class Checkpointer(BaseCheckpointer):
             metrics=values if self.tracks_metrics else None,
             custom_metadata=metadata,
         )
-        # A run that is asked to stop saves at once: not where its evaluations are due.
+        # An interrupted run saves before the evaluations that give the metric.
         if is_started and not metadata.get("interrupted"):
             self._check_metric(values)
         return is_started
@@ -293,7 +293,7 @@ class Checkpointer(BaseCheckpointer):
         try:
             self.wait_until_finished()
         finally:
-            vars(self).pop("_saves", None)  # made again at the next use
+            vars(self).pop("_saves", None)  # created again at the next use
 
     #
     # Restoring
@@ -330,7 +330,7 @@ class Checkpointer(BaseCheckpointer):
             try:
                 restored, error = self._restore_step(state, step, donate=donate), None
             except (structure.StructureMismatch, BeyondDataError):
-                raise  # another config than that of the run: the checkpoint is whole
+                raise  # the config has changed; the checkpoint itself is intact
             except Exception as caught:
                 restored, error = state, caught
             if not restoring.is_error_anywhere(error):
@@ -340,7 +340,7 @@ class Checkpointer(BaseCheckpointer):
             self._note_unreadable(step, error)
         if first_error is None:
             return None
-        # If none can be read, something else is wrong than one of them.
+        # If none can be read, the cause is not in any one of them.
         self._saves.unreadable = known
         raise first_error
 
@@ -404,7 +404,7 @@ class Checkpointer(BaseCheckpointer):
 
     @functools.cached_property
     def _saves(self) -> SaveSession:
-        """What changes; not among the fields, so that two checkpointers stay equal."""
+        """What changes; not a field, so that equal options make equal checkpointers."""
         return SaveSession(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -412,7 +412,7 @@ class Checkpointer(BaseCheckpointer):
 
 
 #
-# Options that cannot be meant
+# Invalid options
 #
 
 
@@ -421,7 +421,7 @@ _CHOICES = {"best_mode": ("max", "min"), "on_save_error": ("raise", "warn")}
 
 
 def check_options(checkpointer: Checkpointer) -> None:
-    """Raise `ValueError` that names the option and what it can be."""
+    """Raise `ValueError` naming the invalid option and what it may be."""
     for name, least in _LEAST_INTEGERS.items():
         value: Any = getattr(checkpointer, name)
         if value is None and name != "save_interval_steps":

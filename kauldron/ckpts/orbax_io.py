@@ -28,11 +28,11 @@ def _is_not_of_a_save(record: logging.LogRecord) -> bool:
     if not record.exc_info:
         return True
     frames = traceback.extract_tb(record.exc_info[2])
-    # What tensorstore failed to write has no traceback: it was never raised in Python.
+    # Errors of tensorstore have no traceback: they were never raised in Python.
     return bool(frames) and not any("orbax" in frame.filename for frame in frames)
 
 
-# Of a save that failed, asyncio shows a traceback for each array, besides our message.
+# When a save fails, asyncio logs a traceback for each array besides our message.
 logging.getLogger("asyncio").addFilter(_is_not_of_a_save)
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def tree_handler() -> ocp.PyTreeCheckpointHandler:
     arrays = _HandlerOfArraysAnywhere(
         use_replica_parallel=False,
         enable_write_sharding_file=False,
-        # Notes the kinds of random keys. This is the public way to it.
+        # Records the types of random keys; there is no other public way to get it.
         array_metadata_store=ocp.v1.options.ArrayOptions.Saving().array_metadata_store,
     )
     registry = handlers.create_type_handler_registry(
@@ -213,8 +213,8 @@ def start_save(
 ) -> PendingSave:
     """Copy the parts to the host and start to write them to a folder that is not there.
 
-    The arrays of the parts may be donated once this returns. `after_commit` is called in
-    the background when the checkpoint is there.
+    The arrays of the parts may be donated once this returns. `after_commit` is called
+    in the background when the checkpoint is there.
     """
     handlers = {name: part.__kd_ocp_handlers__() for name, part in parts.items()}
     args = {name: part.__kd_ocp_save_args__() for name, part in parts.items()}
@@ -241,7 +241,7 @@ def start_save(
 def _make_saver(
     checkpointer: Checkpointer, handlers: Mapping[str, Any]
 ) -> ocp.AsyncCheckpointer:
-    # Folders are made at once: if that fails, `save` itself says so.
+    # Folders are created at once, so that `save` itself raises if that fails.
     async_options = ocp.AsyncOptions(
         timeout_secs=_SAVE_TIMEOUT_SECONDS, create_directories_asynchronously=False
     )
@@ -266,13 +266,13 @@ def _make_saver(
 
 
 #
-# Whoever waits for a save that fails reports it, in one message
+# A failed save is reported once, by whoever waits for it
 #
 
 
 @functools.cache
 def _let_failures_be_told_once() -> None:
-    """Hide the tracebacks that each thread of a failed save prints by itself."""
+    """Hide the tracebacks that the threads of a failed save print themselves."""
     logging.getLogger("absl").addFilter(_is_not_a_traceback_of_a_save)
     sys.unraisablehook = functools.partial(_print_unless_late, sys.unraisablehook)
     never_awaited = r"coroutine '.*Handler.async_save' was never awaited"

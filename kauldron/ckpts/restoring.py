@@ -22,7 +22,7 @@ _TREE_HANDLERS = ("PyTreeCheckpointHandler", "StandardCheckpointHandler")
 
 
 def restore_item(item: _T, folder: epath.Path, *, donate: bool) -> _T:
-    """Restore an item, or a tuple of items; parts that the folder lacks stay.
+    """Restore an item, or a tuple of items; parts that are not stored keep their value.
 
     With `donate`, the arrays of `item` are freed once it is known that they fit.
     """

@@ -197,7 +197,7 @@ def rank_metric(value: float | None, *, mode: str) -> float:
 
 
 #
-# Whether the metric to rank by is ever there
+# Whether any checkpoint will have the metric to rank by
 #
 
 

@@ -86,7 +86,7 @@ class SaveSession:
         if step not in self.unreadable and step_folders.is_complete(root, step):
             return False
         parts = items.split(state)
-        json.dumps(custom_metadata)  # complain now, and not in the background
+        json.dumps(custom_metadata)  # fail now rather than in the background
         try:
             save = self._start(parts, step, metrics, custom_metadata)
         except (OSError, jax.errors.JaxRuntimeError) as error:
@@ -158,7 +158,7 @@ class SaveSession:
         if self._checkpointer.on_save_error == "warn":
             status.log_warning(f"{prefix}{error}. Training goes on without it.")
             return
-        if isinstance(error, OSError):  # says it all: nothing is wrong in the libraries
+        if isinstance(error, OSError):  # the message tells all; a traceback would not
             error = error.with_traceback(None)
             error.__context__ = error.__cause__ = None
         with error_prefix(prefix):
@@ -238,7 +238,7 @@ class SaveSession:
             if step not in self.unreadable
         ]
         for step in steps:
-            # What is due by the plan is not an extra one: no need to look.
+            # A planned checkpoint is never an extra one: no need to read its metadata.
             is_told = not reads and self._checkpointer.is_planned(step)
             if step not in self._infos and not is_told:
                 self._infos[step] = retention.read_info(root, step)
@@ -256,7 +256,7 @@ class SaveSession:
 def _may_pass(error: Exception) -> bool:
     """Return whether trying again can help."""
     if isinstance(error, OSError):
-        # Alone, a process of several would wait for the others.
+        # One of several processes that tries again alone would wait for the others.
         return jax.process_count() == 1 and error.errno not in _NOT_PASSING
     return "DEADLINE_EXCEEDED" in str(error)
 

@@ -13,7 +13,7 @@ from kauldron import kontext, path_grammar
 from kauldron.errors import nearest
 
 LeafPath: TypeAlias = tuple[str, ...]
-"""Names from the root to a leaf. Fields, dict keys and indices are all texts, so that
+"""Names from the root to a leaf. Fields, dict keys and indices are all strings, so that
 containers of different types with the same names agree."""
 
 _MOST_SHOWN = 20

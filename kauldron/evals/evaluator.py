@@ -108,7 +108,7 @@ class Evaluator(EvaluatorBase):
         found = super().find_problems(state)
         if state is None:
             with caught(found, f"evals.{self.name}"):
-                _ = self._batches  # has it an end?
+                _ = self._batches  # raises if the data has no end
         elif self._is_own_step():
             found += of_step(self, state)
         return found
@@ -257,7 +257,7 @@ class Evaluator(EvaluatorBase):
     def records(self) -> data.IterableDataset:
         """The data as it is evaluated: every record, in batches of one size."""
         if "records" not in self._memory:
-            # What a user makes of a batch may lose its mask: pad only if that must be.
+            # An overridden `_step` may drop the mask: pad only if that is necessary.
             has_own_step = type(self)._step is not Evaluator._step
             is_unpadded = has_own_step and jax.device_count() == 1
             records = (unpadded if is_unpadded else every_record)(self.ds)
@@ -453,7 +453,7 @@ def _of_each(evaluator: Evaluator, state: TrainState) -> list[Problem]:
             is_training=False,
             method=evaluator.model_method,
         )
-    except Exception:  # the model: the step has said so
+    except Exception:  # the model fails, as the step has reported
         return []
     return [
         problem

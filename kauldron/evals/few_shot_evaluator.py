@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _ALL = "z_fewshot_all"
-_LABELS = ""  # among the names of features
+_LABELS = ""  # their key beside the names of the features
 _Examples: TypeAlias = tuple[dict[str, np.ndarray], np.ndarray]
 
 

@@ -197,7 +197,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 #
-# What a process has done, for its next start
+# What a process has finished, for its next start
 #
 
 

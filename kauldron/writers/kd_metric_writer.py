@@ -41,7 +41,7 @@ class KDMetricWriter(WriterBase):
     add_artifacts: bool = True
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        if set(scalars) != {"num_params"}:  # which the first line of a run tells
+        if set(scalars) != {"num_params"}:  # shown in the first line of a run
             status.log_values(
                 value_line(step, self.collection, scalars),
                 step=step,
@@ -183,7 +183,7 @@ class _CollectionFiles:
             self._scalars.flush()
             self._events.flush()
             if self._has_written and not self._folder.exists():
-                # Open files go on working in a folder that is no longer there.
+                # Writing to open files still succeeds after their folder was removed.
                 raise FileNotFoundError(
                     errno.ENOENT, "The folder of the log was removed", str(self._folder)
                 )
@@ -215,7 +215,7 @@ class ScalarsFile:
         self._file: IO[str] | None = None
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
-        """Write one line; NaN and infinities become texts."""
+        """Write one line; NaN and infinities become strings."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._repair()

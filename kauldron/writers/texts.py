@@ -1,4 +1,4 @@
-"""What a run looks like in words: lines of the log, tables of what it consists of."""
+"""A run in words: lines of the log, and tables that describe it."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _short(key: str) -> str:
 
 
 #
-# What a run consists of, as Markdown
+# Descriptions of a run, as Markdown
 #
 
 

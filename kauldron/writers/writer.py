@@ -347,7 +347,7 @@ class NoopWriter(WriterBase):
 
 
 #
-# Which kind of thing a value is, and so how it is written
+# Which kind a value is, and so how it is written
 #
 
 
