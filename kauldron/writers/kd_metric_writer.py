@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import io
 import json
 import math
@@ -98,34 +99,28 @@ class KDMetricWriter(WriterBase):
 
     def resume(self, *, step: int) -> None:
         if status.is_lead_host:
-            self._later(self._files().restart, step)
+            self._later(self._files.restart, step)
 
     def flush(self) -> None:
-        files = vars(self).get("_open_files")
-        if files is not None:
-            files.flush()
+        if "_files" in vars(self):
+            self._files.flush()
 
     def close(self) -> None:
-        files = vars(self).get("_open_files")
+        files = vars(self).pop("_files", None)  # opened again at the next write
         if files is not None:
-            object.__setattr__(self, "_open_files", None)
             files.close()
 
     def _submit(self, kind: str, step: int, *args: Any) -> None:
         if status.is_lead_host:
-            files = self._files()
-            files.queue.submit(files.write, kind, step, *args)
+            self._later(self._files.write, kind, step, *args)
 
     def _later(self, function: Callable[..., Any], *args: Any) -> None:
         """Call `function(*args)` in the thread that writes the files."""
-        self._files().queue.submit(function, *args)
+        self._files.queue.submit(function, *args)
 
+    @functools.cached_property
     def _files(self) -> _CollectionFiles:
-        files = vars(self).get("_open_files")
-        if files is None:
-            files = _CollectionFiles(self._folder())
-            object.__setattr__(self, "_open_files", files)
-        return files
+        return _CollectionFiles(self._folder())
 
     def _finite(self, name: str, array: Any) -> np.ndarray:
         values = np.asarray(array, np.float64).ravel()
@@ -139,7 +134,7 @@ class KDMetricWriter(WriterBase):
 
     def __getstate__(self) -> dict[str, Any]:
         """Open files stay with the process that opened them."""
-        return {k: v for k, v in self.__dict__.items() if k != "_open_files"}
+        return {k: v for k, v in self.__dict__.items() if k != "_files"}
 
 
 class _CollectionFiles:
