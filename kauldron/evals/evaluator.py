@@ -6,7 +6,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 from jax.experimental import checkify
@@ -118,13 +118,10 @@ class Evaluator(EvaluatorBase):
         own = (getattr(Evaluator, name) for name in ("evaluate", "step"))
         return all(getattr(type(self), f.__name__) is f for f in own)
 
+    shared_jit: ClassVar[Any] = None  # compiles for several evaluators, if it is set
+
     def compile_with(self, shared_jit: Any) -> None:
         vars(self)["shared_jit"] = shared_jit
-
-    @functools.cached_property
-    def shared_jit(self) -> Any:
-        """What compiles for several evaluators, if anything does."""
-        return None
 
     #
     # One evaluation
@@ -145,11 +142,7 @@ class Evaluator(EvaluatorBase):
         return state.replace(opt_state=None) if self.discard_opt else state
 
     def without_filler(self, measure: Callable[[], Any]) -> Any:
-        """Measure; if a metric would count filler, measure again on data without it.
-
-        Args:
-          measure: Goes over `ds_iter` from its beginning.
-        """
+        """Measure; if a metric would count filler, measure again on data without it."""
         try:
             return measure()
         except UnmaskableError as error:
@@ -431,13 +424,12 @@ def of_step(evaluator: Evaluator, state: TrainState) -> list[Problem]:
         batches.batch_specs(evaluator)
     if found:
         return found
-
-    def measure() -> None:
-        batch = batches.batch_specs(evaluator)
-        batches.abstract_states(evaluator, state, batch)
-
     with caught(found, here):
-        evaluator.without_filler(measure)
+        evaluator.without_filler(
+            lambda: batches.abstract_states(
+                evaluator, state, batches.batch_specs(evaluator)
+            )
+        )
     return (_of_each(evaluator, state) or found) if found else []
 
 
