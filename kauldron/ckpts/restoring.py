@@ -133,11 +133,11 @@ def _restore_post(part: Any, value: Any, folder: epath.Path) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _TreeToRead:
-    """A tree that was compared with what is stored of it, and which leaves to read."""
+    """A tree that fits what is stored of it, and the leaves to read."""
 
-    item: items.StandardCheckpointItem
     folder: epath.Path
-    stored: Any
+    stored: Any  # its structure on disk
+    tree: Any  # the structure of what is restored
     wanted: dict[LeafPath, Any]
 
     def free_arrays(self) -> None:
@@ -150,9 +150,7 @@ class _TreeToRead:
         from kauldron.ckpts import orbax_io
 
         leaves = orbax_io.read_leaves(self.folder, self.stored, self.wanted)
-        fields = items.fields_of(self.item)
-        tree = self.stored if fields is None else fields
-        return structure.with_leaves(tree, leaves)
+        return structure.with_leaves(self.tree, leaves)
 
 
 def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeToRead:
@@ -163,7 +161,7 @@ def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeT
     fields = items.fields_of(item)
     if fields is None:
         anywhere = {p: orbax_io.anywhere(leaf) for p, leaf in stored_leaves.items()}
-        return _TreeToRead(item, folder, stored, anywhere)
+        return _TreeToRead(folder, stored, stored, anywhere)
     wanted = structure.flatten(fields)
     left_alone = {(name,) for name, value in fields.items() if value is None}
     structure.check_fits(
@@ -171,4 +169,4 @@ def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeT
         {p: leaf for p, leaf in stored_leaves.items() if p[:1] not in left_alone},
         where=f"the item {folder.name!r}",
     )
-    return _TreeToRead(item, folder, stored, wanted)
+    return _TreeToRead(folder, stored, fields, wanted)

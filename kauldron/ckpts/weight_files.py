@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Mapping
@@ -95,13 +94,10 @@ class _FileSource:
     name: str
     tree: Any
 
-    @functools.cached_property
-    def _leaves(self) -> dict[LeafPath, Any]:
-        return structure.flatten(self.tree)
-
     def read(self, wanted: Mapping[LeafPath, Any]) -> Mapping[LeafPath, Any]:
+        leaves = structure.flatten(self.tree)
         return {
-            path: put_like(np.asarray(self._leaves[path]), like)
+            path: put_like(np.asarray(leaves[path]), like)
             for path, like in wanted.items()
         }
 
