@@ -6,14 +6,14 @@ from kauldron.ckpts import compat as compat
 from kauldron.lazy_namespace import lazy_imports
 
 with lazy_imports(__name__):
-    # Saving a run, and going on with it.
+    # Saving a run, and resuming it.
     from kauldron.ckpts.checkpointer import Checkpointer as Checkpointer
     from kauldron.ckpts.checkpointer_base import NoopCheckpointer as NoopCheckpointer
     from kauldron.ckpts.checkpointer_base import BaseCheckpointer as BaseCheckpointer
     from kauldron.ckpts import items as items
     from kauldron.ckpts.structure import StructureMismatch as StructureMismatch
 
-    # Starting from what another run, or tool, has saved.
+    # Starting from the weights of another run, or of another tool.
     from kauldron.ckpts.init_transforms import InitTransform as InitTransform
     from kauldron.ckpts.init_transforms import NoopTransform as NoopTransform
     from kauldron.ckpts.init_transforms import MultiTransform as MultiTransform

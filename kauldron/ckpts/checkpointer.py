@@ -91,7 +91,7 @@ class Checkpointer(BaseCheckpointer):
             object.__setattr__(self, "workdir", epath.Path(self.workdir))
 
     #
-    # What there is
+    # Existing checkpoints
     #
 
     @property
@@ -104,6 +104,9 @@ class Checkpointer(BaseCheckpointer):
             )
         folder = self.workdir / CHECKPOINT_FOLDER_NAME
         return folder if "://" in str(folder) else folder.absolute()
+
+    def _folder_of(self, step: int) -> epath.Path:
+        return step_folders.step_folder(self.folder, step)
 
     @property
     def all_steps(self) -> list[int]:
@@ -119,7 +122,7 @@ class Checkpointer(BaseCheckpointer):
             return False
         if step_folders.is_complete(self.folder, step):
             return True
-        folder = step_folders.step_folder(self.folder, step)
+        folder = self._folder_of(step)
         if folder.exists():  # it may have been deleted since it was listed
             self._saves.warn_once(
                 f"{folder} is not a complete checkpoint and is ignored."
@@ -139,20 +142,19 @@ class Checkpointer(BaseCheckpointer):
         return None if best is None or ranks[best] == retention.WORST_RANK else best
 
     def _rank(self, step: int) -> float:
-        folder = step_folders.step_folder(self.folder, step)
-        metrics = step_folders.read_metrics(folder)
+        metrics = step_folders.read_metrics(self._folder_of(step))
         value = retention.find_metric(metrics, self.best_metric_path)
         return retention.rank_metric(value, mode=self.best_mode)
 
     def custom_metadata(self, step: int) -> dict[str, Any]:
-        folder = step_folders.step_folder(self.folder, self.find_step(step))
+        folder = self._folder_of(self.find_step(step))
         return step_folders.read_metadata(folder).get("custom_metadata") or {}
 
     def item_metadata(self, step: int = -1) -> Any:
         """Tree of shapes and dtypes of the default item; no data is read."""
         from kauldron.ckpts import orbax_io
 
-        folder = step_folders.step_folder(self.folder, self.find_step(step))
+        folder = self._folder_of(self.find_step(step))
         return orbax_io.stored_tree(folder / items.DEFAULT_ITEM_NAME)
 
     def find_step(self, step: int = -1) -> int:
@@ -189,7 +191,7 @@ class Checkpointer(BaseCheckpointer):
         )
 
     def is_due(self, step: int) -> bool:
-        if not self.create or (self.never_save_step_zero and step == 0):
+        if not self.create:
             return False
         is_planned = self.is_planned(step)
         # The first one is due at once; if that fails, it is not tried at every step.
@@ -229,7 +231,7 @@ class Checkpointer(BaseCheckpointer):
             metrics=values if self.tracks_metrics else None,
             custom_metadata=metadata,
         )
-        # A run that is asked to stop saves at once: not where its evaluations are due.
+        # An interrupted run saves before the evaluations that give the metric.
         if is_started and not metadata.get("interrupted"):
             self._check_metric(values)
         return is_started
@@ -237,13 +239,13 @@ class Checkpointer(BaseCheckpointer):
     def add_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
         self._check_may_write()
         values = retention.metrics_to_json(metrics)
-        self._saves.add_metrics(self.find_step(step), values)
+        self._saves.change(self.find_step(step), step_folders.add_metrics, values)
         self._check_metric(values)
 
     def change_metadata(self, changes: Mapping[str, Any], *, step: int) -> None:
         """Change the custom metadata of a checkpoint that is saved already."""
         self._check_may_write()
-        self._saves.change_metadata(self.find_step(step), changes)
+        self._saves.change(self.find_step(step), step_folders.change_metadata, changes)
 
     @property
     def tracks_metrics(self) -> bool:
@@ -291,7 +293,7 @@ class Checkpointer(BaseCheckpointer):
         try:
             self.wait_until_finished()
         finally:
-            vars(self).pop("_saves", None)  # made again at the next use
+            vars(self).pop("_saves", None)  # created again at the next use
 
     #
     # Restoring
@@ -325,22 +327,20 @@ class Checkpointer(BaseCheckpointer):
         first_error: Exception | None = None
         known = set(self._saves.unreadable)
         while (step := self.latest_step) is not None:
-            specs = restoring.forget_arrays(state) if donate else state
             try:
                 restored, error = self._restore_step(state, step, donate=donate), None
             except (structure.StructureMismatch, BeyondDataError):
-                raise  # another config than that of the run: the checkpoint is whole
+                raise  # the config has changed; the checkpoint itself is intact
             except Exception as caught:
-                restored, error = specs, caught
+                restored, error = state, caught
             if not restoring.is_error_anywhere(error):
                 return restored, step
             error = error or OSError(f"ckpt_{step} cannot be read by another process.")
             first_error = first_error or error
-            state = specs
             self._note_unreadable(step, error)
         if first_error is None:
             return None
-        # If none can be read, something else is wrong than one of them.
+        # If none can be read, the cause is not in any one of them.
         self._saves.unreadable = known
         raise first_error
 
@@ -349,15 +349,15 @@ class Checkpointer(BaseCheckpointer):
         if step is None:
             return
         try:
-            restoring.check_fits(state, step_folders.step_folder(self.folder, step))
+            restoring.check_fits(state, self._folder_of(step))
         except structure.StructureMismatch:
             raise
         except Exception as error:  # a damaged one: an older one is restored
-            folder = step_folders.step_folder(self.folder, step)
+            folder = self._folder_of(step)
             status.log_warning(f"{folder} cannot be read: {error}")
 
     def _restore_step(self, state: _T, step: int, *, donate: bool) -> _T:
-        folder = step_folders.step_folder(self.folder, step)
+        folder = self._folder_of(step)
         try:
             return restoring.restore_item(state, folder, donate=donate)
         except Exception as error:
@@ -368,7 +368,7 @@ class Checkpointer(BaseCheckpointer):
             ) from error
 
     def _note_unreadable(self, step: int, error: Exception) -> None:
-        folder = step_folders.step_folder(self.folder, step)
+        folder = self._folder_of(step)
         self._saves.unreadable.add(step)
         self._saves.forget_listing()
         status.log_error(
@@ -391,16 +391,12 @@ class Checkpointer(BaseCheckpointer):
         if self.cleanup_orphaned_snapshots:
             step_folders.remove_old_snapshots(self.folder)
         return step_folders.new_steps(
-            self._latest_step_now,
+            lambda: self.latest_step,
             min_interval_secs=min_interval_secs,
             seconds_to_sleep=seconds_to_sleep,
             timeout=timeout,
             timeout_fn=timeout_fn,
         )
-
-    def _latest_step_now(self) -> int | None:
-        self.reload()
-        return self.latest_step
 
     #
     # Details
@@ -408,7 +404,7 @@ class Checkpointer(BaseCheckpointer):
 
     @functools.cached_property
     def _saves(self) -> SaveSession:
-        """What changes; not among the fields, so that two checkpointers stay equal."""
+        """What changes; not a field, so that equal options make equal checkpointers."""
         return SaveSession(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -416,32 +412,32 @@ class Checkpointer(BaseCheckpointer):
 
 
 #
-# Options that cannot be meant
+# Invalid options
 #
 
 
-_LEAST_VALUES: dict[str, Any] = {
-    "save_interval_steps": 1,
-    "max_to_keep": 0,
-    "keep_period": 1,
-    "keep_time_interval": datetime.timedelta(0),
-}
-_REQUIRED = ("save_interval_steps",)
+_LEAST_INTEGERS = {"save_interval_steps": 1, "max_to_keep": 0, "keep_period": 1}
 _CHOICES = {"best_mode": ("max", "min"), "on_save_error": ("raise", "warn")}
 
 
 def check_options(checkpointer: Checkpointer) -> None:
-    """Raise `ValueError` that names the option and what it can be."""
-    for name, least in _LEAST_VALUES.items():
-        value = getattr(checkpointer, name)
-        if value is None and name not in _REQUIRED:
+    """Raise `ValueError` naming the invalid option and what it may be."""
+    for name, least in _LEAST_INTEGERS.items():
+        value: Any = getattr(checkpointer, name)
+        if value is None and name != "save_interval_steps":
             continue
-        is_integer = isinstance(value, numbers.Integral)
-        if not _is_at_least(value, least) or (type(least) is int and not is_integer):
-            kind = "an integer of " if type(least) is int else ""
+        if not isinstance(value, numbers.Integral) or int(value) < least:
             raise ValueError(
-                f"Checkpointer.{name} must be {kind}at least {least}, got {value!r}."
+                f"Checkpointer.{name} must be an integer of at least {least}, got "
+                f"{value!r}."
             )
+    interval: Any = checkpointer.keep_time_interval
+    is_interval = isinstance(interval, datetime.timedelta | None)
+    if not is_interval or (interval is not None and interval < datetime.timedelta(0)):
+        raise ValueError(
+            "Checkpointer.keep_time_interval must be a timedelta of at least 0, got "
+            f"{interval!r}."
+        )
     for name, choices in _CHOICES.items():
         value = getattr(checkpointer, name)
         if value not in choices:
@@ -451,10 +447,3 @@ def check_options(checkpointer: Checkpointer) -> None:
             )
     if checkpointer.best_metric_path is not None:
         retention.metric_owner(checkpointer.best_metric_path)
-
-
-def _is_at_least(value: Any, least: Any) -> bool:
-    try:
-        return value >= least
-    except TypeError:
-        return False

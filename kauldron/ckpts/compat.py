@@ -24,7 +24,7 @@ def workdir_from_xid(xid: int | epath.PathLike | None, wid: int = 1) -> epath.Pa
         )
     if isinstance(xid, str | os.PathLike):
         return epath.Path(xid)
-    # Who knows ids stands above this package.
+    # Ids are looked up by a module above this package.
     return importlib.import_module("kauldron.from_xid").get_workdir(xid, wid)
 
 

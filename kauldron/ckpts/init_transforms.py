@@ -92,23 +92,8 @@ def check_only_values_changed(
     transform: InitTransform, before: Any, after: Any
 ) -> None:
     """Raise `ValueError` if a transform changed more of a state than values."""
-    old, new = structure.flatten(before), structure.flatten(after)
-    changes = [
-        f"{structure.show(path)}: {_describe(old, path)} to {_describe(new, path)}"
-        for path in {**old, **new}
-        if _describe(old, path) != _describe(new, path)
-    ]
-    if changes:
+    if changes := structure.differences(before, after):
         raise ValueError(
             f"The init transform {type(transform).__name__} may change values only."
             + structure.listing("It changed", changes)
         )
-
-
-def _describe(leaves: dict[structure.LeafPath, Any], path: structure.LeafPath) -> str:
-    if path not in leaves:
-        return "nothing"
-    leaf = leaves[path]
-    return (
-        f"{getattr(leaf, 'dtype', type(leaf).__name__)}{structure.stored_shape(leaf)}"
-    )

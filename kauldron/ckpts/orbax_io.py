@@ -28,11 +28,11 @@ def _is_not_of_a_save(record: logging.LogRecord) -> bool:
     if not record.exc_info:
         return True
     frames = traceback.extract_tb(record.exc_info[2])
-    # What tensorstore failed to write has no traceback: it was never raised in Python.
+    # Errors of tensorstore have no traceback: they were never raised in Python.
     return bool(frames) and not any("orbax" in frame.filename for frame in frames)
 
 
-# Of a save that failed, asyncio shows a traceback for each array, besides our message.
+# When a save fails, asyncio logs a traceback for each array besides our message.
 logging.getLogger("asyncio").addFilter(_is_not_of_a_save)
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def tree_handler() -> ocp.PyTreeCheckpointHandler:
     arrays = _HandlerOfArraysAnywhere(
         use_replica_parallel=False,
         enable_write_sharding_file=False,
-        # Notes the kinds of random keys. This is the public way to it.
+        # Records the types of random keys; there is no other public way to get it.
         array_metadata_store=ocp.v1.options.ArrayOptions.Saving().array_metadata_store,
     )
     registry = handlers.create_type_handler_registry(
@@ -99,46 +99,27 @@ def _as_saved(path: LeafPath, leaf: Any) -> Any:
 
 def stored_tree(folder: epath.Path) -> Any:
     """Return shapes and dtypes of a stored tree; no data is read."""
-    handler = ocp.PyTreeCheckpointHandler()
-    try:
+    with contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
         return handler.metadata(folder).tree
-    finally:
-        handler.close()
 
 
 def read_leaves(
     folder: epath.Path, tree: Any, wanted: Mapping[LeafPath, Any]
 ) -> dict[LeafPath, Any]:
-    """Read some leaves of a stored tree, in one pass.
-
-    Args:
-      folder: Folder of the item.
-      tree: `stored_tree(folder)`.
-      wanted: From path in the tree to an array (or spec): where the leaf is to be, and
-        of which dtype.
-
-    Returns:
-      From path to the leaf.
-    """
+    """Read some leaves of a `stored_tree`, in one pass, each like the array wanted."""
     if not wanted:
         return {}
     # Orbax wants the whole structure, with placeholders for what is not to be read.
-    _, treedef = jax.tree_util.tree_flatten(tree)
-    request = jax.tree_util.tree_unflatten(
-        treedef,
-        [
-            _as_request(wanted[path]) if path in wanted else ocp.PLACEHOLDER
-            for path in structure.flatten(tree)
-        ],
-    )
+    requests = {
+        path: _as_request(wanted[path]) if path in wanted else ocp.PLACEHOLDER
+        for path in structure.flatten(tree)
+    }
+    request = structure.with_leaves(tree, requests)
     args = ocp.args.PyTreeRestore(
         item=request, restore_args=ocp.checkpoint_utils.construct_restore_args(request)
     )
-    handler = ocp.PyTreeCheckpointHandler()
-    try:
+    with contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
         leaves = structure.flatten(handler.restore(folder, args=args))
-    finally:
-        handler.close()
     return {path: leaves[path] for path in wanted}
 
 
@@ -230,18 +211,10 @@ def start_save(
     custom_metadata: Mapping[str, Any],
     after_commit: Callable[[], None],
 ) -> PendingSave:
-    """Copy the parts to the host and start to write them.
+    """Copy the parts to the host and start to write them to a folder that is not there.
 
-    Args:
-      checkpointer: Whose options to use.
-      folder: The folder to make; must not exist.
-      parts: From name on disk to item.
-      metrics: Values to store beside them.
-      custom_metadata: A JSON mapping to store beside them.
-      after_commit: Called in the background once the checkpoint is there.
-
-    Returns:
-      The save. The arrays of the parts may be given away.
+    The arrays of the parts may be donated once this returns. `after_commit` is called
+    in the background when the checkpoint is there.
     """
     handlers = {name: part.__kd_ocp_handlers__() for name, part in parts.items()}
     args = {name: part.__kd_ocp_save_args__() for name, part in parts.items()}
@@ -268,7 +241,7 @@ def start_save(
 def _make_saver(
     checkpointer: Checkpointer, handlers: Mapping[str, Any]
 ) -> ocp.AsyncCheckpointer:
-    # Folders are made at once: if that fails, `save` itself says so.
+    # Folders are created at once, so that `save` itself raises if that fails.
     async_options = ocp.AsyncOptions(
         timeout_secs=_SAVE_TIMEOUT_SECONDS, create_directories_asynchronously=False
     )
@@ -293,13 +266,13 @@ def _make_saver(
 
 
 #
-# Whoever waits for a save that fails reports it, in one message
+# A failed save is reported once, by whoever waits for it
 #
 
 
 @functools.cache
 def _let_failures_be_told_once() -> None:
-    """Hide the tracebacks that each thread of a failed save prints by itself."""
+    """Hide the tracebacks that the threads of a failed save print themselves."""
     logging.getLogger("absl").addFilter(_is_not_a_traceback_of_a_save)
     sys.unraisablehook = functools.partial(_print_unless_late, sys.unraisablehook)
     never_awaited = r"coroutine '.*Handler.async_save' was never awaited"

@@ -70,10 +70,7 @@ class MappedLoader(InitTransform):
             value = getattr(self, name)
             value = (value,) if isinstance(value, str) else tuple(value)
             object.__setattr__(self, name, value)
-        self._check_spelling()
-
-    def _check_spelling(self) -> None:
-        """Raise now what is wrong with a path, and not when a run starts."""
+        # Raise now what is wrong with a path, and not when a run starts.
         for new, old in self.new_to_old.items():
             structure.parse(new)
             structure.parse(old)
@@ -82,11 +79,10 @@ class MappedLoader(InitTransform):
 
     @abc.abstractmethod
     def _open(self, *, is_continued: bool) -> WeightSource:
-        """Return the source.
+        """Return the source; if `is_continued`, the same as the last time.
 
-        Args:
-          is_continued: Whether to take the same as the last time: the second half of
-            an initialisation must not load another checkpoint than the first.
+        The second half of an initialisation must not load another checkpoint than the
+        first.
         """
 
     def transform(self, state: _T) -> _T:
@@ -270,14 +266,7 @@ class MappedLoader(InitTransform):
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """An entry of `new_to_old`.
-
-    Attributes:
-      new: Path in the state.
-      old: Path in the source.
-      here: Leaves of the state, by the path below `new`.
-      there: Leaves of the source, by the path below `old`.
-    """
+    """An entry of `new_to_old`: leaves of both sides, by the path below the entry."""
 
     new: LeafPath
     old: LeafPath
@@ -458,7 +447,7 @@ class _StoredItem:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SimpleCheckpointLoader(InitTransform):
+class SimpleCheckpointLoader(PartialKauldronLoader):
     """Loads parameters and collections of another run, unchanged.
 
     Attributes:
@@ -467,36 +456,10 @@ class SimpleCheckpointLoader(InitTransform):
       load_opt_state: Whether to load the optimizer state too.
     """
 
-    workdir: epath.PathLike
-    step: int = -1
+    new_to_old: Mapping[str, str] = dataclasses.field(init=False, repr=False)
     load_opt_state: bool = False
 
     def __post_init__(self) -> None:
-        step_folders.check_step(self.step)
-
-    def transform(self, state: _T) -> _T:
-        return self._loader.transform(state)
-
-    def transform_after_optimizer(self, state: _T) -> _T:
-        return self._loader.transform_after_optimizer(state)
-
-    def check(self, state: Any = None) -> None:
-        self._loader.check(state)
-
-    def close(self) -> None:
-        """Do nothing: files are open only while they are read."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    @functools.cached_property
-    def _loader(self) -> PartialKauldronLoader:
-        names = dict(_SAME_NAMES)
-        if self.load_opt_state:
-            names["opt_state"] = "opt_state"
-        return PartialKauldronLoader(
-            workdir=self.workdir, step=self.step, new_to_old=names
-        )
+        optimizer = {"opt_state": "opt_state"} if self.load_opt_state else {}
+        object.__setattr__(self, "new_to_old", {**_SAME_NAMES, **optimizer})
+        super().__post_init__()

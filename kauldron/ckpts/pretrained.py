@@ -9,19 +9,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import einops
 import jax
 import numpy as np
 from etils import epath
+from flax import traverse_util
 
 from kauldron import kontext, status
 from kauldron.ckpts import structure
 from kauldron.ckpts.init_transforms import InitTransform
 from kauldron.ckpts.structure import LeafPath, StructureMismatch
-from kauldron.ckpts.weight_files import SafetensorsFile, put_like
+from kauldron.ckpts.weight_files import put_like, read_msgpack, read_safetensors
 from kauldron.errors import did_you_mean
 from kauldron.immutabledict import ImmutableDict
 from kauldron.nn.layer_stack import stack_layers, unstack_layers
@@ -161,23 +162,25 @@ class PretrainedLoader(InitTransform):
 class _Plan:
     """What to read: the sources of parameters whose shapes fit."""
 
-    file: _WeightFile
+    arrays: Arrays
     sources: Mapping[LeafPath, tuple[Source, tuple[str, ...]]]
     shapes: Mapping[LeafPath, tuple[int, ...]]
     report: LoadReport
 
     def read(self, path: LeafPath) -> np.ndarray:
         source, names = self.sources[path]
-        arrays = [np.asarray(self.file.arrays[name]) for name in names]
+        arrays = [np.asarray(self.arrays[name]) for name in names]
         return np.asarray(source.make(*arrays, shape=self.shapes[path]))
 
 
 def _make_plan(
     params: Any, path: epath.PathLike, layout: str | Layout, fresh: Sequence[str]
 ) -> _Plan:
-    file = _WeightFile(epath.Path(path))
-    if isinstance(layout, str):
-        layout = _layout_by_name(layout, file)
+    arrays = _read_arrays(epath.Path(path))
+    if layout == "auto":
+        layout = _layout_that_fits(arrays, path)
+    elif isinstance(layout, str):
+        layout = _layout_by_name(layout)
     rules = [(_target_regex(target), _as_source(s)) for target, s in layout.items()]
     specs = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
     shapes = {p: s.shape for p, s in structure.flatten(unstack_layers(specs)).items()}
@@ -187,12 +190,12 @@ def _make_plan(
         if any(structure.matches(leaf, glob) for glob in fresh):
             kept.append(text)
             continue
-        found = _find(leaf, rules, file)
+        found = _find(leaf, rules, arrays)
         if found is None:
             missing[text] = leaf
             continue
         try:
-            file.check_fits(*found, shape)
+            _check_fits(*found, shape, arrays)
             sources[leaf] = found
         except (ValueError, einops.EinopsError) as error:
             mismatched[text] = str(error).partition("\n")[0]
@@ -201,7 +204,7 @@ def _make_plan(
         source=str(path),
         loaded={structure.show(p): names for p, (_, names) in sources.items()},
         fresh=(*kept, *missing),
-        skipped=tuple(name for name in file.arrays if name not in used),
+        skipped=tuple(name for name in arrays if name not in used),
         mismatched=mismatched,
     )
     if missing or mismatched:
@@ -214,7 +217,7 @@ def _make_plan(
             )
             + structure.listing("In the file, and not used", list(report.skipped))
         )
-    return _Plan(file, sources, shapes, report)
+    return _Plan(arrays, sources, shapes, report)
 
 
 def _target_regex(target: str) -> re.Pattern[str]:
@@ -231,7 +234,7 @@ def _as_source(source: str | Source) -> Source:
 
 
 def _find(
-    leaf: LeafPath, rules: Iterable[tuple[re.Pattern[str], Source]], file: _WeightFile
+    leaf: LeafPath, rules: Iterable[tuple[re.Pattern[str], Source]], arrays: Arrays
 ) -> tuple[Source, tuple[str, ...]] | None:
     """Return the source of a parameter, with the names of the arrays in the file."""
     for regex, source in rules:
@@ -239,10 +242,21 @@ def _find(
         if match is None:
             continue
         wanted = [_filled(name, match.groupdict()) for name in source.names]
-        names = [file.find(name) for name in wanted]
+        names = [_stored_name(name, arrays) for name in wanted]
         if None not in names:
             return source, tuple(name for name in names if name is not None)
     return None
+
+
+def _check_fits(
+    source: Source, names: Sequence[str], shape: tuple[int, ...], arrays: Arrays
+) -> None:
+    """Raise if a parameter would get another shape. Nothing is read."""
+    specs = [jax.ShapeDtypeStruct(arrays[n].shape, arrays[n].dtype) for n in names]
+    made = jax.eval_shape(functools.partial(source.make, shape=shape), *specs)
+    if made.shape != shape:
+        stored = ", ".join(f"{n} {arrays[n].shape}" for n in names)
+        raise ValueError(f"the model has {shape}, the file {stored}")
 
 
 def _filled(name: str, numbers: Mapping[str, str]) -> str:
@@ -253,7 +267,7 @@ def _with_arrays(params: Any, made: Mapping[LeafPath, np.ndarray]) -> Any:
     """Return the parameters with other values, where they are and in their dtype."""
     leaves = structure.flatten(params)
     if any(path not in leaves for path in made):  # the model has stacked layers
-        made = structure.flatten(stack_layers(_nested(made)))
+        made = structure.flatten(stack_layers(traverse_util.unflatten_dict(made)))
         lost = [
             structure.show(path)
             for path, array in made.items()
@@ -269,14 +283,6 @@ def _with_arrays(params: Any, made: Mapping[LeafPath, np.ndarray]) -> Any:
     )
 
 
-def _nested(leaves: Mapping[LeafPath, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        node = functools.reduce(lambda n, part: n.setdefault(part, {}), path[:-1], tree)
-        node[path[-1]] = leaf
-    return tree
-
-
 #
 # Files
 #
@@ -285,58 +291,37 @@ def _nested(leaves: Mapping[LeafPath, Any]) -> dict[str, Any]:
 _PREFIXES = ("", "vit.", "vit/", "model.", "module.", "params/", "params/vit/")
 
 
-@dataclasses.dataclass(frozen=True)
-class _WeightFile:
-    """Arrays by name. Those of nested trees have names as `encoder/dense/kernel`."""
+Arrays = Mapping[str, Any]
+"""Arrays by name. Those of nested trees have names as `encoder/dense/kernel`."""
 
-    path: epath.Path
 
-    @functools.cached_property
-    def arrays(self) -> Mapping[str, Any]:
-        readers = {
-            ".safetensors": lambda: SafetensorsFile(self.path).arrays,
-            ".msgpack": self._msgpack,
-            ".npz": self._npz,
-        }
-        if self.path.suffix not in readers:
-            raise ValueError(
-                f"{self.path}: weights are read from files that end in "
-                f"{', '.join(readers)}."
-            )
-        return readers[self.path.suffix]()
+def _read_arrays(path: epath.Path) -> Arrays:
+    readers: dict[str, Callable[[epath.Path], Arrays]] = {
+        ".safetensors": read_safetensors,
+        ".msgpack": _flat_msgpack,
+        ".npz": _read_npz,
+    }
+    if path.suffix not in readers:
+        raise ValueError(
+            f"{path}: weights are read from files that end in {', '.join(readers)}."
+        )
+    return readers[path.suffix](path)
 
-    def find(self, name: str) -> str | None:
-        """Return the name with what libraries put in front of it."""
-        names = (prefix + name for prefix in _PREFIXES)
-        return next((name for name in names if name in self.arrays), None)
 
-    def check_fits(
-        self, source: Source, names: Sequence[str], shape: tuple[int, ...]
-    ) -> None:
-        """Raise if a parameter would get another shape. Nothing is read."""
-        specs = [
-            jax.ShapeDtypeStruct(self.arrays[n].shape, self.arrays[n].dtype)
-            for n in names
-        ]
-        made = jax.eval_shape(functools.partial(source.make, shape=shape), *specs)
-        if made.shape != shape:
-            stored = ", ".join(f"{n} {self.arrays[n].shape}" for n in names)
-            raise ValueError(f"the model has {shape}, the file {stored}")
+def _flat_msgpack(path: epath.Path) -> Arrays:
+    leaves = structure.flatten(read_msgpack(path))
+    return {"/".join(names): leaf for names, leaf in leaves.items()}
 
-    def _msgpack(self) -> Mapping[str, Any]:
-        from flax import serialization
 
-        try:
-            tree = serialization.msgpack_restore(self.path.read_bytes())
-        except Exception as error:
-            raise ValueError(
-                f"{self.path} is not a msgpack file of flax: {error}"
-            ) from error
-        return {"/".join(path): leaf for path, leaf in structure.flatten(tree).items()}
+def _read_npz(path: epath.Path) -> Arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return dict(arrays)
 
-    def _npz(self) -> Mapping[str, Any]:
-        with self.path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+
+def _stored_name(name: str, arrays: Arrays) -> str | None:
+    """Return the name with what libraries put in front of it."""
+    names = (prefix + name for prefix in _PREFIXES)
+    return next((name for name in names if name in arrays), None)
 
 
 #
@@ -344,18 +329,20 @@ class _WeightFile:
 #
 
 
-def _layout_by_name(name: str, file: _WeightFile | None = None) -> Layout:
-    """Return a layout; with `"auto"`, the one that knows most arrays of a file."""
-    if name == "auto" and file is not None:
-        counts = {known: _num_known(layout, file) for known, layout in LAYOUTS.items()}
-        name = max(counts, key=lambda known: counts[known])
-        if counts[name]:
-            return LAYOUTS[name]
-        raise ValueError(
-            f"The names in {file.path} fit none of the layouts {', '.join(LAYOUTS)}. "
-            f"Some of them: {', '.join(list(file.arrays)[:5])}. Give `layout` as a "
-            "dict from paths of parameters to these names."
-        )
+def _layout_that_fits(arrays: Arrays, path: epath.PathLike) -> Layout:
+    """Return the layout that knows most arrays of a file."""
+    counts = {known: _num_known(layout, arrays) for known, layout in LAYOUTS.items()}
+    name = max(counts, key=lambda known: counts[known])
+    if counts[name]:
+        return LAYOUTS[name]
+    raise ValueError(
+        f"The names in {path} fit none of the layouts {', '.join(LAYOUTS)}. "
+        f"Some of them: {', '.join(list(arrays)[:5])}. Give `layout` as a "
+        "dict from paths of parameters to these names."
+    )
+
+
+def _layout_by_name(name: str) -> Layout:
     if name not in LAYOUTS:
         raise ValueError(
             f"Unknown layout {name!r}.{did_you_mean(name, LAYOUTS)} Layouts: "
@@ -364,6 +351,7 @@ def _layout_by_name(name: str, file: _WeightFile | None = None) -> Layout:
     return LAYOUTS[name]
 
 
-def _num_known(layout: Layout, file: _WeightFile) -> int:
+def _num_known(layout: Layout, arrays: Arrays) -> int:
     wanted = {name for s in layout.values() for name in _as_source(s).names}
-    return sum(file.find(_filled(name, {"i": "0"})) is not None for name in wanted)
+    names = [_stored_name(_filled(name, {"i": "0"}), arrays) for name in wanted]
+    return sum(name is not None for name in names)

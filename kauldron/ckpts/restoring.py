@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -21,24 +22,17 @@ _TREE_HANDLERS = ("PyTreeCheckpointHandler", "StandardCheckpointHandler")
 
 
 def restore_item(item: _T, folder: epath.Path, *, donate: bool) -> _T:
-    """Restore an item.
+    """Restore an item, or a tuple of items; parts that are not stored keep their value.
 
-    Args:
-      item: What to restore; an item, a tuple of items, or their specs.
-      folder: Folder of the checkpoint.
-      donate: Whether the arrays of `item` may be freed. They are once it is known that
-        the checkpoint fits.
-
-    Returns:
-      The restored item. Parts that the checkpoint lacks are those of `item`.
+    With `donate`, the arrays of `item` are freed once it is known that they fit.
     """
     parts = items.split(item)
     stored = _parts_on_disk(parts, folder)
     with error_prefix(f"Restoring {folder} failed: "):
         step_folders.check_checksums(folder)
     trees = _plan(stored, folder)
-    if donate:
-        trees = {name: tree.without_arrays() for name, tree in trees.items()}
+    for tree in trees.values() if donate else ():
+        tree.free_arrays()
     consumed = " (the state that was passed is consumed)" if donate else ""
     with (
         error_prefix(f"Restoring {folder} failed{consumed}: "),
@@ -79,20 +73,6 @@ def is_error_anywhere(error: Exception | None) -> bool:
     return bool(np.any(flags))
 
 
-def forget_arrays(item: _T) -> _T:
-    """Return the item with specs in place of arrays, which may have been freed."""
-    from kauldron.ckpts import orbax_io
-
-    parts = items.split(item)
-    for name, part in parts.items():
-        if isinstance(part, items.StandardCheckpointItem):
-            fields = items.fields_of(part)
-            if fields is not None:
-                specs = orbax_io.as_requests(fields)
-                parts[name] = dataclasses.replace(part, **specs)  # type: ignore
-    return items.join(item, parts)
-
-
 def _parts_on_disk(parts: Mapping[str, Any], folder: epath.Path) -> dict[str, Any]:
     """Return the parts that the checkpoint has; only the default one is required."""
     stored = step_folders.item_names(folder)
@@ -126,18 +106,14 @@ def _is_of_another_kind(part: Any, name: str, written_by: str | None) -> bool:
     written_by = written_by.rpartition(".")[2]
     if isinstance(part, items.StandardCheckpointItem):
         return written_by not in _TREE_HANDLERS
-    handler = part.__kd_ocp_handlers__()
-    handler.close()
-    return written_by != type(handler).__name__
+    with contextlib.closing(part.__kd_ocp_handlers__()) as handler:
+        return written_by != type(handler).__name__
 
 
 def _read(part: Any, folder: epath.Path) -> Any:
     """Read a part in its own way."""
-    handler = part.__kd_ocp_handlers__()
-    try:
+    with contextlib.closing(part.__kd_ocp_handlers__()) as handler:
         return handler.restore(folder, args=part.__kd_ocp_restore_args__())
-    finally:
-        handler.close()
 
 
 def _restore_post(part: Any, value: Any, folder: epath.Path) -> Any:
@@ -157,37 +133,24 @@ def _restore_post(part: Any, value: Any, folder: epath.Path) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _TreeToRead:
-    """A tree that was compared with what is stored of it.
+    """A tree that fits what is stored of it, and the leaves to read."""
 
-    Attributes:
-      item: The item, with arrays or specs.
-      folder: Its folder.
-      stored: The structure on disk.
-      wanted: What to read, as what.
-    """
-
-    item: items.StandardCheckpointItem
     folder: epath.Path
-    stored: Any
+    stored: Any  # its structure on disk
+    tree: Any  # the structure of what is restored
     wanted: dict[LeafPath, Any]
 
-    def without_arrays(self) -> _TreeToRead:
-        """Return a copy with specs only, to free memory for what is restored."""
-        from kauldron.ckpts import orbax_io
-
-        specs = {path: orbax_io.as_requests(leaf) for path, leaf in self.wanted.items()}
+    def free_arrays(self) -> None:
+        """Free the memory of what is replaced; the arrays still tell what is wanted."""
         for leaf in self.wanted.values():
             if isinstance(leaf, jax.Array) and not leaf.is_deleted():
                 leaf.delete()
-        return dataclasses.replace(self, wanted=specs)
 
     def read(self) -> Any:
         from kauldron.ckpts import orbax_io
 
         leaves = orbax_io.read_leaves(self.folder, self.stored, self.wanted)
-        fields = items.fields_of(self.item)
-        tree = self.stored if fields is None else fields
-        return structure.with_leaves(tree, leaves)
+        return structure.with_leaves(self.tree, leaves)
 
 
 def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeToRead:
@@ -198,7 +161,7 @@ def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeT
     fields = items.fields_of(item)
     if fields is None:
         anywhere = {p: orbax_io.anywhere(leaf) for p, leaf in stored_leaves.items()}
-        return _TreeToRead(item, folder, stored, anywhere)
+        return _TreeToRead(folder, stored, stored, anywhere)
     wanted = structure.flatten(fields)
     left_alone = {(name,) for name, value in fields.items() if value is None}
     structure.check_fits(
@@ -206,4 +169,4 @@ def _plan_tree(item: items.StandardCheckpointItem, folder: epath.Path) -> _TreeT
         {p: leaf for p, leaf in stored_leaves.items() if p[:1] not in left_alone},
         where=f"the item {folder.name!r}",
     )
-    return _TreeToRead(item, folder, stored, wanted)
+    return _TreeToRead(folder, stored, fields, wanted)

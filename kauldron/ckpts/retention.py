@@ -77,12 +77,7 @@ class BestByPath:
 
 
 def steps_to_delete(policies: Sequence[Any], infos: Sequence[StepInfo]) -> list[int]:
-    """Return the steps that no policy keeps; never the newest.
-
-    Args:
-      policies: Orbax preservation policies.
-      infos: The checkpoints, ascending.
-    """
+    """Return the steps (given in ascending order) that no policy keeps; never the newest."""
     import orbax.checkpoint as ocp
 
     context = ocp.checkpoint_managers.PreservationContext()
@@ -202,7 +197,7 @@ def rank_metric(value: float | None, *, mode: str) -> float:
 
 
 #
-# Whether the metric to rank by is ever there
+# Whether any checkpoint will have the metric to rank by
 #
 
 
@@ -234,16 +229,13 @@ _ADVICE = (
 def metric_never_there(checkpointer: Checkpointer, trainer: Any) -> str | None:
     """Return a message about a config whose evaluations and saves never coincide."""
     path = checkpointer.best_metric_path
-    name = metric_owner(path) if path is not None else _TRAIN
-    if name == _TRAIN:
+    if path is None or (name := metric_owner(path)) == _TRAIN:
         return None
-    evaluator = (getattr(trainer, "evals", None) or {}).get(name)
-    run = getattr(evaluator, "run", None)
-    if getattr(run, "includes_last_step", False):
+    run = trainer.evals[name].run
+    if run.includes_last_step:
         return None  # the last step is saved as well
-    due = getattr(run, "should_eval_in_train", None)
     try:
-        if due is not None and any(due(s) for s in _saved_steps(checkpointer, trainer)):
+        if any(map(run.should_eval_in_train, _saved_steps(checkpointer, trainer))):
             return None
     except NotImplementedError:  # a strategy that does not tell its steps
         return None
@@ -254,7 +246,7 @@ def metric_never_there(checkpointer: Checkpointer, trainer: Any) -> str | None:
 
 
 def _saved_steps(checkpointer: Checkpointer, trainer: Any) -> Iterable[int]:
-    ends = [getattr(trainer, n, None) for n in ("num_train_steps", "stop_after_steps")]
+    ends = (trainer.num_train_steps, trainer.stop_after_steps)
     last = min((end for end in ends if end is not None), default=None)
     regular = itertools.count(0, checkpointer.save_interval_steps)
     if last is not None:

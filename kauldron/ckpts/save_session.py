@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import errno
-import functools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -88,7 +86,7 @@ class SaveSession:
         if step not in self.unreadable and step_folders.is_complete(root, step):
             return False
         parts = items.split(state)
-        json.dumps(custom_metadata)  # complain now, and not in the background
+        json.dumps(custom_metadata)  # fail now rather than in the background
         try:
             save = self._start(parts, step, metrics, custom_metadata)
         except (OSError, jax.errors.JaxRuntimeError) as error:
@@ -105,11 +103,7 @@ class SaveSession:
         return self._pending is not None and self._pending[1].is_running
 
     def finish(self) -> bool:
-        """Wait for the save under way; raises (or logs) what went wrong in it.
-
-        Returns:
-          Whether all is well.
-        """
+        """Wait for the save under way; raise (or log) what went wrong and return `False`."""
         if self._pending is None:
             return True
         step, save = self._pending
@@ -122,20 +116,13 @@ class SaveSession:
         self._pending = None
         return True
 
-    def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add metrics to a checkpoint, and delete what is then no longer kept."""
-        self._change(step, step_folders.add_metrics, values)
-
-    def change_metadata(self, step: int, changes: Mapping[str, Any]) -> None:
-        """Change the custom metadata, and delete what is then no longer kept."""
-        self._change(step, step_folders.change_metadata, changes)
-
-    def _change(self, step: int, change: Any, values: Mapping[str, Any]) -> None:
+    def change(self, step: int, how: Any, values: Mapping[str, Any]) -> None:
+        """Change a checkpoint, and delete what is then no longer kept."""
         self.finish()
         root = self._checkpointer.folder
         if not self._is_lead():
             return
-        change(step_folders.step_folder(root, step), values)
+        how(step_folders.step_folder(root, step), values)
         self._infos[step] = retention.read_info(root, step)
         self._delete_old(root)
         self.forget_listing()
@@ -171,7 +158,7 @@ class SaveSession:
         if self._checkpointer.on_save_error == "warn":
             status.log_warning(f"{prefix}{error}. Training goes on without it.")
             return
-        if isinstance(error, OSError):  # says it all: nothing is wrong in the libraries
+        if isinstance(error, OSError):  # the message tells all; a traceback would not
             error = error.with_traceback(None)
             error.__context__ = error.__cause__ = None
         with error_prefix(prefix):
@@ -186,12 +173,6 @@ class SaveSession:
     ) -> PendingSave:
         from kauldron.ckpts import orbax_io
 
-        info = functools.partial(
-            retention.StepInfo,
-            step,
-            metrics=metrics,
-            is_extra=bool(custom_metadata.get("unplanned")),
-        )
         attempt = 0
         while True:
             attempt += 1
@@ -204,7 +185,7 @@ class SaveSession:
                     parts,
                     metrics=metrics,
                     custom_metadata=custom_metadata,
-                    after_commit=lambda: self._after_commit(step, info),
+                    after_commit=lambda: self._after_commit(step),
                 )
             except (OSError, jax.errors.JaxRuntimeError) as error:
                 if attempt == _MOST_ATTEMPTS or not _may_pass(error):
@@ -234,10 +215,7 @@ class SaveSession:
     # In the background, once a checkpoint is there
     #
 
-    def _after_commit(
-        self, step: int, make_info: Callable[..., retention.StepInfo]
-    ) -> None:
-        self._infos[step] = make_info(time=datetime.datetime.now(tz=datetime.UTC))
+    def _after_commit(self, step: int) -> None:
         root = self._checkpointer.folder
         folder = step_folders.step_folder(root, step)
         if self._is_lead():
@@ -245,6 +223,7 @@ class SaveSession:
         if self._checkpointer.checksum:
             step_folders.write_sums(folder)
         if self._is_lead():
+            self._infos[step] = retention.read_info(root, step)
             self._delete_old(root)
 
     def _delete_old(self, root: epath.Path) -> None:
@@ -259,7 +238,7 @@ class SaveSession:
             if step not in self.unreadable
         ]
         for step in steps:
-            # What is due by the plan is not an extra one: no need to look.
+            # A planned checkpoint is never an extra one: no need to read its metadata.
             is_told = not reads and self._checkpointer.is_planned(step)
             if step not in self._infos and not is_told:
                 self._infos[step] = retention.read_info(root, step)
@@ -277,7 +256,7 @@ class SaveSession:
 def _may_pass(error: Exception) -> bool:
     """Return whether trying again can help."""
     if isinstance(error, OSError):
-        # Alone, a process of several would wait for the others.
+        # One of several processes that tries again alone would wait for the others.
         return jax.process_count() == 1 and error.errno not in _NOT_PASSING
     return "DEADLINE_EXCEEDED" in str(error)
 

@@ -31,11 +31,11 @@ _SNAPSHOT_LIFETIME_SECONDS = 3 * 3600
 _MOST_ATTEMPTS = 10
 _SECONDS_BETWEEN_ATTEMPTS = 0.05
 
-# Any other error is one: a folder that cannot be read must not look like an empty one.
+# Other errors are raised: a folder that cannot be read must not look empty.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 #
-# Looking
+# Listing
 #
 
 
@@ -80,7 +80,7 @@ _METADATA_FILENAME = "_CHECKPOINT_METADATA"
 
 
 def read_metadata(folder: epath.Path) -> dict[str, Any]:
-    """Return what orbax noted about a checkpoint; empty if it noted nothing."""
+    """Return the metadata that orbax wrote; empty if there is none."""
     return _read_json(folder / _METADATA_FILENAME) or {}
 
 
@@ -176,13 +176,13 @@ def _remove(path: epath.Path) -> None:
 
 
 #
-# What the files of a checkpoint were when they were written
+# Sizes and checksums of the files of a checkpoint
 #
 
 
 CHECKSUMS_FILENAME = "checksums.json"
 _SUMS_FILENAME = "checksums_{process}.json"
-# Larger files have checksums that take half the time, noted by who wrote them.
+# Larger files get a cheaper checksum, noted by the process that wrote them.
 _SMALL_BYTES = 1 << 20
 _OWNER = re.compile(r"(?:^|/)ocdbt\.process_([0-9]+)/")
 
@@ -315,11 +315,11 @@ def _files(folder: epath.Path, name: str = "") -> Iterator[tuple[str, epath.Path
 
 
 #
-# Checksums: crc32c of small files; of large ones, crc32c of the sums of their blocks
+# How they are computed: small files have a crc32c; large ones, that of their block sums
 #
 
 
-_PIECE_BYTES = 1 << 20  # stays in the cache of a processor
+_PIECE_BYTES = 1 << 20  # fits in the cache of a processor
 _SEGMENT_BYTES = 1 << 26  # what a thread reads
 _BLOCK_BYTES = 4096
 _MOST_THREADS = 8
@@ -348,7 +348,7 @@ def _sum_of_mapped(path: epath.Path) -> int:
         ):
             sums = _block_sums(content)
             return _crc_of_sums(sums, content[len(sums) * _BLOCK_BYTES :])
-    except OSError:  # a file system that maps nothing
+    except OSError:  # a file system without memory mapping
         return _sum_of_read(path)
 
 
@@ -390,7 +390,7 @@ def _crc_of_sums(sums: np.ndarray, rest: bytes) -> int:
 
 
 #
-# Waiting for the checkpoints of a run that goes on
+# Waiting for the next checkpoint of a run
 #
 
 
@@ -404,32 +404,23 @@ def new_steps(
 ) -> Iterator[int]:
     """See `BaseCheckpointer.iter_new_checkpoints`; `latest_step` looks at the folder."""
     last = -1
-    while True:
-        step = _wait(latest_step, last, seconds_to_sleep, timeout, timeout_fn)
-        if step is None:
-            return
-        yielded = time.monotonic()
-        yield step
-        last = step
-        time.sleep(max(0.0, min_interval_secs - (time.monotonic() - yielded)))
-
-
-def _wait(
-    latest_step: Callable[[], int | None],
-    last: int,
-    seconds_to_sleep: float,
-    timeout: float | None,
-    timeout_fn: Callable[[], bool] | None,
-) -> int | None:
-    """Return the newest step after `last`; `None` when there will be no other."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    deadline = _deadline(timeout)
     while True:
         is_late = time.monotonic() >= deadline
         is_over = is_late and (timeout_fn is None or timeout_fn())
         step = latest_step()  # looked at after `timeout_fn` said that it is over
         if step is not None and step > last:
-            return step
-        if is_over:
-            return None
-        rest = math.inf if is_late else max(0.0, deadline - time.monotonic())
-        time.sleep(min(seconds_to_sleep, rest))
+            yielded = time.monotonic()
+            yield step
+            last = step
+            time.sleep(max(0.0, min_interval_secs - (time.monotonic() - yielded)))
+            deadline = _deadline(timeout)
+        elif is_over:
+            return
+        else:
+            rest = math.inf if is_late else max(0.0, deadline - time.monotonic())
+            time.sleep(min(seconds_to_sleep, rest))
+
+
+def _deadline(timeout: float | None) -> float:
+    return math.inf if timeout is None else time.monotonic() + timeout

@@ -13,7 +13,7 @@ from kauldron import kontext, path_grammar
 from kauldron.errors import nearest
 
 LeafPath: TypeAlias = tuple[str, ...]
-"""Names from the root to a leaf. Fields, dict keys and indices are all texts, so that
+"""Names from the root to a leaf. Fields, dict keys and indices are all strings, so that
 containers of different types with the same names agree."""
 
 _MOST_SHOWN = 20
@@ -81,10 +81,8 @@ def by_subtree(
       >>> {show(path): dict(counts) for path, counts in found.items()}
       {'a': {'new': 2}, 'b.x': {'new': 1}, 'b.z': {'old': 1}}
 
-    Args:
-      kinds: The kind of each leaf.
-      most: How many paths there may be, unless the tree has more at its top: what
-        would need more is not split.
+    There are at `most` that many, unless the tree has more at its top: what would need
+    more is not split.
     """
     found: dict[LeafPath, list[LeafPath]] = {(): list(kinds)}
     while True:
@@ -113,15 +111,9 @@ def is_random_key(leaf: Any) -> bool:
 
 
 def conflicts(pairs: Iterable[tuple[LeafPath, Any, LeafPath, Any]]) -> str:
-    """Return a message about leaves that both sides have but that do not match.
+    """Return a message about leaves (of state and checkpoint) that do not match.
 
     Other dtypes of the same kind, or of a simpler one, do not conflict: they are cast.
-
-    Args:
-      pairs: Path and leaf of the state, path and leaf of the checkpoint.
-
-    Returns:
-      Lists of leaves; empty if all agree.
     """
     shapes: list[str] = []
     dtypes: list[str] = []
@@ -154,13 +146,7 @@ def _kind(leaf: Any) -> int | None:
 def check_fits(
     wanted: Mapping[LeafPath, Any], stored: Mapping[LeafPath, Any], *, where: str
 ) -> None:
-    """Raise if two flat trees differ in paths or shapes.
-
-    Args:
-      wanted: Leaves (or specs) of the state.
-      stored: Metadata of the checkpoint.
-      where: What is compared, for the message.
-    """
+    """Raise if a state and a checkpoint differ in paths or shapes."""
     missing = [show(path) for path in wanted if path not in stored]
     unexpected = [show(path) for path in stored if path not in wanted]
     problems = (
@@ -182,6 +168,23 @@ def check_fits(
     )
 
 
+def differences(before: Any, after: Any) -> list[str]:
+    """Describe each leaf that is in one tree only, or has another shape or dtype."""
+    old, new = flatten(before), flatten(after)
+    return [
+        f"{show(path)}: {_describe(old, path)} to {_describe(new, path)}"
+        for path in {**old, **new}
+        if _describe(old, path) != _describe(new, path)
+    ]
+
+
+def _describe(leaves: Mapping[LeafPath, Any], path: LeafPath) -> str:
+    if path not in leaves:
+        return "nothing"
+    leaf = leaves[path]
+    return f"{getattr(leaf, 'dtype', type(leaf).__name__)}{stored_shape(leaf)}"
+
+
 def listing(title: str, entries: list[str]) -> str:
     """Return a title and the first entries below it; empty if there are none."""
     if not entries:
@@ -199,14 +202,7 @@ def _both(path: LeafPath, old_path: LeafPath) -> str:
 
 
 def _names(path: Iterable[Any]) -> LeafPath:
-    return tuple(_name(part) for part in path)
-
-
-def _name(part: Any) -> str:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(part, attribute):
-            return str(getattr(part, attribute))
-    return str(part)
+    return tuple(jax.tree_util.keystr((part,), simple=True) for part in path)
 
 
 def _as_kontext(path: LeafPath) -> kontext.Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Mapping
@@ -40,9 +39,8 @@ class SafetensorsLoader(MappedLoader):
     separator: str = "."
 
     def _open(self, *, is_continued: bool) -> _FileSource:
-        file = SafetensorsFile(epath.Path(self.path))
         tree: dict[str, Any] = {}
-        for name, array in file.arrays.items():
+        for name, array in read_safetensors(epath.Path(self.path)).items():
             *parents, last = name.split(self.separator)
             node = tree
             for parent in parents:
@@ -75,37 +73,31 @@ class MsgpackLoader(MappedLoader):
             super().check(state)
 
     def _open(self, *, is_continued: bool) -> _FileSource:
-        from flax import serialization
+        return _FileSource(str(self.path), read_msgpack(epath.Path(self.path)))
 
-        data = epath.Path(self.path).read_bytes()
-        try:
-            tree = serialization.msgpack_restore(data)
-        except Exception as error:
-            raise ValueError(
-                f"{self.path} is not a msgpack file of flax: {error}"
-            ) from error
-        return _FileSource(str(self.path), tree)
+
+def read_msgpack(path: epath.Path) -> Any:
+    """Return the tree of arrays in a file of flax."""
+    from flax import serialization
+
+    data = path.read_bytes()
+    try:
+        return serialization.msgpack_restore(data)
+    except Exception as error:
+        raise ValueError(f"{path} is not a msgpack file of flax: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)
 class _FileSource:
-    """A tree of arrays that can be had on the host.
-
-    Attributes:
-      name: The file.
-      tree: Nested dicts.
-    """
+    """A tree of arrays that can be had on the host."""
 
     name: str
     tree: Any
 
-    @functools.cached_property
-    def _leaves(self) -> dict[LeafPath, Any]:
-        return structure.flatten(self.tree)
-
     def read(self, wanted: Mapping[LeafPath, Any]) -> Mapping[LeafPath, Any]:
+        leaves = structure.flatten(self.tree)
         return {
-            path: put_like(np.asarray(self._leaves[path]), like)
+            path: put_like(np.asarray(leaves[path]), like)
             for path, like in wanted.items()
         }
 
@@ -151,18 +143,9 @@ _DTYPES: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class StoredArray:
-    """An array in a file; `np.asarray` reads it.
-
-    Attributes:
-      file: The file.
-      name: Its name there.
-      shape: Its shape.
-      dtype: Its dtype.
-      offset: Where its bytes begin.
-    """
+    """An array in a file, from the byte at `offset` on; `np.asarray` reads it."""
 
     file: epath.Path
-    name: str
     shape: tuple[int, ...]
     dtype: np.dtype
     offset: int
@@ -179,53 +162,46 @@ class StoredArray:
         return array if dtype is None else array.astype(dtype)
 
 
-@dataclasses.dataclass(frozen=True)
-class SafetensorsFile:
-    """A safetensors file; nothing of it is trusted.
+def read_safetensors(path: epath.Path) -> dict[str, StoredArray]:
+    """Return the arrays of a file by name; their data is not read, and not trusted."""
+    size = path.stat().length
+    with path.open("rb") as file:
+        header_size = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        if not 2 <= header_size <= min(_LARGEST_HEADER, size - _LENGTH_BYTES):
+            raise _not_safetensors(path, "it does not begin with a header")
+        text = file.read(header_size)
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _not_safetensors(path, f"its header is not JSON ({error})") from error
+    if not isinstance(header, dict):
+        raise _not_safetensors(path, "its header is not a mapping")
+    data_start = _LENGTH_BYTES + header_size
+    return {
+        name: _stored_array(path, name, entry, data_start, size)
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
 
-    Attributes:
-      path: The file.
-    """
 
-    path: epath.Path
+def _stored_array(
+    path: epath.Path, name: str, entry: Any, data_start: int, size: int
+) -> StoredArray:
+    try:
+        begin, end = (int(offset) for offset in entry["data_offsets"])
+        shape = tuple(int(length) for length in entry["shape"])
+        dtype_name = entry["dtype"]
+    except (TypeError, KeyError, ValueError) as error:
+        raise _not_safetensors(path, f"the entry of {name!r} is not valid") from error
+    if dtype_name not in _DTYPES:
+        raise _not_safetensors(path, f"{name!r} has the unknown dtype {dtype_name!r}")
+    array = StoredArray(path, shape, np.dtype(_DTYPES[dtype_name]), data_start + begin)
+    is_inside = 0 <= begin <= end <= size - data_start
+    if min(shape, default=0) < 0 or not is_inside or array.nbytes != end - begin:
+        problem = f"the data of {name!r} is not where the header says"
+        raise _not_safetensors(path, problem)
+    return array
 
-    @functools.cached_property
-    def arrays(self) -> dict[str, StoredArray]:
-        """The arrays by name; their data is not read."""
-        size = self.path.stat().length
-        with self.path.open("rb") as file:
-            header_size = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-            if not 2 <= header_size <= min(_LARGEST_HEADER, size - _LENGTH_BYTES):
-                raise self._error("it does not begin with a header")
-            text = file.read(header_size)
-        try:
-            header = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise self._error(f"its header is not JSON ({error})") from error
-        if not isinstance(header, dict):
-            raise self._error("its header is not a mapping")
-        data_start = _LENGTH_BYTES + header_size
-        return {
-            name: self._array(name, entry, data_start, size)
-            for name, entry in header.items()
-            if name != "__metadata__"
-        }
 
-    def _array(self, name: str, entry: Any, data_start: int, size: int) -> StoredArray:
-        try:
-            begin, end = (int(offset) for offset in entry["data_offsets"])
-            shape = tuple(int(length) for length in entry["shape"])
-            dtype_name = entry["dtype"]
-        except (TypeError, KeyError, ValueError) as error:
-            raise self._error(f"the entry of {name!r} is not valid") from error
-        if dtype_name not in _DTYPES:
-            raise self._error(f"{name!r} has the unknown dtype {dtype_name!r}")
-        dtype = np.dtype(_DTYPES[dtype_name])
-        array = StoredArray(self.path, name, shape, dtype, data_start + begin)
-        is_inside = 0 <= begin <= end <= size - data_start
-        if min(shape, default=0) < 0 or not is_inside or array.nbytes != end - begin:
-            raise self._error(f"the data of {name!r} is not where the header says")
-        return array
-
-    def _error(self, problem: str) -> ValueError:
-        return ValueError(f"{self.path} is not a safetensors file: {problem}.")
+def _not_safetensors(path: epath.Path, problem: str) -> ValueError:
+    return ValueError(f"{path} is not a safetensors file: {problem}.")

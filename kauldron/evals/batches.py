@@ -42,17 +42,7 @@ def select_batches(
     cache: bool = False,
     owner: str,
 ) -> data.IterableDataset:
-    """Return the batches on the host, limited and cached as asked.
-
-    Args:
-      ds: The data, as `every_record` gives it.
-      num_batches: How many batches; `None` for all.
-      cache: Whether to keep them in memory during the first pass.
-      owner: Name of the evaluator, for messages.
-
-    Raises:
-      ValueError: The data has no end, or its length is needed and unknown.
-    """
+    """Return the batches on the host, limited and cached as asked."""
     if num_batches is not None:
         ds = ds.take(num_batches)
     elif is_endless(ds):
@@ -216,14 +206,7 @@ def abstract_states(
     *,
     prepare: Callable[[Any], Any] = lambda batch: batch,
 ) -> AuxiliariesState:
-    """Return the states of a batch (or of its specs), without computing them.
-
-    Args:
-      evaluator: Says what to measure.
-      state: A state to evaluate.
-      batch: A batch, or its specs.
-      prepare: What is done to it before.
-    """
+    """Return the states of a batch (or of its specs), without computing them."""
 
     def step(index: Any, state: TrainState, batch: Any) -> AuxiliariesState:
         return evaluator.step(step_nr=index, state=state, batch=prepare(batch))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 from jax.experimental import checkify
@@ -25,7 +26,7 @@ from kauldron.evals.batches import (
     unpadded,
 )
 from kauldron.evals.evaluator_base import EvaluatorBase
-from kauldron.evals.state_merging import GroupMerger, StateMerger
+from kauldron.evals.state_merging import BatchProgram, HostMerger, StateMerger
 from kauldron.immutabledict import freeze
 from kauldron.train.compat import ModelWithAux
 from kauldron.train.forward import forward
@@ -107,7 +108,7 @@ class Evaluator(EvaluatorBase):
         found = super().find_problems(state)
         if state is None:
             with caught(found, f"evals.{self.name}"):
-                _ = self._batches  # has it an end?
+                _ = self._batches  # raises if the data has no end
         elif self._is_own_step():
             found += of_step(self, state)
         return found
@@ -117,13 +118,10 @@ class Evaluator(EvaluatorBase):
         own = (getattr(Evaluator, name) for name in ("evaluate", "step"))
         return all(getattr(type(self), f.__name__) is f for f in own)
 
+    shared_jit: ClassVar[Any] = None  # compiles for several evaluators, if it is set
+
     def compile_with(self, shared_jit: Any) -> None:
         vars(self)["shared_jit"] = shared_jit
-
-    @functools.cached_property
-    def shared_jit(self) -> Any:
-        """What compiles for several evaluators, if anything does."""
-        return None
 
     #
     # One evaluation
@@ -144,11 +142,7 @@ class Evaluator(EvaluatorBase):
         return state.replace(opt_state=None) if self.discard_opt else state
 
     def without_filler(self, measure: Callable[[], Any]) -> Any:
-        """Measure; if a metric would count filler, measure again on data without it.
-
-        Args:
-          measure: Goes over `ds_iter` from its beginning.
-        """
+        """Measure; if a metric would count filler, measure again on data without it."""
         try:
             return measure()
         except UnmaskableError as error:
@@ -172,10 +166,10 @@ class Evaluator(EvaluatorBase):
 
     def _merge_batches(self, state: TrainState) -> AuxiliariesState:
         if self.looks_at_each_batch():
-            return self._not_empty(self._merge_one_by_one(state).result())
+            return self._not_empty(self._merge_one_by_one(state))
         return self._not_empty(self._merge_groups(state))
 
-    def _merge_one_by_one(self, state: TrainState) -> StateMerger:
+    def _merge_one_by_one(self, state: TrainState) -> AuxiliariesState | None:
         merger = StateMerger(self._memory.get("merge_plan"))
         with self.ds_iter as batches, self._progress() as progress:
             for index, batch in enumerate(batches):
@@ -183,7 +177,7 @@ class Evaluator(EvaluatorBase):
                 merger.add(self.checked_step(index, state, batch))
                 progress.update(index + 1)
         self._memory["merge_plan"] = merger.plan
-        return merger
+        return merger.result()
 
     def _merge_groups(self, state: TrainState) -> AuxiliariesState | None:
         """One compiled call measures and merges; a thread reads ahead."""
@@ -194,17 +188,22 @@ class Evaluator(EvaluatorBase):
             total = batch_count(self._batches)
             groups = BatchGroups.of(self, state, ds, total=total, limit=limit)
             self._memory["groups"] = groups
-        merger = GroupMerger(self, state, groups, self._memory.get("program"))
-        done = 0
+        program: BatchProgram | None = self._memory.get("program")
+        merged, on_host, done = None, HostMerger(), 0
         with groups.read(ds) as feeds, self._progress() as progress:
             for feed in itertools.chain.from_iterable(map(groups.of_equal_size, feeds)):
                 preemption.raise_if_stop_requested()
                 self._tell_about_other_shapes(feed.batch, feed.size)
-                merger.add(feed, done)
+                if program is None:
+                    program = BatchProgram(self, state, feed, groups.transforms)
+                merged, late = program.run(merged, index=done, state=state, feed=feed)
+                on_host.add(late, feed.size)
                 done += feed.size
                 progress.update(done)
-        self._memory["program"] = merger.program
-        return merger.result()
+        self._memory["program"] = program
+        if program is None or merged is None:
+            return None
+        return program.result(merged, on_host)
 
     def looks_at_each_batch(self) -> bool:
         """Return whether each batch must be a call of `checked_step`."""
@@ -251,7 +250,7 @@ class Evaluator(EvaluatorBase):
     def records(self) -> data.IterableDataset:
         """The data as it is evaluated: every record, in batches of one size."""
         if "records" not in self._memory:
-            # What a user makes of a batch may lose its mask: pad only if that must be.
+            # An overridden `_step` may drop the mask: pad only if that is necessary.
             has_own_step = type(self)._step is not Evaluator._step
             is_unpadded = has_own_step and jax.device_count() == 1
             records = (unpadded if is_unpadded else every_record)(self.ds)
@@ -277,15 +276,14 @@ class Evaluator(EvaluatorBase):
     def _tell_about_other_shapes(self, batch: Any, size: int = 1) -> None:
         """Log, once, that a smaller last batch compiles the step once more."""
         first_axis = 0 if size == 1 else 1
-        shapes = [leaf.shape[first_axis:] for leaf in jax.tree.leaves(batch)]
-        if self._memory.setdefault("shapes", shapes) == shapes:
-            return
-        if not self._memory.get("told_about_shapes"):
-            self._memory["told_about_shapes"] = True
+        shapes = tuple(leaf.shape[first_axis:] for leaf in jax.tree.leaves(batch))
+        seen = self._memory.setdefault("shapes", {shapes})
+        if shapes not in seen and len(seen) == 1:
             status.log(
                 f"Evaluator {self.name}: a batch has other shapes than the first one, "
                 "so the step is compiled once more."
             )
+        seen.add(shapes)
 
     #
     # One batch
@@ -391,35 +389,24 @@ class Evaluator(EvaluatorBase):
 def split_off(
     tree: Mapping[str, Any], absent: tuple[str, ...]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Split off the metrics that read what evaluation does not have.
-
-    Args:
-      tree: Metrics by name; nested mappings are allowed.
-      absent: First parts of the keys that find nothing.
-
-    Returns:
-      The tree without them, and their names.
-    """
+    """Return metrics without those whose keys begin with an absent part, and their names."""
     kept: dict[str, Any] = {}
     dropped: list[str] = []
     for name, value in tree.items():
         if isinstance(value, Mapping):
             kept[name], names = split_off(value, absent)
             dropped += [f"{name}/{inner}" for inner in names]
-        elif any(_first_part(key) in absent for key in _keys_of(value)):
+        elif not _first_parts(value).isdisjoint(absent):
             dropped.append(name)
         else:
             kept[name] = value
     return kept, dropped
 
 
-def _keys_of(metric: Any) -> list[str]:
+def _first_parts(metric: Any) -> set[str]:
+    """Return what the keys of a metric begin with."""
     keys = jax.tree.leaves(kontext.get_keypaths(metric))
-    return [key for key in map(str, keys) if key]
-
-
-def _first_part(key: str) -> str:
-    return key.split(".")[0].split("[")[0]
+    return {re.split(r"[.\[]", str(key))[0] for key in keys}
 
 
 #
@@ -428,12 +415,7 @@ def _first_part(key: str) -> str:
 
 
 def of_step(evaluator: Evaluator, state: TrainState) -> list[Problem]:
-    """Return each loss, metric and summary that cannot be measured, or what else fails.
-
-    Args:
-      evaluator: Its `step` is evaluated, as in an evaluation.
-      state: A state, or its specs.
-    """
+    """Return each loss, metric and summary that cannot be measured, or what else fails."""
     here = f"evals.{evaluator.name}"
     if evaluator.discard_opt:
         state = state.replace(opt_state=None)
@@ -442,13 +424,12 @@ def of_step(evaluator: Evaluator, state: TrainState) -> list[Problem]:
         batches.batch_specs(evaluator)
     if found:
         return found
-
-    def measure() -> None:
-        batch = batches.batch_specs(evaluator)
-        batches.abstract_states(evaluator, state, batch)
-
     with caught(found, here):
-        evaluator.without_filler(measure)
+        evaluator.without_filler(
+            lambda: batches.abstract_states(
+                evaluator, state, batches.batch_specs(evaluator)
+            )
+        )
     return (_of_each(evaluator, state) or found) if found else []
 
 
@@ -464,7 +445,7 @@ def _of_each(evaluator: Evaluator, state: TrainState) -> list[Problem]:
             is_training=False,
             method=evaluator.model_method,
         )
-    except Exception:  # the model: the step has said so
+    except Exception:  # the model fails, as the step has reported
         return []
     return [
         problem

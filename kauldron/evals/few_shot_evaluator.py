@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import flax.struct
 import jax
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _ALL = "z_fewshot_all"
+_LABELS = ""  # their key beside the names of the features
+_Examples: TypeAlias = tuple[dict[str, np.ndarray], np.ndarray]
 
 
 class FewShotEvaluator(EvaluatorBase):
@@ -95,10 +97,10 @@ class FewShotEvaluator(EvaluatorBase):
     def evaluate(self, state: TrainState, step: int) -> AuxiliariesOutput:
         self._assert_root_cfg_resolved()
         state = self.init_transform.transform(state).replace(opt_state=None)
-        parts = {
-            name: self._collect(getattr(self, name), name, state)
+        parts = [
+            self.compute_features(state, getattr(self, name), name)
             for name in ("ds_train", "ds_val", "ds_test")
-        }
+        ]
         selected: dict[str, float] = {}
         everything: dict[str, float] = {}
         for representation in self.repr_names:
@@ -136,7 +138,7 @@ class FewShotEvaluator(EvaluatorBase):
 
     def compute_features(
         self, state: TrainState, ds: data.Pipeline, split: str
-    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    ) -> _Examples:
         """Return the features of a whole data set, in its order.
 
         Args:
@@ -147,21 +149,6 @@ class FewShotEvaluator(EvaluatorBase):
         Returns:
           For each name of `repr_names` the features, `n d`, and the labels, `n`.
         """
-        features = self._collect(ds, split, state)
-        labels = features.pop("")
-        return features, labels
-
-    @functools.cached_property
-    def aux(self) -> Auxiliaries:
-        """Metrics that collect each representation, and the labels."""
-        keys = {**self.repr_names, "labels": self.label_name}
-        collected = {name: _Collect(values=key) for name, key in keys.items()}
-        return Auxiliaries(losses={}, metrics=collected, summaries={})
-
-    def _collect(
-        self, ds: data.Pipeline, name: str, state: TrainState
-    ) -> dict[str, np.ndarray]:
-        """Labels (under `""`) and features of a data set, on the host."""
         batched = select_batches(every_record(ds), owner=self.name)
         pieces: list[dict[str, Any]] = []
         with on_devices(batched, self.base_cfg.sharding.batch) as batches:
@@ -169,13 +156,22 @@ class FewShotEvaluator(EvaluatorBase):
                 preemption.raise_if_stop_requested()
                 pieces.append(_to_host(self._features(index, state, batch)))
         if not pieces:
-            raise ValueError(f"There is no batch in {name} of {self.name!r}: {ds!r}")
+            raise ValueError(f"There is no batch in {split} of {self.name!r}: {ds!r}")
         arrays = {key: np.concatenate([p[key] for p in pieces]) for key in pieces[0]}
         is_real = arrays.pop(BATCH_MASK)
-        arrays = {key: array[is_real] for key, array in arrays.items()}
-        with error_prefix(f"Labels ({self.label_name}) in {name}: "):
-            arrays[""] = _check_labels(arrays[""], self.num_classes)
-        return {key: _flatten(key, array) for key, array in arrays.items()}
+        with error_prefix(f"Labels ({self.label_name}) in {split}: "):
+            labels = _check_labels(arrays.pop(_LABELS)[is_real], self.num_classes)
+        return {
+            name: array[is_real].reshape(len(labels), -1)
+            for name, array in arrays.items()
+        }, labels
+
+    @functools.cached_property
+    def aux(self) -> Auxiliaries:
+        """Metrics that collect each representation, and the labels."""
+        keys = {**self.repr_names, "labels": self.label_name}
+        collected = {name: _Collect(values=key) for name, key in keys.items()}
+        return Auxiliaries(losses={}, metrics=collected, summaries={})
 
     @functools.cached_property
     def _features(self) -> Any:
@@ -193,11 +189,11 @@ class FewShotEvaluator(EvaluatorBase):
                 is_training=False,
                 method=self.model_method,
             )
-        keys = {**self.repr_names, "": self.label_name}
+        keys = {**self.repr_names, _LABELS: self.label_name}
         found = kontext.resolve_from_keypaths(context, keys)
         is_real = context.batch_mask
         if is_real is None:
-            is_real = jnp.ones(len(found[""]), bool)
+            is_real = jnp.ones(len(found[_LABELS]), bool)
         return {**found, BATCH_MASK: is_real}
 
     #
@@ -205,18 +201,19 @@ class FewShotEvaluator(EvaluatorBase):
     #
 
     def _accuracy(
-        self, representation: str, shots: int, parts: dict[str, dict[str, np.ndarray]]
+        self, representation: str, shots: int, parts: list[_Examples]
     ) -> tuple[float, list[float]]:
         """Test accuracy of the best regularisation, and of each."""
-        train, val, test = parts["ds_train"], parts["ds_val"], parts["ds_test"]
+        pairs = [(features[representation], labels) for features, labels in parts]
+        (train, train_labels), *evaluated = pairs
         accuracies = []
         for seed in self.seeds:
-            chosen = _choose(train[""], shots, self.num_classes, seed)
+            chosen = _choose(train_labels, shots, self.num_classes, seed)
             accuracies.append(
                 fit_and_score(
-                    train[representation][chosen],
-                    train[""][chosen],
-                    [(val[representation], val[""]), (test[representation], test[""])],
+                    train[chosen],
+                    train_labels[chosen],
+                    evaluated,
                     num_classes=self.num_classes,
                     l2_regs=self.l2_regs,
                 )
@@ -275,10 +272,6 @@ def _check_labels(labels: np.ndarray, num_classes: int) -> np.ndarray:
     return labels.reshape(-1)
 
 
-def _flatten(key: str, array: np.ndarray) -> np.ndarray:
-    return array if key == "" else array.reshape(len(array), -1)
-
-
 #
 # Linear classifiers in closed form, for many strengths of regularisation at once
 #
@@ -298,15 +291,8 @@ def fit_and_score(
 ) -> list[list[float]]:
     """Fit ridge regressions to one-hot targets, and measure their accuracy.
 
-    Args:
-      features: Training features `n d`; they also give the scale of all others.
-      labels: Training labels `n`.
-      evaluated: Pairs of features and labels to classify.
-      num_classes: Number of classes.
-      l2_regs: Strengths of the regularisation.
-
-    Returns:
-      Accuracy for each pair, for each strength.
+    The training features `n d` also give the scale of the evaluated ones. Returns the
+    accuracy for each evaluated pair of features and labels, for each strength.
     """
     features = features.astype(np.float64)
     mean, std = features.mean(0), features.std(0) + _SMALLEST_STD

@@ -46,13 +46,8 @@ EVAL_ONLY_CONFIG_FILENAME = "eval_only_config.json"
 def follow(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> dict[str, Any]:
     """Evaluate checkpoints as they appear, until training is complete.
 
-    Args:
-      trainer: Its run is followed; the earlier run, if the trainer only evaluates.
-      evaluators: Standalone evaluators of the trainer, by name.
-
-    Returns:
-      From name to the result of the last evaluation; an empty `AuxiliariesState` if
-      there was none.
+    Returns the result of the last evaluation by name; an empty `AuxiliariesState` if
+    there was none.
 
     Raises:
       ExceptionGroup: Evaluators failed; the others have gone on to the end.
@@ -94,7 +89,11 @@ def check(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> None:
         return
     for name, evaluator in evaluators.items():
         if not isinstance(evaluator.run, Standalone):
-            others = [n for n, e in trainer.evals.items() if _is_standalone(e)]
+            others = [
+                other
+                for other, e in trainer.evals.items()
+                if isinstance(e.run, Standalone)
+            ]
             raise ValueError(
                 f"Evaluator {name!r} does not run in a process of its own: its strategy "
                 f"is {evaluator.run!r}. Standalone evaluators: "
@@ -105,10 +104,6 @@ def check(trainer: Trainer, evaluators: Mapping[str, EvaluatorBase]) -> None:
             "This experiment saves no checkpoints, so there is nothing to evaluate: set "
             "`cfg.checkpointer = kd.ckpts.Checkpointer(...)`."
         )
-
-
-def _is_standalone(evaluator: EvaluatorBase) -> bool:
-    return isinstance(evaluator.run, Standalone)
 
 
 def _make_source(trainer: Trainer, group: EvaluatorGroup) -> CheckpointSource:
@@ -354,11 +349,7 @@ class EvaluatorGroup:
         self._has_started: set[str] = set()
 
     def evaluate(self, names: Iterable[str], state: TrainState, step: int) -> None:
-        """Run some evaluators on a state; what they have finished is noted.
-
-        Raises:
-          StopRequested: The process was asked to stop.
-        """
+        """Run some evaluators on a state; what they have finished is noted."""
         self.step = step
         for name in names:
             evaluator = self.alive[name]
@@ -422,15 +413,7 @@ class Patience:
         self._last_log = None
 
     def wait(self, awaited: str) -> None:
-        """Wait a moment.
-
-        Args:
-          awaited: What is missing, and where.
-
-        Raises:
-          TimeoutError: Nothing appeared for too long.
-          StopRequested: The process was asked to stop.
-        """
+        """Wait a moment; raises `TimeoutError` if nothing appeared for too long."""
         now = time.monotonic()
         limit = self._timeout_secs
         if limit is not None and now - self._since >= limit:

@@ -59,12 +59,7 @@ class CheckpointSource(abc.ABC):
 
     @abc.abstractmethod
     def load(self, step: int, *, workdir: epath.Path | None = None) -> TrainState:
-        """Return the state of a checkpoint.
-
-        Args:
-          step: Its step.
-          workdir: Where a copy of the checkpoint is; by default the run itself.
-        """
+        """Return the state of a checkpoint; `workdir` is where a copy of it is."""
 
 
 class OwnRun(CheckpointSource):
@@ -165,11 +160,7 @@ class KeptCheckpoints:
         return step_folders.complete_steps(self._root)
 
     def keep(self, source: epath.Path, step: int) -> None:
-        """Copy the checkpoint of `step` from the folder `source`.
-
-        Raises:
-          OSError: It was deleted before it was copied.
-        """
+        """Copy the checkpoint of `step` from the folder `source`."""
         if step in self.steps():
             return
         kept = step_folders.step_folder(self._root, step)
@@ -206,7 +197,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 #
-# What a process has done, for its next start
+# What a process has finished, for its next start
 #
 
 
@@ -275,9 +266,7 @@ def _read(path: epath.Path) -> dict[str, int]:
 def evaluation_lock(folder: epath.Path, names: list[str]) -> Iterator[None]:
     """Keep other processes from running the same evaluators inside the block.
 
-    Args:
-      folder: Folder of the group; folders of other groups are beside it.
-      names: The evaluators.
+    The folders of other groups are beside that of this one.
     """
     problem = f"Another process evaluates {', '.join(names)} in {folder.parent}"
     advice = "wait until it is done"

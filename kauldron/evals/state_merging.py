@@ -17,7 +17,7 @@ from kauldron import metrics
 from kauldron import sharding as kd_sharding
 from kauldron.data import DeviceTransforms
 from kauldron.errors import error_prefix
-from kauldron.evals.batches import BatchGroups, abstract_states
+from kauldron.evals.batches import abstract_states
 from kauldron.metrics.state import merges_on_device, start_copy, to_host
 from kauldron.train.run.feed import Feed
 from kauldron.train.state import AuxiliariesState
@@ -38,7 +38,9 @@ class MergePlan:
         pairs, self._structure = jax.tree_util.tree_flatten_with_path(
             aux, is_leaf=State.isinstance
         )
-        self._names = ["/".join(str(_key(part)) for part in path) for path, _ in pairs]
+        self._names = [
+            jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in pairs
+        ]
         self._on_device = [merges_on_device(state, state) for _, state in pairs]
 
     def split(self, aux: AuxiliariesState) -> tuple[States, States]:
@@ -96,12 +98,7 @@ class HostMerger:
         self._late: dict[str, tuple[State, int]] = {}
 
     def add(self, states: States, size: int = 1) -> None:
-        """Take the states of new batches.
-
-        Args:
-          states: By name; with `size > 1`, those of all batches stacked.
-          size: Number of batches.
-        """
+        """Take the states of a batch; with `size > 1`, of that many batches, stacked."""
         self._collect_late()
         for name, state in states.items():
             with error_prefix(f"Merging {name}: "):
@@ -143,60 +140,9 @@ def _item(stacked: State, index: int) -> State:
     return jax.tree.map(lambda leaf: leaf[index], stacked)
 
 
-def _key(part: Any) -> Any:
-    return getattr(part, "key", getattr(part, "name", part))
-
-
 #
 # One compiled call that measures batches and merges what is measured
 #
-
-
-class GroupMerger:
-    """Measures groups of batches and merges what is measured, in one call each.
-
-    Attributes:
-      program: What is compiled; kept for the next evaluation.
-    """
-
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        state: TrainState,
-        groups: BatchGroups,
-        program: BatchProgram | None,
-    ):
-        self.program = program
-        self._groups = groups
-        self._evaluator = evaluator
-        self._state = state
-        self._device: Vectors | None = None
-        self._host = HostMerger()
-
-    def add(self, feed: Feed, index: int) -> None:
-        """Measure the batches of a feed, the first of which has this index."""
-        if self.program is None:
-            self.program = BatchProgram(
-                self._evaluator,
-                self._state,
-                _one_batch(feed),
-                transforms=self._groups.transforms,
-            )
-        self._device, host = self.program.run(
-            self._device,
-            index=index,
-            state=self._state,
-            batches=feed.batch,
-            size=feed.size,
-        )
-        self._host.add(host, feed.size)
-
-    def result(self) -> AuxiliariesState | None:
-        """Return the merged states; `None` if there was no batch."""
-        if self.program is None or self._device is None:
-            return None
-        device = self.program.unpack(self._device)
-        return self.program.plan.join({**device, **self._host.result()})
 
 
 def _one_batch(feed: Feed) -> Any:
@@ -213,33 +159,23 @@ class BatchProgram:
     """Measures batches of an evaluator. Made once, because it is compiled.
 
     What was merged goes from call to call packed into a few vectors.
-
-    Attributes:
-      plan: Which states merge on the device.
     """
 
     def __init__(
         self,
         evaluator: Evaluator,
         state: TrainState,
-        batch: Any,
-        *,
-        transforms: DeviceTransforms | None = None,
+        feed: Feed,
+        transforms: DeviceTransforms | None,
     ):
-        """Find out what is measured.
-
-        Args:
-          evaluator: Says what to measure.
-          state: A state to evaluate.
-          batch: A batch, or its specs.
-          transforms: What to do to batches before.
-        """
+        """Find out what is measured of such a state and such batches."""
         self._evaluator = evaluator
         self._transforms = transforms
         self._sharding = evaluator.base_cfg.sharding.aux
+        batch = _one_batch(feed)
         aux = abstract_states(evaluator, state, batch, prepare=self._prepare)
-        self.plan = MergePlan(aux)
-        device, _ = self.plan.split(aux)
+        self._plan = MergePlan(aux)
+        device, _ = self._plan.split(aux)
         self._packing = LeafPacking(jax.eval_shape(_merge_named, device, device))
 
     @functools.cached_property
@@ -248,33 +184,23 @@ class BatchProgram:
         return jax.device_put(self._packing.zeros(), self._sharding)
 
     def run(
-        self,
-        merged: Vectors | None,
-        *,
-        index: int,
-        state: TrainState,
-        batches: Any,
-        size: int,
+        self, merged: Vectors | None, *, index: int, state: TrainState, feed: Feed
     ) -> tuple[Vectors, States]:
-        """Measure batches.
+        """Measure batches, the first of which has this index.
 
-        Args:
-          merged: What earlier calls gave; `None` for the first one.
-          index: Index of the first batch.
-          state: The state to evaluate.
-          batches: A batch; with `size > 1`, that many stacked on a leading axis.
-          size: Number of batches.
-
-        Returns:
-          What is merged so far, and the states that merge on the host.
+        Returns what is merged so far (`None` before the first call), and the states that
+        merge on the host.
         """
         is_first = np.bool_(merged is None)
         merged = self._nothing if merged is None else merged
-        return self._measure(size, merged, is_first, np.int32(index), state, batches)
+        return self._measure(
+            feed.size, merged, is_first, np.int32(index), state, feed.batch
+        )
 
-    def unpack(self, merged: Vectors) -> States:
-        """Return what was merged, by name; waits for it."""
-        return self._packing.unpack(jax.device_get(merged))
+    def result(self, merged: Vectors, on_host: HostMerger) -> AuxiliariesState:
+        """Return what was merged on the device and on the host; waits for it."""
+        device = self._packing.unpack(jax.device_get(merged))
+        return self._plan.join({**device, **on_host.result()})
 
     @functools.cached_property
     def _measure(self) -> Any:
@@ -308,7 +234,7 @@ class BatchProgram:
         merged, is_first, index = carry
         batch = self._prepare(batch)
         aux = self._evaluator.step(step_nr=index, state=state, batch=batch)
-        device, host = self.plan.split(aux)
+        device, host = self._plan.split(aux)
         merged = jax.tree.map(
             lambda a, b: jnp.where(is_first, a.astype(b.dtype), b),
             device,

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 import wave
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -90,18 +90,17 @@ class EventFile:
             encoded = [encode_png(picture) for picture in pictures]
             self._add_pictures(step, tag, encoded, *pictures.shape[1:])
 
-    def videos(self, step: int, videos: Mapping[str, np.ndarray]) -> None:
+    def videos(
+        self,
+        step: int,
+        videos: Mapping[str, np.ndarray],
+        encode: Callable[[np.ndarray], bytes] = encode_animated_png,
+    ) -> None:
         """Videos `n t h w c` by name, as animated pictures."""
         for tag, batch in videos.items():
             frames = to_uint8(batch)
-            encoded = [encode_animated_png(video) for video in frames]
+            encoded = [encode(video) for video in frames]
             self._add_pictures(step, tag, encoded, *frames.shape[2:])
-
-    def encoded_images(
-        self, step: int, tag: str, encoded: list[bytes], shape: tuple[int, int, int]
-    ) -> None:
-        """Pictures that are encoded already, of that `h w c`."""
-        self._add_pictures(step, tag, encoded, *shape)
 
     def histograms(
         self, step: int, arrays: Mapping[str, np.ndarray], num_buckets: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import io
 import json
 import math
@@ -41,7 +42,7 @@ class KDMetricWriter(WriterBase):
     add_artifacts: bool = True
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        if set(scalars) != {"num_params"}:  # which the first line of a run tells
+        if set(scalars) != {"num_params"}:  # shown in the first line of a run
             status.log_values(
                 value_line(step, self.collection, scalars),
                 step=step,
@@ -98,29 +99,28 @@ class KDMetricWriter(WriterBase):
 
     def resume(self, *, step: int) -> None:
         if status.is_lead_host:
-            self._files().submit_restart(step)
+            self._later(self._files.restart, step)
 
     def flush(self) -> None:
-        files = vars(self).get("_open_files")
-        if files is not None:
-            files.flush()
+        if "_files" in vars(self):
+            self._files.flush()
 
     def close(self) -> None:
-        files = vars(self).get("_open_files")
+        files = vars(self).pop("_files", None)  # opened again at the next write
         if files is not None:
-            object.__setattr__(self, "_open_files", None)
             files.close()
 
     def _submit(self, kind: str, step: int, *args: Any) -> None:
         if status.is_lead_host:
-            self._files().submit(kind, step, *args)
+            self._later(self._files.write, kind, step, *args)
 
+    def _later(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call `function(*args)` in the thread that writes the files."""
+        self._files.queue.submit(function, *args)
+
+    @functools.cached_property
     def _files(self) -> _CollectionFiles:
-        files = vars(self).get("_open_files")
-        if files is None:
-            files = _CollectionFiles(self._folder())
-            object.__setattr__(self, "_open_files", files)
-        return files
+        return _CollectionFiles(self._folder())
 
     def _finite(self, name: str, array: Any) -> np.ndarray:
         values = np.asarray(array, np.float64).ravel()
@@ -134,7 +134,7 @@ class KDMetricWriter(WriterBase):
 
     def __getstate__(self) -> dict[str, Any]:
         """Open files stay with the process that opened them."""
-        return {k: v for k, v in self.__dict__.items() if k != "_open_files"}
+        return {k: v for k, v in self.__dict__.items() if k != "_files"}
 
 
 class _CollectionFiles:
@@ -144,32 +144,26 @@ class _CollectionFiles:
         self._folder = folder
         self._events = EventFile(folder)
         self._scalars = ScalarsFile(folder)
-        self._queue = BackgroundQueue(f"kauldron-writer-{folder.name}")
+        self.queue = BackgroundQueue(f"kauldron-writer-{folder.name}")
         self._last_flush = time.monotonic()
         self._has_written = False
 
-    def submit(self, kind: str, step: int, *args: Any) -> None:
-        self._queue.submit(self._write, kind, step, *args)
-
-    def submit_restart(self, step: int) -> None:
-        self._queue.submit(self._restart, step)
-
     def flush(self) -> None:
-        self._queue.submit(self._flush_files)
-        self._queue.wait()
+        self.queue.submit(self._flush_files)
+        self.queue.wait()
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack, self._naming_the_folder():
             stack.callback(self._events.close)
             stack.callback(self._scalars.close)
-            self._queue.close()
+            self.queue.close()
 
-    def _restart(self, step: int) -> None:
+    def restart(self, step: int) -> None:
         with self._naming_the_folder():
             self._scalars.restart_at(step)
             self._events.restart_at(step)
 
-    def _write(self, kind: str, step: int, *args: Any) -> None:
+    def write(self, kind: str, step: int, *args: Any) -> None:
         with self._naming_the_folder():
             self._has_written = True
             getattr(self._events, kind)(step, *args)
@@ -184,7 +178,7 @@ class _CollectionFiles:
             self._scalars.flush()
             self._events.flush()
             if self._has_written and not self._folder.exists():
-                # Open files go on working in a folder that is no longer there.
+                # Writing to open files still succeeds after their folder was removed.
                 raise FileNotFoundError(
                     errno.ENOENT, "The folder of the log was removed", str(self._folder)
                 )
@@ -216,7 +210,7 @@ class ScalarsFile:
         self._file: IO[str] | None = None
 
     def append(self, step: int, values: Mapping[str, float]) -> None:
-        """Write one line; NaN and infinities become texts."""
+        """Write one line; NaN and infinities become strings."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._repair()

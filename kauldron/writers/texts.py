@@ -1,4 +1,4 @@
-"""What a run looks like in words: lines of the log, tables of what it consists of."""
+"""A run in words: lines of the log, and tables that describe it."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _short(key: str) -> str:
 
 
 #
-# What a run consists of, as Markdown
+# Descriptions of a run, as Markdown
 #
 
 
@@ -218,7 +218,8 @@ def describe_context(context: Any) -> str:
 def _statistics(flat: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Mean and standard deviation of each array, computed where that is quickest."""
     is_small = sum(value.nbytes for value in flat.values()) <= _QUICK_TO_COPY_BYTES
-    if is_small and all(_is_here(value) for value in flat.values()):
+    are_here = all(getattr(v, "is_fully_addressable", True) for v in flat.values())
+    if is_small and are_here:
         flat = jax.device_get(flat)
         return {path: _mean_and_std(value, np) for path, value in flat.items()}
     return jax.device_get(_all_mean_and_std(flat))
@@ -232,10 +233,6 @@ def _all_mean_and_std(flat: Mapping[str, jax.Array]) -> dict[str, tuple[Any, Any
 def _mean_and_std(value: Any, numpy: Any) -> tuple[Any, Any]:
     value = value.astype(np.float32)
     return numpy.mean(value), numpy.std(value)
-
-
-def _is_here(value: Any) -> bool:
-    return getattr(value, "is_fully_addressable", True)
 
 
 def _shape(leaf: Any) -> str:

@@ -347,7 +347,7 @@ class NoopWriter(WriterBase):
 
 
 #
-# Which kind of thing a value is, and so how it is written
+# Which kind a value is, and so how it is written
 #
 
 
@@ -381,15 +381,9 @@ def route(
     *,
     warn: Callable[[str], None] = status.warn,
 ) -> Routed:
-    """Sort values into kinds.
+    """Sort values into kinds; vectors are split into `name/0`, `name/1`, ...
 
-    Args:
-      scalars: Losses, metrics, schedules: numbers, short vectors, texts.
-      summaries: Values of summaries: anything.
-      warn: Called with a message for each value that cannot be written.
-
-    Returns:
-      The values by kind; vectors are split into `name/0`, `name/1`, ...
+    `warn` is called with a message for each value that cannot be written.
     """
     routed = Routed()
     for name, value in scalars.items():
@@ -404,7 +398,7 @@ def _route_scalar(routed: Routed, name: str, value: Any, warn: Any) -> None:
         routed.texts[name] = value
         return
     array = np.asarray(value)
-    if array.dtype.kind not in "biuf" and not _is_float(array):
+    if not _is_number(array):
         warn(f"{name} is not written: a {array.dtype} array is not a number.")
     elif array.size == 1:
         routed.scalars[name] = array.reshape(()).astype(np.float64).item()
@@ -451,7 +445,7 @@ def _route_array(routed: Routed, name: str, array: np.ndarray, warn: Any) -> Non
         routed.images[name] = array
     elif array.ndim == 5 and is_picture:
         routed.videos[name] = array
-    elif array.size == 1 and (array.dtype.kind in "biuf" or _is_float(array)):
+    elif array.size == 1 and _is_number(array):
         routed.scalars[name] = array.reshape(()).astype(np.float64).item()
     else:
         warn(
@@ -459,6 +453,10 @@ def _route_array(routed: Routed, name: str, array: np.ndarray, warn: Any) -> Non
             "neither an image (n h w c), a video (n t h w c), a histogram, a point cloud, "
             "a text nor a number."
         )
+
+
+def _is_number(array: np.ndarray) -> bool:
+    return array.dtype.kind in "biu" or _is_float(array)
 
 
 def _is_float(array: np.ndarray) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kauldron import kd, konfig
-from kauldron.ckpts.weight_files import SafetensorsFile
+from kauldron.ckpts.weight_files import read_safetensors
 from tests.ckpts.states import assert_equal, full, ones, zeros
 
 _NAMES = {
@@ -170,7 +170,7 @@ def test_header_that_lies_is_refused(tmp_path, header, message):
     path = tmp_path / "bad"
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
     with pytest.raises(ValueError, match=message):
-        SafetensorsFile(_epath(path)).arrays
+        read_safetensors(_epath(path))
 
 
 @given(st.binary(max_size=64))
@@ -178,7 +178,7 @@ def test_random_bytes_are_refused_or_empty(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "random.safetensors"
     path.write_bytes(content)
     with contextlib.suppress(ValueError):
-        assert SafetensorsFile(_epath(path)).arrays == {}
+        assert read_safetensors(_epath(path)) == {}
 
 
 def _epath(path):

@@ -337,9 +337,9 @@ def test_few_shot_evaluator_uses_every_record(tmp_path):
     trainer = first.base_cfg.replace(evals={"few": evaluator})
     for name in ("ds_train", "ds_val", "ds_test"):
         few = trainer.evals["few"]
-        part = few._collect(getattr(few, name), name, state)
-        np.testing.assert_array_equal(part["x"], DATA["x"])
-        np.testing.assert_array_equal(part[""], DATA["label"][:, 0])
+        features, labels = few.compute_features(state, getattr(few, name), name)
+        np.testing.assert_array_equal(features["x"], DATA["x"])
+        np.testing.assert_array_equal(labels, DATA["label"][:, 0])
 
 
 def test_checkpointed_evaluator_uses_every_record(tmp_path):

@@ -228,7 +228,7 @@ INSTANTS = {
     "step": (dispatch.Dispatcher, "run", "after"),
     "in a step": (dispatch.Dispatcher, "run", "during"),
     "logging": (loop.DeferredLog, "write", "after"),
-    "evaluation": (state_merging.GroupMerger, "add", "before"),
+    "evaluation": (state_merging.BatchProgram, "run", "before"),
     "evaluated": (evaluator_base.EvaluatorBase, "maybe_eval", "after"),
     "saving": (save_session.SaveSession, "_start", "during"),
     "before saving": (save_session.SaveSession, "_start", "before"),

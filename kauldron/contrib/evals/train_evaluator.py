@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from etils import epath
 
 from kauldron import ckpts, konfig, kontext, train, writers
+from kauldron.ckpts import structure
 from kauldron.evals import EvaluatorBase
 from kauldron.train.run import preemption
 from kauldron.train.state import AuxiliariesOutput, AuxiliariesState
@@ -153,10 +154,11 @@ class TrainEvaluator(EvaluatorBase):
         if num_steps is not None:
             num_steps = self.stop_after_steps_schedule_fn(step, num_steps)
         self._outer_weights.use(state)
+        curves = writers.with_collection(self.writer, f"{self.name}.train.{step}")
         return readout.replace(
             workdir=readout.workdir / f"_{self.name}_{step}",
             stop_after_steps=num_steps,
-            writer=curves_writer(self.writer, collection=f"{self.name}.train.{step}"),
+            writer=_OtherRunWriter(writers=(curves,)),
             evals={},
         )
 
@@ -214,15 +216,7 @@ def make_readout(
     overrides: Mapping[str, Any],
     readout_inputs: Any,
 ) -> Trainer:
-    """Build the readout's trainer, with the outer model in its place.
-
-    Args:
-      readout: Its config, or the trainer itself.
-      outer: The trainer whose model is evaluated.
-      path: Where in the readout the outer model goes.
-      overrides: Values to set below the outer model, by path (configs only).
-      readout_inputs: Replaces `model.readout_inputs`, if given.
-    """
+    """Build the readout's trainer from its config, with the outer model at the path."""
     if not isinstance(readout, konfig.ConfigDict):
         return _with_outer_model(readout.replace(profiler=None), path, outer)
     # Through JSON, so that references to other parts of the outer config are values.
@@ -292,34 +286,16 @@ def _put(tree: Any, path: kontext.Path, value: Any) -> Any:
 
 
 def _check_same_shapes(inner: Any, outer: Any, path: str) -> None:
-    specs = [
-        {
-            str(kontext.Path.from_jax_path(place)): (leaf.shape, str(leaf.dtype))
-            for place, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        }
-        for tree in (inner, outer)
-    ]
-    different = {
-        place: tuple(spec.get(place, "nothing") for spec in specs)
-        for place in {**specs[0], **specs[1]}
-        if specs[0].get(place) != specs[1].get(place)
-    }
-    if different:
-        lines = [f"  {place}: {a} and {b}" for place, (a, b) in different.items()]
+    if different := structure.differences(inner, outer):
         raise ValueError(
-            f"The parameters at {path!r} of the readout are not those of the outer model:"
-            "\n" + "\n".join(lines)
+            f"The parameters at {path!r} of the readout are not those of the outer "
+            "model." + structure.listing("From the readout to the model", different)
         )
 
 
 #
 # Curves
 #
-
-
-def curves_writer(writer: writers.WriterBase, *, collection: str) -> writers.WriterBase:
-    """Return a writer that sends a trainer's values to another run and collection."""
-    return _OtherRunWriter(writers=(writers.with_collection(writer, collection),))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

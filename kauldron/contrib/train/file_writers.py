@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import re
 import zipfile
@@ -16,46 +17,8 @@ from kauldron import kontext
 from kauldron.errors import did_you_mean
 from kauldron.files import write_atomically
 from kauldron.writers import KDMetricWriter
-from kauldron.writers.kd_metric_writer import BackgroundQueue
 from kauldron.writers.png import encode_animated_png
 from kauldron.writers.writer import route
-
-_QUEUE = "_extra_queue"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class QueuedWriter(KDMetricWriter):
-    """A `KDMetricWriter` with a thread for its other work, which is done in order.
-
-    What a call raises is raised by a later write, `flush` or `close`.
-    """
-
-    def _later(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call `function(*args)` in the background."""
-        queue = vars(self).get(_QUEUE)
-        if queue is None:
-            queue = BackgroundQueue(f"kauldron-{type(self).__name__}-{self.collection}")
-            object.__setattr__(self, _QUEUE, queue)
-        queue.submit(function, *args)
-
-    def flush(self) -> None:
-        queue = vars(self).get(_QUEUE)
-        if queue is not None:
-            queue.wait()
-        super().flush()
-
-    def close(self) -> None:
-        queue = vars(self).get(_QUEUE)
-        try:
-            if queue is not None:
-                object.__setattr__(self, _QUEUE, None)
-                queue.close()
-        finally:
-            super().close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != _QUEUE}
-
 
 #
 # Arrays
@@ -63,7 +26,7 @@ class QueuedWriter(KDMetricWriter):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NpzWriter(QueuedWriter):
+class NpzWriter(KDMetricWriter):
     """A `KDMetricWriter` that also saves the arrays of summaries, for `np.load`.
 
     At each step that writes summaries it writes
@@ -175,7 +138,7 @@ class VideoOptions(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GifVideoWriter(QueuedWriter):
+class GifVideoWriter(KDMetricWriter):
     """A `KDMetricWriter` that writes `uint8` videos as GIF, WEBP or animated PNG.
 
     The summary that makes the video says which one, and how long a frame is shown, by
@@ -209,7 +172,8 @@ class GifVideoWriter(QueuedWriter):
         others = {}
         for name, video in videos.items():
             if video.dtype == np.uint8 and video.shape[-1] in (1, 3):
-                self._animate(step, name, video, self._options(name))
+                encode = _encoder(self._options(name))
+                self._submit("videos", step, {name: video}, encode)
             else:
                 others[name] = video
         if others:
@@ -232,13 +196,8 @@ class GifVideoWriter(QueuedWriter):
         """
         for name, video in videos.items():
             duration = (durations or {}).get(name, 100)
-            self._animate(step, name, video, VideoOptions(img_format.upper(), duration))
-
-    def _animate(
-        self, step: int, name: str, video: np.ndarray, options: VideoOptions
-    ) -> None:
-        encode = _encoder(options)
-        self._later(self._write_encoded, step, name, video, encode, options)
+            encode = _encoder(VideoOptions(img_format.upper(), duration))
+            self._submit("videos", step, {name: video}, encode)
 
     def _options(self, name: str) -> VideoOptions:
         for collection in (self.collection, "train"):
@@ -246,12 +205,6 @@ class GifVideoWriter(QueuedWriter):
             if options is not None:
                 return options
         return VideoOptions()
-
-    def _write_encoded(
-        self, step: int, name: str, videos: np.ndarray, encode: Any, options: Any
-    ) -> None:
-        encoded = [encode(video, options) for video in videos]
-        self._submit("encoded_images", step, name, encoded, videos.shape[2:])
 
 
 def _options_of(summaries: Mapping[str, Any]) -> dict[str, VideoOptions]:
@@ -267,14 +220,16 @@ def _options_of(summaries: Mapping[str, Any]) -> dict[str, VideoOptions]:
     }
 
 
-def _encoder(options: VideoOptions) -> Any:
+def _encoder(options: VideoOptions) -> Callable[[np.ndarray], bytes]:
     if options.save_format not in _FORMATS:
         raise ValueError(
             f"save_format={options.save_format!r}: expected one of "
             f"{', '.join(_FORMATS)}.{did_you_mean(options.save_format, _FORMATS)}"
         )
     if options.save_format == "PNG":
-        return _encode_png
+        return functools.partial(
+            encode_animated_png, frame_ms=options.frame_duration_ms
+        )
     try:
         import PIL.Image  # noqa: F401
     except ImportError:
@@ -282,11 +237,7 @@ def _encoder(options: VideoOptions) -> Any:
             "kd.contrib.train.GifVideoWriter needs Pillow for GIF and WEBP: pip install "
             '"kauldron[images]"'
         ) from None
-    return _encode_with_pillow
-
-
-def _encode_png(video: np.ndarray, options: VideoOptions) -> bytes:
-    return encode_animated_png(video, frame_ms=options.frame_duration_ms)
+    return functools.partial(_encode_with_pillow, options=options)
 
 
 def _encode_with_pillow(video: np.ndarray, options: VideoOptions) -> bytes:

@@ -14,7 +14,6 @@ import numpy as np
 from etils import epath
 
 from kauldron import status
-from kauldron.contrib.train.file_writers import QueuedWriter
 from kauldron.files import write_atomically
 from kauldron.writers import KDMetricWriter
 from kauldron.writers.png import to_uint8
@@ -45,7 +44,7 @@ class _TrackingWriter(KDMetricWriter):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MLFlowMetricWriter(_TrackingWriter, QueuedWriter):
+class MLFlowMetricWriter(_TrackingWriter):
     """Sends numbers to the active MLflow run as `<collection>/<name>`.
 
     Texts (also the config, the element spec and the table of parameters) become
@@ -69,7 +68,7 @@ class MLFlowMetricWriter(_TrackingWriter, QueuedWriter):
                 _metric(name, scalars[original], step)
                 for name, original in names.items()
             ]
-            self._later(_log_metrics, client, run_id, metrics)
+            self._later(client.log_batch, run_id, metrics)
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
         super().write_texts(step, texts)
@@ -101,10 +100,6 @@ def _metric(name: str, value: float, step: int) -> Any:
     from mlflow.entities import Metric
 
     return Metric(name, float(value), int(time.time() * 1000), step)
-
-
-def _log_metrics(client: Any, run_id: str, metrics: list[Any]) -> None:
-    client.log_batch(run_id, metrics=metrics)
 
 
 def _allowed(name: str) -> str:

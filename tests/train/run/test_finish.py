@@ -235,9 +235,8 @@ def test_loop_does_not_wait_for_the_writer(tmp_path):
     blocked, release = threading.Event(), threading.Event()
 
     def block():
-        trainer.writer.write_scalars(0, {"first": 1.0})  # opens the files
-        files = vars(trainer.writer)["_open_files"]
-        files._queue.submit(lambda: (blocked.set(), release.wait()))
+        trainer.writer.write_scalars(0, {"first": 1.0})
+        trainer.writer._later(lambda: (blocked.set(), release.wait()))
 
     evals = {
         "block": Probe(run=kd.evals.Once(1), action=block),
