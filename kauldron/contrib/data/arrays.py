@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ import numpy as np
 
 from kauldron.data.transforms import RandomMapTransform
 from kauldron.data.transforms.fields import get_field, set_field
-from kauldron.data.transforms.values import as_array, is_tf, tf
+from kauldron.data.transforms.values import ArrayTransform, is_tf, tf
 
 T = TypeVar("T")
 
@@ -28,6 +29,20 @@ def takes_tensors(map_element: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
         return _through_numpy(functools.partial(map_element, self), element, self)
 
     return map_any_element
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumpyTransform(ArrayTransform):
+    """Base of `ArrayTransform`s whose tensors go through NumPy."""
+
+    traceable = True  # this and the batch form only count beside `map_element`
+
+    @takes_tensors
+    def map_element(self, element: Any) -> Any:
+        return super().map_element(element)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return super().map_element_batch(elements)
 
 
 def _through_numpy(function: Callable[[Any], Any], tensor: Any, transform: Any) -> Any:
@@ -159,24 +174,3 @@ def _as_rng(rng: Any) -> Any:
     if isinstance(rng, np.ndarray):
         return np.random.default_rng(rng.ravel().astype(np.int64) & 0xFFFFFFFF)
     return rng
-
-
-def as_images(element: Any, transform: Any, *, num_batch_axes: int = 0) -> Any:
-    """Return the field as an array `(..., h, w, c)`.
-
-    Args:
-      element: The field, or a column of it.
-      transform: The transform that asks, for the message.
-      num_batch_axes: 1 for a column.
-
-    Raises:
-      ValueError: It has too few axes.
-    """
-    images = as_array(element)
-    shape = tuple(images.shape[num_batch_axes:])
-    if len(shape) < 3:
-        raise ValueError(
-            f"{type(transform).__name__} expects (..., h, w, c), got shape {shape}; add"
-            " a channel with kd.data.Rearrange(pattern='h w -> h w 1')."
-        )
-    return images

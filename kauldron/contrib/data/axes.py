@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import einops
 import numpy as np
 
-from kauldron.contrib.data.arrays import takes_tensors
+from kauldron.contrib.data.arrays import NumpyTransform, takes_tensors
 from kauldron.data.transforms import ElementWiseTransform, Rearrange
-from kauldron.data.transforms.axes import batch_pattern
+from kauldron.data.transforms.resize import nearest_indices
 from kauldron.data.transforms.values import array_module, as_array
 
 
@@ -30,14 +30,7 @@ class Repeat(Rearrange):
              [2, 2]])}
     """
 
-    traceable = True
-
-    def map_element(self, element: Any) -> Any:
-        return einops.repeat(as_array(element), self.pattern, **self.axes_lengths)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        pattern = batch_pattern(self.pattern)
-        return einops.repeat(as_array(elements), pattern, **self.axes_lengths)
+    _operation = staticmethod(einops.repeat)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,7 +163,7 @@ class ReshapeSpatialDim(Rearrange):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RepeatFrames(ElementWiseTransform):
+class RepeatFrames(NumpyTransform):
     """Repeats frames, evenly spread, until a number divides the length of the video.
 
     Attributes:
@@ -185,8 +178,6 @@ class RepeatFrames(ElementWiseTransform):
 
     divisible_by: int
 
-    traceable = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.divisible_by < 1:
@@ -194,19 +185,11 @@ class RepeatFrames(ElementWiseTransform):
                 f"RepeatFrames(divisible_by={self.divisible_by}): expected 1 or more."
             )
 
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._repeat(as_array(element), num_batch_axes=0)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._repeat(as_array(elements), num_batch_axes=1)
-
-    def _repeat(self, frames: Any, num_batch_axes: int) -> Any:
-        axis = max(len(frames.shape) - 4, num_batch_axes)
-        size = frames.shape[axis]
-        new_size = size + -size % self.divisible_by
-        indices = (2 * np.arange(new_size) + 1) * size // (2 * new_size)
-        return array_module(frames).take(frames, indices, axis=axis)
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        axis = max(len(array.shape) - 4, num_batch_axes)
+        size = array.shape[axis]
+        indices = nearest_indices(size, size + -size % self.divisible_by)
+        return array_module(array).take(array, indices, axis=axis)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,21 +205,14 @@ class ExtractInitialFixedLengthClip(ElementWiseTransform):
 
     @takes_tensors
     def map_element(self, element: Any) -> Any:
-        if len(element) == 0:
-            raise ValueError(
-                "The video has no frame that would give the size of the clip."
-            )
-        frames = as_array([*element[: self.num_frames]])
-        missing = self.num_frames - len(frames)
-        return np.pad(frames, [(0, missing)] + [(0, 0)] * (frames.ndim - 1))
+        return self.map_element_batch(as_array([*element[: self.num_frames]])[None])[0]
 
     def map_element_batch(self, elements: Any) -> Any:
-        frames = as_array(elements)
-        if frames.shape[1] == 0:
+        frames = as_array(elements)[:, : self.num_frames]
+        if not frames.shape[1]:
             raise ValueError(
                 "The video has no frame that would give the size of the clip."
             )
-        frames = frames[:, : self.num_frames]
         missing = self.num_frames - frames.shape[1]
         return np.pad(frames, [(0, 0), (0, missing)] + [(0, 0)] * (frames.ndim - 2))
 

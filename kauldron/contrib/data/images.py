@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kauldron.contrib.data.arrays import (
-    as_images,
+    NumpyTransform,
     takes_tensor_fields,
     takes_tensors,
 )
@@ -17,6 +17,7 @@ from kauldron.data.transforms.resize import as_method, resize
 from kauldron.data.transforms.values import (
     array_module,
     as_array,
+    as_images,
     is_jax,
     round_and_cast,
 )
@@ -27,7 +28,7 @@ from kauldron.data.transforms.values import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PadImage(ElementWiseTransform):
+class PadImage(NumpyTransform):
     """Pads images `(..., h, w, c)` on all four sides.
 
     Attributes:
@@ -45,8 +46,6 @@ class PadImage(ElementWiseTransform):
     pad: int | tuple[int, int]
     mode: str = "constant"
 
-    traceable = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         pad = (self.pad,) * 2 if isinstance(self.pad, int) else tuple(self.pad)
@@ -57,14 +56,8 @@ class PadImage(ElementWiseTransform):
             )
         object.__setattr__(self, "pad", pad)
 
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._pad(as_images(element, self))
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._pad(as_images(elements, self, num_batch_axes=1))
-
-    def _pad(self, images: Any) -> Any:
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        images = as_images(array, self, num_batch_axes)
         vertical, horizontal = self.pad  # pyright: ignore[reportGeneralTypeIssues]
         lead = [(0, 0)] * (len(images.shape) - 3)
         widths = [*lead, (vertical, vertical), (horizontal, horizontal), (0, 0)]
@@ -84,7 +77,7 @@ class PadImageEdgeVal(PadImage):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PadAxisToFixedSize(ElementWiseTransform):
+class PadAxisToFixedSize(NumpyTransform):
     """Fills an axis up to a size.
 
     Attributes:
@@ -102,16 +95,7 @@ class PadAxisToFixedSize(ElementWiseTransform):
     axis: int
     value: float = -1
 
-    traceable = True
-
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._pad(as_array(element), num_batch_axes=0)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._pad(as_array(elements), num_batch_axes=1)
-
-    def _pad(self, array: Any, num_batch_axes: int) -> Any:
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
         shape = tuple(array.shape[num_batch_axes:])
         if not -len(shape) <= self.axis < len(shape):
             raise IndexError(f"PadAxisToFixedSize(axis={self.axis}): shape is {shape}.")
@@ -133,7 +117,7 @@ class PadAxisToFixedSize(ElementWiseTransform):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ThreeSpatialCrop(ElementWiseTransform):
+class ThreeSpatialCrop(NumpyTransform):
     """Three square crops along the longer edge of a video: begin, middle, end.
 
     Attributes:
@@ -149,17 +133,8 @@ class ThreeSpatialCrop(ElementWiseTransform):
 
     shape: int
 
-    traceable = True
-
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._crop(as_array(element), num_batch_axes=0)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._crop(as_array(elements), num_batch_axes=1)
-
-    def _crop(self, videos: Any, num_batch_axes: int) -> Any:
-        shape, size = tuple(videos.shape[num_batch_axes:]), self.shape
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        shape, size = tuple(array.shape[num_batch_axes:]), self.shape
         if len(shape) != 4 or not 0 < size <= min(shape[1:3]):
             raise ValueError(
                 f"ThreeSpatialCrop(shape={size}): expected a larger video (t, h, w, c),"
@@ -170,9 +145,9 @@ class ThreeSpatialCrop(ElementWiseTransform):
         axis = 0 if shape[1] > shape[2] else 1
         starts[[0, 2], axis] = 0, free[axis]
         crops = [
-            videos[..., top : top + size, left : left + size, :] for top, left in starts
+            array[..., top : top + size, left : left + size, :] for top, left in starts
         ]
-        return array_module(videos).concatenate(crops, axis=num_batch_axes)
+        return array_module(array).concatenate(crops, axis=num_batch_axes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,12 +19,7 @@ from kauldron.data.transforms.images import (
     tensor_crop_sizes,
     with_crop_shape,
 )
-from kauldron.data.transforms.values import (
-    as_array,
-    is_integer,
-    round_and_cast_tensor,
-    tf,
-)
+from kauldron.data.transforms.values import round_and_cast, tf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,10 +134,8 @@ class InceptionCrop(ElementWiseRandomTransform):
         resize = neutral.Resize(
             key="box", size=self.resize_size, method=self.resize_method
         )
-        resized = neutral.resize_tensor(box, resize)
-        if resized.dtype == element.dtype:
-            return resized
-        return round_and_cast_tensor(resized, np.dtype(element.dtype.as_numpy_dtype))
+        dtype = np.dtype(element.dtype.as_numpy_dtype)
+        return round_and_cast(resize.map_element(box), dtype)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,15 +158,12 @@ class Resize(ElementWiseTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        neutral.as_size((self.height, self.width), "height, width")
-        if self.method.upper() != "AUTO":
-            neutral.as_method(self.method)
+        object.__setattr__(self, "method", self._resize.method)
+
+    @functools.cached_property
+    def _resize(self) -> neutral.Resize:
+        size = (self.height, self.width)
+        return neutral.Resize(key=self.key, size=size, method=self.method)
 
     def map_element(self, element: Any) -> Any:
-        method = self.method
-        if method.upper() == "AUTO":
-            method = "nearest" if is_integer(as_array(element)) else "area"
-        size = (self.height, self.width)
-        return neutral.Resize(key=self.key, size=size, method=method).map_element(
-            element
-        )
+        return self._resize.map_element(element)

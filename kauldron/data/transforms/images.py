@@ -16,7 +16,13 @@ from kauldron.data.transforms.fields import (
     ElementWiseTransform,
 )
 from kauldron.data.transforms.resize import as_method, as_size, resize
-from kauldron.data.transforms.values import as_array, is_tf, round_and_cast, tf
+from kauldron.data.transforms.values import (
+    as_array,
+    as_images,
+    is_tf,
+    round_and_cast,
+    tf,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,11 +203,8 @@ class InceptionCrop(ElementWiseRandomTransform):
         object.__setattr__(self, "area_range", as_area_range(self.area_range))
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        image = _as_image(element)
-        if len(image.shape) < 3:
-            raise ValueError(
-                f"InceptionCrop expects (..., h, w, c), got shape {tuple(image.shape)}."
-            )
+        is_file = isinstance(element, pillow_images.EncodedImage)
+        image = element if is_file else as_images(element, self)
         rows, columns = self._draw_box(image.shape[-3], image.shape[-2], rng)
         size, method = self.resize_size, self.resize_method
         if size is not None and pillow_images.can_resize(image, method):
@@ -211,8 +214,7 @@ class InceptionCrop(ElementWiseRandomTransform):
         box = image[..., rows, columns, :]
         if size is None:
             return box
-        resized = resize(box, size, method)
-        return round_and_cast(resized, np.dtype(image.dtype))
+        return round_and_cast(resize(box, size, method), np.dtype(image.dtype))
 
     def _draw_box(
         self, height: int, width: int, rng: np.random.Generator
@@ -264,22 +266,14 @@ class RandomFlipLeftRight(ElementWiseRandomTransform):
     """
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        image = as_array(element)
-        if len(image.shape) < 3:
-            raise ValueError(
-                "RandomFlipLeftRight expects (..., h, w, c), got shape"
-                f" {tuple(image.shape)}; add a channel with"
-                " kd.data.Rearrange(pattern='h w -> h w 1')."
-            )
+        image = as_images(element, self)
         keep = _draw_keep(image.shape[:-3], rng)
         return image if keep.all() else _mirrored(np.asarray(image), ~keep)
 
     def random_map_element_batch(
         self, elements: np.ndarray, rngs: Sequence[np.random.Generator]
     ) -> np.ndarray:
-        images = as_array(elements)
-        if images.ndim < 4:  # the per-record form has the words for it
-            return self.random_map_element(images[0], rngs[0])
+        images = as_images(elements, self, num_batch_axes=1)
         lead = images.shape[1:-3]
         flip = ~np.stack([_draw_keep(lead, rngs[i]) for i in range(len(images))])
         return _mirrored(np.asarray(images), flip)
@@ -305,11 +299,8 @@ _MAX_CHANNELS_APART = 4
 
 def _as_image(element: Any) -> Any:
     """As `as_array`; files are left as they are."""
-    return (
-        element
-        if isinstance(element, pillow_images.EncodedImage)
-        else as_array(element)
-    )
+    is_file = isinstance(element, pillow_images.EncodedImage)
+    return element if is_file else as_array(element)
 
 
 def _draw_keep(lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
