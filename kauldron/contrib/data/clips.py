@@ -15,9 +15,8 @@ from kauldron.data.transforms import (
     MapTransform,
     RandomMapTransform,
 )
-from kauldron.data.transforms.fields import missing_keys_message
+from kauldron.data.transforms.fields import check_has_fields
 from kauldron.data.transforms.values import array_module, as_array, tf
-from kauldron.errors import ReadableKeyError
 
 
 def _check_positive(transform: Any, *names: str) -> None:
@@ -50,10 +49,7 @@ class _Clip:
         _check_positive(self, "num_frames", "stride")
 
     def _video(self, features: Mapping[str, Any]) -> Any:
-        if self.input_key not in features:
-            raise ReadableKeyError(
-                missing_keys_message(self, [self.input_key], features)
-            )
+        check_has_fields(features, [self.input_key], self)
         video = as_array(features[self.input_key])
         if not len(video):
             raise ValueError(f"{type(self).__name__}: the video has no frames.")

@@ -13,6 +13,7 @@ import numpy as np
 from kauldron.contrib.data import images
 from kauldron.data import transforms
 from kauldron.data.transforms import MapTransform, RandomMapTransform
+from kauldron.data.transforms.fields import from_same_state
 from kauldron.data.transforms.values import DType, as_images, is_tf
 
 Predicate: TypeAlias = Callable[[tuple[Any, ...], Any], bool]
@@ -117,13 +118,8 @@ class ElementWiseRandomTransformWithPredicate(RandomMapTransform):
                 self.should_transform_pred,
                 lambda value: self.random_map_element(value, rng),
             )
-        state = rng.bit_generator.state
-
-        def map_from_same_state(value: Any) -> Any:
-            rng.bit_generator.state = state
-            return self.random_map_element(value, rng)
-
-        return map_chosen(element, self.should_transform_pred, map_from_same_state)
+        map_leaf = from_same_state(self.random_map_element, rng)
+        return map_chosen(element, self.should_transform_pred, map_leaf)
 
 
 def map_chosen(

@@ -16,9 +16,8 @@ from kauldron.data.transforms import (
     MapTransform,
     RandomMapTransform,
 )
-from kauldron.data.transforms.fields import missing_keys_message
+from kauldron.data.transforms.fields import check_has_fields
 from kauldron.data.transforms.values import as_array
-from kauldron.errors import ReadableKeyError
 
 
 @takes_tensor_fields("key")
@@ -69,8 +68,7 @@ class _TokenTransform(RandomMapTransform):
             )
 
     def _field(self, features: Mapping[str, Any], name: str) -> Any:
-        if name not in features:
-            raise ReadableKeyError(missing_keys_message(self, [name], features))
+        check_has_fields(features, [name], self)
         return as_array(features[name])
 
     def _draw(
@@ -240,9 +238,7 @@ class MaskedVideoVisualization(MapTransform):
 
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
         names = [self.sparse_patches_key, self.indices_key]
-        missing = [name for name in names if name not in element]
-        if missing:
-            raise ReadableKeyError(missing_keys_message(self, missing, element))
+        check_has_fields(element, names, self)
         patches, indices = (as_array(element[name]) for name in names)
         size = math.prod(self.patch_shape) * self.channels
         if patches.shape[-1] != size:

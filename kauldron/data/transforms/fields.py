@@ -59,11 +59,7 @@ class KeyedFields:
                 f"{type(self).__name__}.__post_init__ must call"
                 " `super().__post_init__()`: the keys were never set up."
             )
-        if not isinstance(features, (dict, Mapping)):  # dict first: it is faster
-            raise TypeError(
-                f"{type(self).__name__} selects fields by key, so records must be"
-                f" dicts; got {trees.describe_leaf(features)}."
-            )
+        check_is_record(features, self)
         missing = []
         for in_key, out_key in self._key_items:
             value = get_field(features, in_key)
@@ -88,7 +84,7 @@ class KeyedFields:
                 name = type(self).__name__
                 raise TypeError(f"{name}: field {in_key!r}: {error}") from None
             except Exception as error:
-                error.add_note(f"Field {in_key!r}: {trees.describe_leaf(value)}")
+                error.add_note(f"Field {in_key!r}: {describe_leaf(value)}")
                 raise
             if result is None:
                 result = dict(features)
@@ -99,10 +95,10 @@ class KeyedFields:
         self, missing: Sequence[str], features: Mapping[str, Any]
     ) -> None:
         if len(missing) == len(self._key_items):
-            raise ReadableKeyError(missing_keys_message(self, missing, features))
+            raise ReadableKeyError(_missing_keys_message(self, missing, features))
         if not getattr(self, "_has_reported_missing", False):
             object.__setattr__(self, "_has_reported_missing", True)
-            _log.warning("%s", missing_keys_message(self, missing, features))
+            _log.warning("%s", _missing_keys_message(self, missing, features))
 
 
 # ----------------------------------------------------------------------------
@@ -203,11 +199,29 @@ def first_duplicate(names: Iterable[str]) -> str | None:
 
 
 # ----------------------------------------------------------------------------
-# Messages
+# What a record must have
 # ----------------------------------------------------------------------------
 
 
-def missing_keys_message(
+def check_is_record(features: Any, transform: Any) -> None:
+    """Raise `TypeError` unless the record is made of fields."""
+    if not isinstance(features, (dict, Mapping)):  # dict first: it is faster
+        raise TypeError(
+            f"{type(transform).__name__} works on fields, so records must be dicts; got"
+            f" {describe_leaf(features)}."
+        )
+
+
+def check_has_fields(
+    features: Mapping[str, Any], names: Iterable[str], transform: Any
+) -> None:
+    """Raise `KeyError` if the record lacks a field."""
+    missing = [name for name in names if name not in features]
+    if missing:
+        raise ReadableKeyError(_missing_keys_message(transform, missing, features))
+
+
+def _missing_keys_message(
     transform: Any, missing: Sequence[str], features: Mapping[str, Any]
 ) -> str:
     """Say which keys are missing, which there are, and the nearest names."""
@@ -330,17 +344,12 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
         self, features: Mapping[str, Any], rng: np.random.Generator
     ) -> dict[str, Any]:
         self.check_fields(features, num_batch_axes=0)
-        if len(self._key_items) < 2:
+        if len(self._key_items) < 2:  # without the time that looking at the state takes
             return self.map_fields(
                 features, lambda element: self.random_map_element(element, rng)
             )
-        state = rng.bit_generator.state
-
-        def map_from_same_state(element: Any) -> Any:
-            rng.bit_generator.state = state
-            return self.random_map_element(element, rng)
-
-        return self.map_fields(features, map_from_same_state)
+        map_field = from_same_state(self.random_map_element, rng)
+        return self.map_fields(features, map_field)
 
     def random_map_batch(
         self, features: Mapping[str, Any], rngs: Any
@@ -354,6 +363,19 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
                 column, map_column, self.random_map_element, rngs
             ),
         )
+
+
+def from_same_state(
+    random_map: Callable[[Any, np.random.Generator], Any], rng: np.random.Generator
+) -> Callable[[Any], Any]:
+    """Return the function of its first argument, the same draws for each value."""
+    state = rng.bit_generator.state
+
+    def map_value(value: Any) -> Any:
+        rng.bit_generator.state = state
+        return random_map(value, rng)
+
+    return map_value
 
 
 def _batch_method(transform: Any, name: str) -> Callable[..., Any]:
@@ -449,9 +471,9 @@ class Elements(MapTransform):
     def map(self, features: Mapping[str, Any]) -> dict[str, Any]:
         renames, copies = self._renames_and_copies
         gone = [source for source, _ in renames]
-        self._check_fields_exist(
-            features, (*self.keep, *self.drop, *gone, *(source for source, _ in copies))
-        )
+        copied = [source for source, _ in copies]
+        check_is_record(features, self)
+        check_has_fields(features, (*self.keep, *self.drop, *gone, *copied), self)
         if self.keep:
             result = {k: v for k, v in features.items() if k in self.keep}
         else:
@@ -471,18 +493,6 @@ class Elements(MapTransform):
         return result
 
     map_batch = map
-
-    def _check_fields_exist(
-        self, features: Mapping[str, Any], wanted: Sequence[str]
-    ) -> None:
-        if not isinstance(features, Mapping):
-            raise TypeError(
-                f"Elements selects fields, so records must be dicts; got"
-                f" {describe_leaf(features)}."
-            )
-        missing = [name for name in wanted if name not in features]
-        if missing:
-            raise ReadableKeyError(missing_keys_message(self, missing, features))
 
 
 def _as_names(names: Any, argument: str) -> tuple[str, ...]:
