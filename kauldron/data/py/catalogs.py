@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,13 +41,7 @@ class Tfds(DataSourceBase):
 
     @functools.cached_property
     def data_source(self) -> Any:  # pyright: ignore
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as error:
-            raise ImportError(
-                "kd.data.py.Tfds needs TensorFlow Datasets: pip install"
-                ' "kauldron[tfds]"'
-            ) from error
+        tfds = import_tfds("kd.data.py.Tfds")
         try:
             return tfds.data_source(
                 self.name,
@@ -77,6 +72,17 @@ class Tfds(DataSourceBase):
     def _name(self) -> str:
         where = f", data_dir={str(self.data_dir)!r}" if self.data_dir else ""
         return f"Tfds({self.name!r}, split={self.split!r}{where})"
+
+
+def import_tfds(user: str) -> types.ModuleType:
+    """Return the module `tensorflow_datasets`, or raise and name who needs it."""
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise ImportError(
+            f'{user} needs TensorFlow Datasets: pip install "kauldron[tfds]"'
+        ) from error
+    return tensorflow_datasets
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

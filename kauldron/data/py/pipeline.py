@@ -290,24 +290,25 @@ class PyGrainPipeline(StreamPipeline):
 
     def _builders(self, job: BatchJob) -> costs.Builders:
         """Return who builds batches with `num_workers="auto"`, measured once."""
-        if not self._chosen_builders:
-            self._chosen_builders.append(self._choose_builders(job))
-        return self._chosen_builders[0]
+        if self._chosen_builders:
+            return self._chosen_builders[0]
+        try:
+            measured = costs.measure(job)
+        except Exception as error:  # met again, at its place, by who builds the batch
+            builders = costs.Builders(
+                "threads", 1, f"it could not be measured: {error}"
+            )
+        else:
+            builders = measured.builders
+            _log.info(
+                "%s: num_workers='auto' takes %s; %s.", self._name, builders, measured
+            )
+        self._chosen_builders.append(builders)
+        return builders
 
     @functools.cached_property
     def _chosen_builders(self) -> list[costs.Builders]:
         return []
-
-    def _choose_builders(self, job: BatchJob) -> costs.Builders:
-        try:
-            measured = costs.measure(job)
-        except Exception as error:  # met again, at its place, by who builds the batch
-            return costs.Builders("threads", 1, f"it could not be measured: {error}")
-        builders = measured.builders
-        _log.info(
-            "%s: num_workers='auto' takes %s; %s.", self._name, builders, measured
-        )
-        return builders
 
     @property
     def _is_quick(self) -> bool:

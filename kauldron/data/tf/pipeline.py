@@ -231,26 +231,16 @@ Transforms = Sequence[Any] | Mapping[str, Any]
 
 
 def check_transforms(transforms: Transforms) -> None:
-    """Refuse what cannot be applied to tensors.
-
-    Raises:
-      TypeError: An entry is not a transform, or is a class instead of an object.
-      ValueError: An entry works on NumPy arrays only.
-    """
+    """Raise `TypeError` or `ValueError` for what cannot be applied to tensors."""
     for label, transform in labelled(transforms):
         _check_entry(label, transform)
 
 
 def apply_transforms(ds: Any, transforms: Transforms, rng: Any) -> Any:
-    """Return the data set after all entries.
+    """Return the data set of single records after all entries.
 
     Each record travels with its position in the stream of all processes, from which
     random transforms get their seeds.
-
-    Args:
-      ds: A `tf.data.Dataset` of single records of this process.
-      transforms: The entries.
-      rng: A `kd.random.PRNGKey`, the same on all processes.
     """
     entries = labelled(transforms)
     if not entries:

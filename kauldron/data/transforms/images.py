@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from kauldron.data.transforms import pillow_images
 from kauldron.data.transforms.fields import (
     ElementWiseRandomTransform,
     ElementWiseTransform,
+    KeyedFields,
 )
 from kauldron.data.transforms.resize import as_method, as_size, resize
 from kauldron.data.transforms.values import (
@@ -52,7 +53,7 @@ class CenterCrop(ElementWiseTransform):
     def map_element(self, element: Any) -> Any:
         array = _as_image(element)
         if is_tf(array):
-            return _center_crop_of_tensor(array, self.shape, self)
+            return crop_tensor(array, self.shape, self, lambda room: room // 2)
         return array[self._slices(array.shape)]
 
     def map_element_batch(self, elements: Any) -> Any:
@@ -65,16 +66,6 @@ class CenterCrop(ElementWiseTransform):
             slice(None) if target is None else _middle(size, target)
             for target, size in zip(self.shape, shape)
         )
-
-
-def _center_crop_of_tensor(
-    tensor: Any, target: Sequence[int | None], owner: Any
-) -> Any:
-    """`CenterCrop`; where a size is unknown, the graph fails if it is too small."""
-    check_tensor_crop(tensor, target, owner)
-    wanted = tensor_crop_sizes(tensor, target)
-    cropped = tf.slice(tensor, (tf.shape(tensor) - wanted) // 2, wanted)
-    return with_crop_shape(cropped, tensor, target)
 
 
 def _middle(size: int, target: int) -> slice:
@@ -163,7 +154,38 @@ _MAX_ATTEMPTS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InceptionCrop(ElementWiseRandomTransform):
+class InceptionCropOptions(KeyedFields):
+    """The options of `InceptionCrop`, for arrays as for tensors."""
+
+    resize_size: tuple[int, int] | None = None
+    resize_method: str = "bilinear"
+    area_range: tuple[float, float] = (0.05, 1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resize_size is not None:
+            size = as_size(self.resize_size, "resize_size")
+            object.__setattr__(self, "resize_size", size)
+        method = as_method(self.resize_method)
+        object.__setattr__(self, "resize_method", method)
+        object.__setattr__(self, "area_range", _as_area_range(self.area_range))
+
+
+def _as_area_range(area_range: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in area_range)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not 0 < low <= high <= 1:
+        raise ValueError(
+            f"InceptionCrop(area_range={area_range!r}): expected two parts of the area,"
+            " 0 < low <= high <= 1."
+        )
+    return low, high
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InceptionCrop(InceptionCropOptions, ElementWiseRandomTransform):
     """Cuts a random box out of images `(..., h, w, c)` and resizes it.
 
     The box covers a random part of the area and has an aspect ratio between 3/4 and
@@ -187,20 +209,7 @@ class InceptionCrop(ElementWiseRandomTransform):
       (8, 8, 3)
     """
 
-    resize_size: tuple[int, int] | None = None
-    resize_method: str = "bilinear"
-    area_range: tuple[float, float] = (0.05, 1.0)
-
     takes_encoded_images = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.resize_size is not None:
-            size = as_size(self.resize_size, "resize_size")
-            object.__setattr__(self, "resize_size", size)
-        method = as_method(self.resize_method)
-        object.__setattr__(self, "resize_method", method)
-        object.__setattr__(self, "area_range", as_area_range(self.area_range))
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
         is_file = isinstance(element, pillow_images.EncodedImage)
@@ -231,24 +240,6 @@ class InceptionCrop(ElementWiseRandomTransform):
                 left = int(rng.integers(0, width - box_width + 1))
                 return slice(top, top + box_height), slice(left, left + box_width)
         return slice(None), slice(None)
-
-
-def as_area_range(area_range: Any) -> tuple[float, float]:
-    """Return two parts of the area, in order.
-
-    Raises:
-      ValueError: They are not.
-    """
-    try:
-        low, high = (float(part) for part in area_range)
-    except (TypeError, ValueError):
-        low = high = 0.0
-    if not 0 < low <= high <= 1:
-        raise ValueError(
-            f"InceptionCrop(area_range={area_range!r}): expected two parts of the area,"
-            " 0 < low <= high <= 1."
-        )
-    return low, high
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -345,27 +336,25 @@ def check_crop_fits(
     raise ValueError(f"{type(owner).__name__}(shape={tuple(target)}) {problem}")
 
 
-def check_tensor_crop(tensor: Any, target: Sequence[int | None], owner: Any) -> None:
-    """Raise `ValueError` if the crop cannot fit, as far as sizes are known."""
-    shape = list(tensor.shape)
-    if len(shape) == len(target):
-        shape = [
-            want or 0 if size is None else size for size, want in zip(shape, target)
+def crop_tensor(
+    tensor: Any, target: Sequence[int | None], owner: Any, place: Callable[[Any], Any]
+) -> Any:
+    """Cut a piece out of a tensor; `place` turns the room along each axis into starts.
+
+    Where a size is not known yet, the graph fails if it is too small.
+    """
+    known = list(tensor.shape)
+    if len(known) == len(target):
+        known = [
+            want or 0 if size is None else size for size, want in zip(known, target)
         ]
-    check_crop_fits(target, shape, owner)
-
-
-def tensor_crop_sizes(tensor: Any, target: Sequence[int | None]) -> Any:
-    """Return the sizes of a crop as a tensor."""
+    check_crop_fits(target, known, owner)
     sizes = tf.shape(tensor)
-    return tf.stack(
+    wanted = tf.stack(
         [sizes[axis] if size is None else size for axis, size in enumerate(target)]
     )
-
-
-def with_crop_shape(cropped: Any, tensor: Any, target: Sequence[int | None]) -> Any:
-    """Tell the graph the sizes of a crop that are known."""
-    known = zip(tensor.shape, target)
-    return tf.ensure_shape(
-        cropped, [size if want is None else want for size, want in known]
-    )
+    cropped = tf.slice(tensor, place(sizes - wanted), wanted)
+    new_shape = [
+        size if want is None else want for size, want in zip(tensor.shape, target)
+    ]
+    return tf.ensure_shape(cropped, new_shape)
