@@ -92,7 +92,22 @@ class FlattenVideo(Rearrange):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TimeChunkedFlattenVideo(Rearrange):
+class _WithSizes(Rearrange):
+    """A pattern of its own, with axes whose sizes are attributes."""
+
+    axes_lengths: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    _sizes: ClassVar[Mapping[str, str]]  # from axes to attributes
+
+    def __post_init__(self) -> None:
+        lengths = {axis: getattr(self, name) for axis, name in self._sizes.items()}
+        object.__setattr__(self, "axes_lengths", lengths)
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimeChunkedFlattenVideo(_WithSizes):
     """Chunks of time, each with its time and space as one axis.
 
     `... (n t) h w c -> ... n (t h w) c`, with `time_chunk_size` frames t in a chunk.
@@ -105,18 +120,13 @@ class TimeChunkedFlattenVideo(Rearrange):
     pattern: str = dataclasses.field(
         default="... (n t) h w c -> ... n (t h w) c", init=False
     )
-    axes_lengths: Mapping[str, int] = dataclasses.field(
-        default_factory=dict, init=False
-    )
     time_chunk_size: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "axes_lengths", {"t": self.time_chunk_size})
-        super().__post_init__()
+    _sizes = {"t": "time_chunk_size"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SpacetimeToDepth(Rearrange):
+class SpacetimeToDepth(_WithSizes):
     """Blocks of pixels and frames as channels.
 
     Attributes:
@@ -128,20 +138,18 @@ class SpacetimeToDepth(Rearrange):
     pattern: str = dataclasses.field(
         default="... (t b) (h s1) (w s2) c -> ... t h w (b s1 s2 c)", init=False
     )
-    axes_lengths: Mapping[str, int] = dataclasses.field(
-        default_factory=dict, init=False
-    )
     space2depth_factor: int
     time2depth_factor: int
 
-    def __post_init__(self) -> None:
-        space, time = self.space2depth_factor, self.time2depth_factor
-        object.__setattr__(self, "axes_lengths", {"b": time, "s1": space, "s2": space})
-        super().__post_init__()
+    _sizes = {
+        "b": "time2depth_factor",
+        "s1": "space2depth_factor",
+        "s2": "space2depth_factor",
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReshapeSpatialDim(Rearrange):
+class ReshapeSpatialDim(_WithSizes):
     """The last axis as height and width: `... (h w) -> ... h w`.
 
     Attributes:
@@ -151,15 +159,10 @@ class ReshapeSpatialDim(Rearrange):
     """
 
     pattern: str = dataclasses.field(default="... (h w) -> ... h w", init=False)
-    axes_lengths: Mapping[str, int] = dataclasses.field(
-        default_factory=dict, init=False
-    )
     h: int
     w: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "axes_lengths", {"h": self.h, "w": self.w})
-        super().__post_init__()
+    _sizes = {"h": "h", "w": "w"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -128,27 +128,26 @@ class RandomDropTokens(_TokenTransform):
             )
         size = tokens.shape[-2]
         num_kept = int(size * (1 - self.drop_ratio) + 1e-6)
-        excluded = [()] * len(tokens)
+        batch = tokens.reshape(-1, *tokens.shape[-2:])
+        excluded = [()] * len(batch)
         if self.key_exclude_indices is not None:
             excluded = self._field(features, self.key_exclude_indices)
-        if tokens.ndim == 2:
-            excluded = [excluded if self.key_exclude_indices else ()]
+            excluded = excluded if tokens.ndim == 3 else [excluded]
         indices = np.stack(
             [
                 self._draw(np.setdiff1d(np.arange(size), some), num_kept, rng)
                 for some in excluded
             ]
         )
-        batch = tokens.reshape(-1, *tokens.shape[-2:])
         kept = np.take_along_axis(batch, indices[..., None], axis=1)
         if self.offset_indices:
             indices = indices + size * np.arange(len(indices))[:, None]
+        if tokens.ndim == 2:
+            kept, indices = kept[0], indices[0]
         return {
             **features,
-            self.key: kept.reshape(*tokens.shape[:-2], *kept.shape[1:]),
-            f"{self.key}_indices": indices.reshape(*tokens.shape[:-2], num_kept).astype(
-                np.int32
-            ),
+            self.key: kept,
+            f"{self.key}_indices": indices.astype(np.int32),
         }
 
 

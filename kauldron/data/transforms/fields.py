@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -176,7 +177,7 @@ def _as_key_mapping(key: Any, *, owner: str) -> ImmutableDict:
             raise ReadableKeyError(f"{owner}(key=...): a field name is empty.")
     if not pairs:
         raise ReadableKeyError(f"{owner}(key=...) selects no field: name at least one.")
-    twice = first_duplicate(out_key for _, out_key in pairs)
+    twice = _first_duplicate(out_key for _, out_key in pairs)
     if twice is not None:
         raise ReadableKeyError(
             f"{owner}(key=...) writes the field {twice!r} twice: give each its own name."
@@ -184,18 +185,9 @@ def _as_key_mapping(key: Any, *, owner: str) -> ImmutableDict:
     return ImmutableDict(pairs)
 
 
-def first_duplicate(names: Iterable[str]) -> str | None:
-    """Return the first name that occurs twice.
-
-    >>> first_duplicate(["a", "b", "a"])
-    'a'
-    """
-    seen = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+def _first_duplicate(names: Iterable[str]) -> str | None:
+    counts = collections.Counter(names)
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 # ----------------------------------------------------------------------------
@@ -520,39 +512,37 @@ def _check_are_names(names: Iterable[Any], argument: str) -> None:
             raise TypeError(f"Elements({argument}=...): {name!r} is not a name (str).")
 
 
+_WITHOUT_OVERLAP = (
+    ("keep", "the sources of rename"),
+    ("keep", "the targets of rename"),
+    ("drop", "the sources of rename"),
+    ("the targets of copy", "keep"),
+    ("the targets of copy", "drop"),
+    ("the targets of copy", "the sources of rename"),
+    ("the targets of copy", "the targets of rename"),
+)
+
+
 def _check_conflicts(elements: Elements) -> None:
-    keep, drop = set(elements.keep), set(elements.drop)
-    rename, copies = elements.rename, elements.copy
-    targets = set(rename.values())
-    if keep and drop:
+    if elements.keep and elements.drop:
         raise ValueError("Elements takes `keep` or `drop`, not both.")
-    for argument, mapping in (("copy", copies), ("rename", rename)):
-        twice = first_duplicate(mapping.values())
+    for argument, mapping in (("copy", elements.copy), ("rename", elements.rename)):
+        twice = _first_duplicate(mapping.values())
         if twice is not None:
             raise ValueError(
                 f"Elements({argument}={dict(mapping)}) makes {twice!r} twice."
             )
-    _refuse_overlap("keep", keep, "the sources of rename", set(rename))
-    _refuse_overlap("keep", keep, "the targets of rename", targets)
-    _refuse_overlap("drop", drop, "the sources of rename", set(rename))
-    copied = set(copies.values())
-    for name, names in (
-        ("keep", keep),
-        ("drop", drop),
-        ("the sources of rename", set(rename)),
-        ("the targets of rename", targets),
-    ):
-        _refuse_overlap("the targets of copy", copied, name, names)
-
-
-def _refuse_overlap(
-    name: str, names: set[str], other_name: str, other_names: set[str]
-) -> None:
-    overlap = sorted(names & other_names)
-    if overlap:
-        raise ReadableKeyError(
-            f"Elements: {overlap} are in {name} and in {other_name}."
-        )
+    names = {
+        "keep": set(elements.keep),
+        "drop": set(elements.drop),
+        "the sources of rename": set(elements.rename),
+        "the targets of rename": set(elements.rename.values()),
+        "the targets of copy": set(elements.copy.values()),
+    }
+    for one, other in _WITHOUT_OVERLAP:
+        overlap = sorted(names[one] & names[other])
+        if overlap:
+            raise ReadableKeyError(f"Elements: {overlap} are in {one} and in {other}.")
 
 
 def _taken_message(action: str, source: str, target: str) -> str:

@@ -107,16 +107,11 @@ class RandomCrop(ElementWiseRandomTransform):
         self, elements: np.ndarray, rngs: Sequence[np.random.Generator]
     ) -> np.ndarray:
         arrays = as_array(elements)
-        shape = arrays.shape[1:]
-        check_crop_fits(self.shape, shape, self)
-        new_shape = [
-            size if target is None else target
-            for target, size in zip(self.shape, shape)
+        check_crop_fits(self.shape, arrays.shape[1:], self)
+        pieces = [
+            array[self._draw(array.shape, rngs[i])] for i, array in enumerate(arrays)
         ]
-        result = np.empty((len(arrays), *new_shape), arrays.dtype)
-        for i, array in enumerate(arrays):
-            result[i] = array[self._draw(shape, rngs[i])]
-        return result
+        return np.stack(pieces)
 
     def _draw(
         self, shape: tuple[int, ...], rng: np.random.Generator
