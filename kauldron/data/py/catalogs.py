@@ -154,11 +154,7 @@ class HuggingFace(DataSourceBase):
 
 
 class HuggingFaceRecords:
-    """Random access to records, with images as arrays.
-
-    Args:
-      dataset: A `datasets.Dataset`.
-    """
+    """Random access to the records of a `datasets.Dataset`, with images as arrays."""
 
     gives_fresh_records = True
 
@@ -182,11 +178,7 @@ class HuggingFaceRecords:
 
 
 def names_of_labels(features: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the names of the classes of `label`, or of the only field that has some.
-
-    Args:
-      features: The features of a data set of TensorFlow Datasets or Hugging Face.
-    """
+    """Return the names of the classes of `label`, or of the only field that has some."""
     named = {
         field: tuple(feature.names)
         for field, feature in features.items()

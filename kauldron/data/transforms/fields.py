@@ -378,11 +378,7 @@ def _batch_method(transform: Any, name: str) -> Callable[..., Any]:
 
 
 def num_records(columns: Any) -> int:
-    """Return the length of the leading axis.
-
-    Raises:
-      ValueError: There is no array in the tree.
-    """
+    """Return the length of the leading axis."""
     size = trees.num_rows(columns)
     if size is None:
         raise ValueError("A batch without a single array has no length.")

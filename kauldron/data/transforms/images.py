@@ -300,12 +300,7 @@ def _draw_keep(lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 
 def as_crop_shape(shape: Any, owner: Any) -> tuple[int | None, ...]:
-    """Return the shape as a tuple of sizes and `None`.
-
-    Raises:
-      TypeError: It is not a sequence of ints and `None`.
-      ValueError: A size is negative.
-    """
+    """Return the shape as a tuple of sizes and `None`."""
     name = f"{type(owner).__name__}(shape={shape!r})"
     if isinstance(shape, str) or not isinstance(shape, Iterable):
         raise TypeError(f"{name}: expected one size (or None) per axis.")

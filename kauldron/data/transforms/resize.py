@@ -285,11 +285,7 @@ _ALIASES = {
 
 
 def as_method(method: str) -> str:
-    """Return the method under its first name.
-
-    Raises:
-      ValueError: There is no such method.
-    """
+    """Return the method under its first name."""
     name = _ALIASES.get(str(method).lower(), str(method).lower())
     if name not in METHODS:
         raise ValueError(

@@ -127,8 +127,6 @@ class ValueRange(ElementWiseTransform):
     def map_element(self, element: Any) -> Any:
         array = as_array(element)
         line = self._line
-        if _kind(array) == "c":
-            raise TypeError(f"expected real numbers, got {describe_leaf(array)}.")
         if is_tf(array) or is_jax(array):
             result = line.at(array)
             if self.clip_values:
@@ -167,10 +165,14 @@ class Line:
 
     def at(self, x: Any) -> Any:
         """Return the line at `x`, for arrays with operators."""
+        if _kind(x) == "c":
+            raise TypeError(f"expected real numbers, got {describe_leaf(x)}.")
         return (cast(x, self.dtype) - self.shift) * self.scale + self.offset
 
     def at_numpy(self, x: np.ndarray) -> np.ndarray:
         """Return the line at `x`, with as few passes over memory as possible."""
+        if x.dtype.kind == "c":
+            raise TypeError(f"expected real numbers, got {describe_leaf(x)}.")
         out = empty(x.shape, self.dtype)
         if self.shift:
             np.subtract(x, self.shift, out=out, dtype=self.dtype)
@@ -329,23 +331,14 @@ def is_tf(element: Any) -> bool:
 
 
 def array_module(element: Any) -> ModuleType:
-    """`jax.numpy` for jax arrays, `numpy` for everything else.
-
-    >>> array_module(np.zeros(3)).__name__
-    'numpy'
-    """
+    """Return `jax.numpy` for jax arrays, `numpy` for everything else."""
     if is_jax(element):
         return sys.modules["jax"].numpy
     return np
 
 
 def as_array(element: Any) -> Any:
-    """Return the field as an array of its family; numbers and lists become NumPy.
-
-    Raises:
-      NotAnArrayError: Strings, bytes, objects, `None`, dicts, string arrays.
-      ValueError: A list whose rows have different lengths.
-    """
+    """Return the field as an array of its family; numbers and lists become NumPy."""
     if not isinstance(element, np.ndarray):
         if is_jax(element) or (is_tf(element) and element.dtype.name != "string"):
             return element
@@ -358,16 +351,7 @@ def as_array(element: Any) -> Any:
 
 
 def as_images(element: Any, transform: Any, num_batch_axes: int = 0) -> Any:
-    """Return the field as an array `(..., h, w, c)`.
-
-    Args:
-      element: The field, or a column of it.
-      transform: The transform that asks, for the message.
-      num_batch_axes: 1 for a column.
-
-    Raises:
-      ValueError: It has too few axes.
-    """
+    """Return the field as an array with at least the axes `(..., h, w, c)`."""
     images = as_array(element)
     shape = tuple(images.shape[num_batch_axes:])
     if len(shape) < 3:
@@ -409,33 +393,24 @@ def _expected_an_array(element: Any) -> str:
 DType: TypeAlias = Any  # what np.dtype takes, jnp.bfloat16, "bfloat16", tf.float32
 
 
-def as_dtype(dtype: DType, *, argument: str = "dtype") -> np.dtype:
-    """`dtype` as a NumPy dtype.
+def as_dtype(dtype: DType) -> np.dtype:
+    """Return a dtype of numbers as one of NumPy.
 
-    Args:
-      dtype: Anything `np.dtype` takes, the name of a small float such as `"bfloat16"`,
-        a scalar type of `jax.numpy`, or a TensorFlow dtype.
-      argument: How the error message calls it.
-
-    Raises:
-      TypeError: It names no dtype of numbers.
-
-    Example:
-      >>> as_dtype("bfloat16").itemsize
-      2
-      >>> as_dtype("flaot32")
-      Traceback (most recent call last):
-      TypeError: dtype='flaot32' is not a dtype. Did you mean 'float32'?
+    >>> as_dtype("bfloat16").itemsize
+    2
+    >>> as_dtype("flaot32")
+    Traceback (most recent call last):
+    TypeError: dtype='flaot32' is not a dtype. Did you mean 'float32'?
     """
     if dtype is None:
-        raise TypeError(f"{argument} must be given, such as 'float32'; got None.")
+        raise TypeError("dtype must be given, such as 'float32'; got None.")
     try:
         result = np.dtype(_numpy_spelling(dtype))
     except TypeError as error:
         hint = did_you_mean(dtype, [*np.sctypeDict, "bfloat16"])
-        raise TypeError(f"{argument}={dtype!r} is not a dtype.{hint}") from error
+        raise TypeError(f"dtype={dtype!r} is not a dtype.{hint}") from error
     if result.kind in "OUST" or result.names:
-        raise TypeError(f"{argument}={dtype!r} is not a dtype of numbers.")
+        raise TypeError(f"dtype={dtype!r} is not a dtype of numbers.")
     return result
 
 
