@@ -1,4 +1,4 @@
-"""Arrays as transforms get them: TensorFlow tensors through NumPy, images with channels."""
+"""What transforms get: tensors of TensorFlow, through NumPy; arguments, checked."""
 
 from __future__ import annotations
 
@@ -174,3 +174,25 @@ def _as_rng(rng: Any) -> Any:
     if isinstance(rng, np.ndarray):
         return np.random.default_rng(rng.ravel().astype(np.int64) & 0xFFFFFFFF)
     return rng
+
+
+#
+# Arguments
+#
+
+
+def check_positive(transform: Any, *names: str) -> None:
+    """Raise `ValueError` if one of the arguments is below 1."""
+    for name in names:
+        value = getattr(transform, name)
+        if value < 1:
+            where = f"{type(transform).__name__}({name}={value})"
+            raise ValueError(f"{where}: expected 1 or more.")
+
+
+def check_probability(transform: Any, name: str) -> None:
+    """Raise `ValueError` unless the argument is in [0, 1]."""
+    value = getattr(transform, name)
+    if not 0 <= value <= 1:
+        where = f"{type(transform).__name__}({name}={value})"
+        raise ValueError(f"{where}: expected a number from 0 to 1.")

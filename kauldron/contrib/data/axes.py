@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import einops
 import numpy as np
 
-from kauldron.contrib.data.arrays import NumpyTransform, takes_tensors
+from kauldron.contrib.data.arrays import NumpyTransform, check_positive, takes_tensors
 from kauldron.data.transforms import ElementWiseTransform, Rearrange
 from kauldron.data.transforms.resize import nearest_indices
 from kauldron.data.transforms.values import array_module, as_array
@@ -183,10 +183,7 @@ class RepeatFrames(NumpyTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.divisible_by < 1:
-            raise ValueError(
-                f"RepeatFrames(divisible_by={self.divisible_by}): expected 1 or more."
-            )
+        check_positive(self, "divisible_by")
 
     def _map_array(self, array: Any, num_batch_axes: int) -> Any:
         axis = max(len(array.shape) - 4, num_batch_axes)

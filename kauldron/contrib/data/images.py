@@ -9,6 +9,8 @@ import numpy as np
 
 from kauldron.contrib.data.arrays import (
     NumpyTransform,
+    check_positive,
+    check_probability,
     takes_tensor_fields,
     takes_tensors,
 )
@@ -232,7 +234,7 @@ class RandomResize(ElementWiseRandomTransform):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_range(self, "min_scale_factor", "max_scale_factor")
-        _check_probability(self, "prob")
+        check_probability(self, "prob")
         object.__setattr__(self, "method", as_method(self.method))
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
@@ -267,11 +269,8 @@ class GaussianBlur(ElementWiseRandomTransform):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_range(self, "sigma_min", "sigma_max")
-        _check_probability(self, "apply_prob")
-        if self.kernel_size < 1:
-            raise ValueError(
-                f"GaussianBlur(kernel_size={self.kernel_size}): expected 1 or more."
-            )
+        check_probability(self, "apply_prob")
+        check_positive(self, "kernel_size")
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
         images = as_images(element, self)
@@ -304,12 +303,4 @@ def _check_range(transform: Any, low: str, high: str) -> None:
             f"{type(transform).__name__}({low}={getattr(transform, low)},"
             f" {high}={getattr(transform, high)}): expected numbers above 0, the larger"
             " one last."
-        )
-
-
-def _check_probability(transform: Any, name: str) -> None:
-    if not 0 <= getattr(transform, name) <= 1:
-        raise ValueError(
-            f"{type(transform).__name__}({name}={getattr(transform, name)}): expected a"
-            " number from 0 to 1."
         )

@@ -10,7 +10,7 @@ from typing import Any
 import einops
 import numpy as np
 
-from kauldron.contrib.data.arrays import takes_tensor_fields
+from kauldron.contrib.data.arrays import check_probability, takes_tensor_fields
 from kauldron.data.transforms import (
     ElementWiseRandomTransform,
     MapTransform,
@@ -61,11 +61,7 @@ class _TokenTransform(RandomMapTransform):
     shuffle_tokens: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.drop_ratio <= 1:
-            raise ValueError(
-                f"{type(self).__name__}(drop_ratio={self.drop_ratio}): expected a"
-                " number from 0 to 1."
-            )
+        check_probability(self, "drop_ratio")
 
     def _field(self, features: Mapping[str, Any], name: str) -> Any:
         check_has_fields(features, [name], self)

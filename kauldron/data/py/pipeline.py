@@ -7,7 +7,7 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from kauldron.data.dataset import IterableDataset
 from kauldron.data.engine import costs, keys, streams, workers
@@ -90,6 +90,8 @@ class PyGrainPipeline(StreamPipeline):
     prefetch_batches: int = 2
     max_bad_records: int = 0
 
+    _slices_at_source: ClassVar[bool] = False  # where `SliceDataset` selects records
+
     __root_cfg_fields_to_recurse__ = ("transforms",)
 
     def __post_init__(self) -> None:
@@ -135,20 +137,12 @@ class PyGrainPipeline(StreamPipeline):
         self, key: keys.Key, options: StreamOptions
     ) -> StreamNode:
         """Return the stream of all processes, after `transforms`."""
-        if self._is_foreign:
-            raise ValueError(f"{self._name} is run through grain.")
-        node = self._stream(key, options)
         return streams.apply_entries(
-            node,
+            self._stream(key, options),
             self._entries,
             skipped=options.skipped,
             slices_done=self._slices_at_source,
         )
-
-    @property
-    def _slices_at_source(self) -> bool:
-        """Whether `SliceDataset` selects records of a source."""
-        return False
 
     @property
     def _is_in_memory(self) -> bool:

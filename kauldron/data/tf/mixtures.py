@@ -108,7 +108,7 @@ class ZipDatasets(TFDataPipeline):
 
 
 def check_children(mixture: TFDataPipeline, datasets: Mapping[Any, Any]) -> None:
-    """The parts of a mixture are `kd.data.tf` pipelines, at least one."""
+    """Raise `ValueError` unless all parts, at least one, are `kd.data.tf` pipelines."""
     name = type(mixture).__name__
     if not datasets:
         raise ValueError(f"{name} needs at least one pipeline.")

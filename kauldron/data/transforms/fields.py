@@ -50,7 +50,7 @@ class KeyedFields:
     def selected_fields(
         self, features: Mapping[str, Any]
     ) -> Iterator[tuple[str, str, Any]]:
-        """In-key, out-key and value of each selected field that the record has.
+        """Yield in-key, out-key and value of each selected field that the record has.
 
         Raises:
           KeyError: The record has none of them, or an out-key is already taken.

@@ -99,7 +99,7 @@ def _batch_depth(transform: Any) -> int | None:
 
 
 def _depth(transform: Any, name: str) -> int:
-    """Index of the class that defines a name: 0 the most derived, -1 the instance."""
+    """Return the index of the class that defines a name, -1 for the instance itself."""
     if name in getattr(transform, "__dict__", {}):
         return -1
     classes = type(transform).__mro__

@@ -97,7 +97,7 @@ class Resize(ArrayTransform):
         )
 
     def _new_size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the result for an input of this height and width."""
+        """Return height and width of the result for an input of this size."""
         if self.size is not None:
             return self.size
         if self.min_size is not None:
@@ -173,7 +173,7 @@ def _weigh(array: np.ndarray, kind: tuple[Any, ...], axis: int) -> np.ndarray:
 
 
 def as_size(size: Any, argument: str) -> tuple[int, int]:
-    """Height and width in pixels, at least one each."""
+    """Return height and width in pixels, at least one each."""
     try:
         height, width = size
     except (TypeError, ValueError):
@@ -313,7 +313,7 @@ def nearest_indices(size: int, new_size: int) -> np.ndarray:
 def weight_matrix(
     size: int, new_size: int, method: str, antialias: bool, dtype: np.dtype
 ) -> np.ndarray:
-    """Matrix of shape `(new_size, size)` whose rows sum to one."""
+    """Return a matrix of shape `(new_size, size)` whose rows sum to one."""
     if method == "area":
         weights = _overlaps(size, new_size)
     else:

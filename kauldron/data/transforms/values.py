@@ -72,7 +72,7 @@ class Cast(ElementWiseTransform):
 
 
 def cast(array: Any, dtype: np.dtype) -> Any:
-    """`array.astype(dtype)` in every array family."""
+    """Return `array.astype(dtype)`, for every array family."""
     if is_tf(array):
         return tf.cast(array, tf.as_dtype(dtype))
     if is_jax(array):
@@ -188,7 +188,9 @@ class Line:
         """Return whether no number of an integer dtype lands outside `[low, high]`."""
         if dtype.kind not in "iub":
             return False
-        limits = (0, 1) if dtype.kind == "b" else _integer_limits(dtype)
+        limits = (0, 1)
+        if dtype.kind != "b":
+            limits = np.iinfo(dtype).min, np.iinfo(dtype).max
         ends = self.at_numpy(np.array(limits, dtype))
         return bool(np.all((self.low <= ends) & (ends <= self.high)))
 
@@ -235,16 +237,11 @@ def limits_in(dtype: np.dtype, float_dtype: Any) -> tuple[Any, Any]:
     [-2147483648, 2147483520]
     """
     compute = as_dtype(float_dtype).type
-    low, high = _integer_limits(dtype)
-    upper = compute(high)
-    if int(upper) > high:
-        upper = np.nextafter(upper, compute(0))
-    return compute(low), upper
-
-
-def _integer_limits(dtype: np.dtype) -> tuple[int, int]:
     info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
+    upper = compute(info.max)
+    if int(upper) > info.max:
+        upper = np.nextafter(upper, compute(0))
+    return compute(info.min), upper
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -326,7 +323,7 @@ _NUMBERS_AND_LISTS = (bool, int, float, complex, np.generic, list, tuple)
 
 
 def is_tf(element: Any) -> bool:
-    """True for a `tf.Tensor`, eager or symbolic."""
+    """Return whether this is a `tf.Tensor`, eager or symbolic."""
     return isinstance(element, getattr(sys.modules.get("tensorflow"), "Tensor", ()))
 
 
@@ -363,7 +360,7 @@ def as_images(element: Any, transform: Any, num_batch_axes: int = 0) -> Any:
 
 
 def is_integer(array: Any) -> bool:
-    """True for integer and boolean arrays of every family."""
+    """Return whether an array of any family holds integers or booleans."""
     return _kind(array) in "iub"
 
 
