@@ -245,37 +245,44 @@ class PyGrainPipeline(StreamPipeline):
     # ------------------------------------------------------------------------
 
     def _make_executor(self, job: BatchJob) -> Executor | None:
-        num_threads = self._num_threads
-        num_workers = self.num_workers or 0
-        if num_workers and self._is_in_memory:
-            _log_once(
-                f"{self._name}: arrays in memory need no worker processes; num_workers="
-                f"{self.num_workers} is ignored.",
-            )
-        elif num_workers:
-            if num_workers == "auto":
-                builders = self._builders(job)
-                is_threads = builders.kind == "threads"
-                num_workers = 0 if is_threads else builders.count
-                num_threads = builders.count if is_threads else num_threads
+        num_workers, num_threads = self._num_builders(job)
+        if num_workers:
             try:
-                if num_workers:
-                    return self._start_workers(job, num_workers)
+                return self._start_workers(job, num_workers)
             except workers.CannotStartError as error:
                 warnings.warn(
                     f"{self._name}: no worker processes, background threads instead:"
                     f" {error}.",
                     stacklevel=2,
                 )
-        stop = job.plan.num_units
         if not self.prefetch_batches or not num_threads:
             return None
         if self._is_quick and self.read_options is None:
             return None
         for entry in self._all_entries():
             warm_up(entry.transform)
-        ahead = max(self.prefetch_batches, num_threads)
-        return ThreadExecutor(job.build, stop, ahead=ahead, num_threads=num_threads)
+        return ThreadExecutor(
+            job.build,
+            job.plan.num_units,
+            ahead=max(self.prefetch_batches, num_threads),
+            num_threads=num_threads,
+        )
+
+    def _num_builders(self, job: BatchJob) -> tuple[int, int]:
+        """Return how many worker processes build batches, and how many threads else."""
+        num_workers = self.num_workers or 0
+        if num_workers and self._is_in_memory:
+            _log_once(
+                f"{self._name}: arrays in memory need no worker processes; num_workers="
+                f"{self.num_workers} is ignored.",
+            )
+            num_workers = 0
+        if num_workers != "auto":
+            return num_workers, self._num_threads
+        builders = self._builders(job)
+        if builders.kind == "threads":
+            return 0, builders.count
+        return builders.count, self._num_threads
 
     @property
     def _num_threads(self) -> int:
