@@ -222,6 +222,7 @@ class _Stack(ElementWiseTransform):
     """Concatenates the entries of the first axis along one of their own axes."""
 
     _min_rank: ClassVar[int]  # smaller entries get axes in front
+    _axis: ClassVar[int]  # or the last one, where there are fewer
     traceable = True
 
     @takes_tensors
@@ -244,12 +245,8 @@ class _Stack(ElementWiseTransform):
             lead, shape = part.shape[:num_batch_axes], part.shape[num_batch_axes:]
             ones = (1,) * (self._min_rank - len(shape))
             lifted.append(part.reshape(*lead, *ones, *shape))
-        axis = self._axis(lifted[0].ndim - num_batch_axes)
-        return array_module(parts[0]).concatenate(lifted, axis=num_batch_axes + axis)
-
-    def _axis(self, rank: int) -> int:
-        del rank
-        return 0
+        axis = min(num_batch_axes + self._axis, lifted[0].ndim - 1)
+        return array_module(parts[0]).concatenate(lifted, axis=axis)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,9 +263,7 @@ class HStack(_Stack):
     """
 
     _min_rank = 1
-
-    def _axis(self, rank: int) -> int:
-        return min(rank - 1, 1)
+    _axis = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -285,3 +280,4 @@ class VStack(_Stack):
     """
 
     _min_rank = 2
+    _axis = 0

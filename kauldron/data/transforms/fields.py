@@ -295,7 +295,9 @@ class ElementWiseTransform(KeyedFields, MapTransform):
         map_column = _batch_method(self, "map_element_batch")
         return self.map_fields(
             features,
-            lambda column: apply_to_column(column, map_column, self.map_element),
+            lambda column: _map_column(
+                column, map_column, lambda row, i: self.map_element(row)
+            ),
         )
 
 
@@ -351,8 +353,10 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
         map_column = _batch_method(self, "random_map_element_batch")
         return self.map_fields(
             features,
-            lambda column: apply_to_column(
-                column, map_column, self.random_map_element, rngs
+            lambda column: _map_column(
+                column,
+                lambda array: map_column(array, rngs),
+                lambda row, i: self.random_map_element(row, rngs[i]),
             ),
         )
 
@@ -385,24 +389,18 @@ def num_records(columns: Any) -> int:
     return size
 
 
-def apply_to_column(
-    column: Any,
-    map_column: Callable[..., Any],
-    map_element: Callable[..., Any],
-    rngs: Sequence[Any] | None = None,
+def _map_column(
+    column: Any, map_array: Callable[[Any], Any], map_row: Callable[[Any, int], Any]
 ) -> Any:
-    """Apply a batch method to a column.
+    """Return the new column, by `map_array` if it is an array.
 
     A field that is itself a list or a dict is not one array but several; batch methods
-    need not know that: such a field goes through `map_element` record by record.
+    need not know that: such a field goes through `map_row` record by record.
     """
     if not isinstance(column, list | tuple | Mapping):
-        return map_column(column) if rngs is None else map_column(column, rngs)
+        return map_array(column)
     rows = trees.unstack(column, num_records(column))
-    if rngs is None:
-        rows = [map_element(row) for row in rows]
-    else:
-        rows = [map_element(row, rngs[i]) for i, row in enumerate(rows)]
+    rows = [map_row(row, i) for i, row in enumerate(rows)]
     if trees.is_jax(rows[0]):
         import jax.numpy as jnp
 
