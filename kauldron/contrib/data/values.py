@@ -33,11 +33,9 @@ class _Arithmetic(NumpyTransform):
 
     def _map_array(self, array: Any, num_batch_axes: int) -> Any:
         if num_batch_axes:
+            # Numbers with more axes than a record would mix the records.
             ranks = [np.ndim(getattr(self, name)) for name in self._numbers]
-            missing = max([0, *ranks]) - (len(array.shape) - 1)
-            ones = [
-                1
-            ] * missing  # none if there are enough axes; else records would mix
+            ones = [1] * (max([0, *ranks]) - (len(array.shape) - 1))
             array = array.reshape(array.shape[0], *ones, *array.shape[1:])
         return self._compute(array)
 

@@ -296,7 +296,9 @@ class ElementWiseTransform(KeyedFields, MapTransform):
         return self.map_fields(
             features,
             lambda column: _map_column(
-                column, map_column, lambda row, i: self.map_element(row)
+                column,
+                map_column,
+                lambda rows: [self.map_element(row) for row in rows],
             ),
         )
 
@@ -338,7 +340,7 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
         self, features: Mapping[str, Any], rng: np.random.Generator
     ) -> dict[str, Any]:
         self.check_fields(features, num_batch_axes=0)
-        if len(self._key_items) < 2:  # without the time that looking at the state takes
+        if len(self._key_items) < 2:  # saves the time to read the state
             return self.map_fields(
                 features, lambda element: self.random_map_element(element, rng)
             )
@@ -356,7 +358,9 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
             lambda column: _map_column(
                 column,
                 lambda array: map_column(array, rngs),
-                lambda row, i: self.random_map_element(row, rngs[i]),
+                lambda rows: [
+                    self.random_map_element(row, rngs[i]) for i, row in enumerate(rows)
+                ],
             ),
         )
 
@@ -364,7 +368,7 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
 def from_same_state(
     random_map: Callable[[Any, np.random.Generator], Any], rng: np.random.Generator
 ) -> Callable[[Any], Any]:
-    """Return the function of its first argument, the same draws for each value."""
+    """Return `random_map` as a function of the value, which always draws the same."""
     state = rng.bit_generator.state
 
     def map_value(value: Any) -> Any:
@@ -390,17 +394,18 @@ def num_records(columns: Any) -> int:
 
 
 def _map_column(
-    column: Any, map_array: Callable[[Any], Any], map_row: Callable[[Any, int], Any]
+    column: Any,
+    map_array: Callable[[Any], Any],
+    map_rows: Callable[[list[Any]], list[Any]],
 ) -> Any:
     """Return the new column, by `map_array` if it is an array.
 
     A field that is itself a list or a dict is not one array but several; batch methods
-    need not know that: such a field goes through `map_row` record by record.
+    need not know that: the rows of such a field go through `map_rows`.
     """
     if not isinstance(column, list | tuple | Mapping):
         return map_array(column)
-    rows = trees.unstack(column, num_records(column))
-    rows = [map_row(row, i) for i, row in enumerate(rows)]
+    rows = map_rows(trees.unstack(column, num_records(column)))
     if trees.is_jax(rows[0]):
         import jax.numpy as jnp
 
