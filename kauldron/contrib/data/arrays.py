@@ -1,7 +1,8 @@
-"""Arrays as transforms get them: TensorFlow tensors through NumPy, images with channels."""
+"""What transforms get: tensors of TensorFlow, through NumPy; arguments, checked."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ import numpy as np
 
 from kauldron.data.transforms import RandomMapTransform
 from kauldron.data.transforms.fields import get_field, set_field
-from kauldron.data.transforms.values import as_array, is_tf, tf
+from kauldron.data.transforms.values import ArrayTransform, is_tf, tf
 
 T = TypeVar("T")
 
@@ -28,6 +29,20 @@ def takes_tensors(map_element: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
         return _through_numpy(functools.partial(map_element, self), element, self)
 
     return map_any_element
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumpyTransform(ArrayTransform):
+    """Base of `ArrayTransform`s whose tensors go through NumPy."""
+
+    traceable = True  # this and the batch form only count beside `map_element`
+
+    @takes_tensors
+    def map_element(self, element: Any) -> Any:
+        return super().map_element(element)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return super().map_element_batch(elements)
 
 
 def _through_numpy(function: Callable[[Any], Any], tensor: Any, transform: Any) -> Any:
@@ -161,22 +176,23 @@ def _as_rng(rng: Any) -> Any:
     return rng
 
 
-def as_images(element: Any, transform: Any, *, num_batch_axes: int = 0) -> Any:
-    """Return the field as an array `(..., h, w, c)`.
+#
+# Arguments
+#
 
-    Args:
-      element: The field, or a column of it.
-      transform: The transform that asks, for the message.
-      num_batch_axes: 1 for a column.
 
-    Raises:
-      ValueError: It has too few axes.
-    """
-    images = as_array(element)
-    shape = tuple(images.shape[num_batch_axes:])
-    if len(shape) < 3:
-        raise ValueError(
-            f"{type(transform).__name__} expects (..., h, w, c), got shape {shape}; add"
-            " a channel with kd.data.Rearrange(pattern='h w -> h w 1')."
-        )
-    return images
+def check_positive(transform: Any, *names: str) -> None:
+    """Raise `ValueError` if one of the arguments is below 1."""
+    for name in names:
+        value = getattr(transform, name)
+        if value < 1:
+            where = f"{type(transform).__name__}({name}={value})"
+            raise ValueError(f"{where}: expected 1 or more.")
+
+
+def check_probability(transform: Any, name: str) -> None:
+    """Raise `ValueError` unless the argument is in [0, 1]."""
+    value = getattr(transform, name)
+    if not 0 <= value <= 1:
+        where = f"{type(transform).__name__}({name}={value})"
+        raise ValueError(f"{where}: expected a number from 0 to 1.")

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import einops
 import numpy as np
 
-from kauldron.contrib.data.arrays import takes_tensors
+from kauldron.contrib.data.arrays import NumpyTransform, check_positive, takes_tensors
 from kauldron.data.transforms import ElementWiseTransform, Rearrange
-from kauldron.data.transforms.axes import batch_pattern
+from kauldron.data.transforms.resize import nearest_indices
 from kauldron.data.transforms.values import array_module, as_array
 
 
@@ -30,14 +30,7 @@ class Repeat(Rearrange):
              [2, 2]])}
     """
 
-    traceable = True
-
-    def map_element(self, element: Any) -> Any:
-        return einops.repeat(as_array(element), self.pattern, **self.axes_lengths)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        pattern = batch_pattern(self.pattern)
-        return einops.repeat(as_array(elements), pattern, **self.axes_lengths)
+    _operation = staticmethod(einops.repeat)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +92,22 @@ class FlattenVideo(Rearrange):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TimeChunkedFlattenVideo(Rearrange):
+class _WithSizes(Rearrange):
+    """A pattern of its own, with axes whose sizes are attributes."""
+
+    axes_lengths: Mapping[str, int] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    _sizes: ClassVar[Mapping[str, str]]  # from axes to attributes
+
+    def __post_init__(self) -> None:
+        lengths = {axis: getattr(self, name) for axis, name in self._sizes.items()}
+        object.__setattr__(self, "axes_lengths", lengths)
+        super().__post_init__()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimeChunkedFlattenVideo(_WithSizes):
     """Chunks of time, each with its time and space as one axis.
 
     `... (n t) h w c -> ... n (t h w) c`, with `time_chunk_size` frames t in a chunk.
@@ -112,18 +120,13 @@ class TimeChunkedFlattenVideo(Rearrange):
     pattern: str = dataclasses.field(
         default="... (n t) h w c -> ... n (t h w) c", init=False
     )
-    axes_lengths: Mapping[str, int] = dataclasses.field(
-        default_factory=dict, init=False
-    )
     time_chunk_size: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "axes_lengths", {"t": self.time_chunk_size})
-        super().__post_init__()
+    _sizes = {"t": "time_chunk_size"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SpacetimeToDepth(Rearrange):
+class SpacetimeToDepth(_WithSizes):
     """Blocks of pixels and frames as channels.
 
     Attributes:
@@ -135,20 +138,18 @@ class SpacetimeToDepth(Rearrange):
     pattern: str = dataclasses.field(
         default="... (t b) (h s1) (w s2) c -> ... t h w (b s1 s2 c)", init=False
     )
-    axes_lengths: Mapping[str, int] = dataclasses.field(
-        default_factory=dict, init=False
-    )
     space2depth_factor: int
     time2depth_factor: int
 
-    def __post_init__(self) -> None:
-        space, time = self.space2depth_factor, self.time2depth_factor
-        object.__setattr__(self, "axes_lengths", {"b": time, "s1": space, "s2": space})
-        super().__post_init__()
+    _sizes = {
+        "b": "time2depth_factor",
+        "s1": "space2depth_factor",
+        "s2": "space2depth_factor",
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReshapeSpatialDim(Rearrange):
+class ReshapeSpatialDim(_WithSizes):
     """The last axis as height and width: `... (h w) -> ... h w`.
 
     Attributes:
@@ -158,19 +159,14 @@ class ReshapeSpatialDim(Rearrange):
     """
 
     pattern: str = dataclasses.field(default="... (h w) -> ... h w", init=False)
-    axes_lengths: Mapping[str, int] = dataclasses.field(
-        default_factory=dict, init=False
-    )
     h: int
     w: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "axes_lengths", {"h": self.h, "w": self.w})
-        super().__post_init__()
+    _sizes = {"h": "h", "w": "w"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RepeatFrames(ElementWiseTransform):
+class RepeatFrames(NumpyTransform):
     """Repeats frames, evenly spread, until a number divides the length of the video.
 
     Attributes:
@@ -185,28 +181,15 @@ class RepeatFrames(ElementWiseTransform):
 
     divisible_by: int
 
-    traceable = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.divisible_by < 1:
-            raise ValueError(
-                f"RepeatFrames(divisible_by={self.divisible_by}): expected 1 or more."
-            )
+        check_positive(self, "divisible_by")
 
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._repeat(as_array(element), num_batch_axes=0)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._repeat(as_array(elements), num_batch_axes=1)
-
-    def _repeat(self, frames: Any, num_batch_axes: int) -> Any:
-        axis = max(len(frames.shape) - 4, num_batch_axes)
-        size = frames.shape[axis]
-        new_size = size + -size % self.divisible_by
-        indices = (2 * np.arange(new_size) + 1) * size // (2 * new_size)
-        return array_module(frames).take(frames, indices, axis=axis)
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        axis = max(len(array.shape) - 4, num_batch_axes)
+        size = array.shape[axis]
+        indices = nearest_indices(size, size + -size % self.divisible_by)
+        return array_module(array).take(array, indices, axis=axis)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,21 +205,14 @@ class ExtractInitialFixedLengthClip(ElementWiseTransform):
 
     @takes_tensors
     def map_element(self, element: Any) -> Any:
-        if len(element) == 0:
-            raise ValueError(
-                "The video has no frame that would give the size of the clip."
-            )
-        frames = as_array([*element[: self.num_frames]])
-        missing = self.num_frames - len(frames)
-        return np.pad(frames, [(0, missing)] + [(0, 0)] * (frames.ndim - 1))
+        return self.map_element_batch(as_array([*element[: self.num_frames]])[None])[0]
 
     def map_element_batch(self, elements: Any) -> Any:
-        frames = as_array(elements)
-        if frames.shape[1] == 0:
+        frames = as_array(elements)[:, : self.num_frames]
+        if not frames.shape[1]:
             raise ValueError(
                 "The video has no frame that would give the size of the clip."
             )
-        frames = frames[:, : self.num_frames]
         missing = self.num_frames - frames.shape[1]
         return np.pad(frames, [(0, 0), (0, missing)] + [(0, 0)] * (frames.ndim - 2))
 
@@ -246,6 +222,7 @@ class _Stack(ElementWiseTransform):
     """Concatenates the entries of the first axis along one of their own axes."""
 
     _min_rank: ClassVar[int]  # smaller entries get axes in front
+    _axis: ClassVar[int]  # or the last one, where there are fewer
     traceable = True
 
     @takes_tensors
@@ -268,12 +245,8 @@ class _Stack(ElementWiseTransform):
             lead, shape = part.shape[:num_batch_axes], part.shape[num_batch_axes:]
             ones = (1,) * (self._min_rank - len(shape))
             lifted.append(part.reshape(*lead, *ones, *shape))
-        axis = self._axis(lifted[0].ndim - num_batch_axes)
-        return array_module(parts[0]).concatenate(lifted, axis=num_batch_axes + axis)
-
-    def _axis(self, rank: int) -> int:
-        del rank
-        return 0
+        axis = min(num_batch_axes + self._axis, lifted[0].ndim - 1)
+        return array_module(parts[0]).concatenate(lifted, axis=axis)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -290,9 +263,7 @@ class HStack(_Stack):
     """
 
     _min_rank = 1
-
-    def _axis(self, rank: int) -> int:
-        return min(rank - 1, 1)
+    _axis = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -309,3 +280,4 @@ class VStack(_Stack):
     """
 
     _min_rank = 2
+    _axis = 0

@@ -9,23 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kauldron.contrib.data.arrays import takes_tensor_fields
+from kauldron.contrib.data.arrays import check_positive, takes_tensor_fields
 from kauldron.data.transforms import (
     ElementWiseRandomTransform,
     MapTransform,
     RandomMapTransform,
 )
-from kauldron.data.transforms.fields import missing_keys_message
+from kauldron.data.transforms.fields import check_has_fields
 from kauldron.data.transforms.values import array_module, as_array, tf
-from kauldron.errors import ReadableKeyError
-
-
-def _check_positive(transform: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(transform, name)
-        if value < 1:
-            where = f"{type(transform).__name__}({name}={value})"
-            raise ValueError(f"{where}: expected 1 or more.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,13 +38,10 @@ class _Clip:
     indices_key: str | None = None
 
     def __post_init__(self) -> None:
-        _check_positive(self, "num_frames", "stride")
+        check_positive(self, "num_frames", "stride")
 
     def _video(self, features: Mapping[str, Any]) -> Any:
-        if self.input_key not in features:
-            raise ReadableKeyError(
-                missing_keys_message(self, [self.input_key], features)
-            )
+        check_has_fields(features, [self.input_key], self)
         video = as_array(features[self.input_key])
         if not len(video):
             raise ValueError(f"{type(self).__name__}: the video has no frames.")
@@ -117,7 +105,7 @@ class MultiClip(_Clip, MapTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_positive(self, "num_clips")
+        check_positive(self, "num_clips")
 
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
         video = self._video(element)
@@ -148,7 +136,7 @@ class _Window(ElementWiseRandomTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_positive(self, "length")
+        check_positive(self, "length")
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
         frames = as_array(element)
@@ -198,7 +186,7 @@ class TemporalRandomWindow(_Window):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.frame_rate != "random":
-            _check_positive(self, "frame_rate")
+            check_positive(self, "frame_rate")
 
     def _choose(self, frames: Any, rng: np.random.Generator) -> Any:
         length = min(self.length, len(frames))
@@ -228,7 +216,7 @@ class TemporalRandomStridedWindow(_Window):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_positive(self, "stride")
+        check_positive(self, "stride")
 
     def _choose(self, frames: Any, rng: np.random.Generator) -> Any:
         start = self.stride * int(rng.integers(-(-len(frames) // self.stride)))

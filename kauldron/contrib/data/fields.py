@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.data.transforms import AddConstants, MapTransform
+from kauldron.data.transforms import MapTransform
+from kauldron.data.transforms.fields import check_is_record, num_records
 from kauldron.errors import ReadableKeyError
 
 
@@ -27,21 +28,19 @@ class AddStringField(MapTransform):
     overwrite_existing: bool = False
 
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
-        return self._add.map(self._without_old(element))
+        return {**self._others(element), self.key: self.value}
 
     def map_batch(self, element: Mapping[str, Any]) -> dict[str, Any]:
-        # An only field must not vanish before its length was seen.
-        if list(element) == [self.key] and self.overwrite_existing:
-            return {self.key: np.full(len(element[self.key]), self.value)}
-        return self._add.map_batch(self._without_old(element))
+        texts = np.full(num_records(element), self.value)
+        return {**self._others(element), self.key: texts}
 
-    @property
-    def _add(self) -> AddConstants:
-        return AddConstants({self.key: self.value})
-
-    def _without_old(self, element: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not self.overwrite_existing:
-            return element
+    def _others(self, element: Mapping[str, Any]) -> dict[str, Any]:
+        check_is_record(element, self)
+        if self.key in element and not self.overwrite_existing:
+            raise ReadableKeyError(
+                f"AddStringField: the record already has a field {self.key!r}. Replace it:"
+                " overwrite_existing=True."
+            )
         return {name: value for name, value in element.items() if name != self.key}
 
 

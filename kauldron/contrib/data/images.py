@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from kauldron.contrib.data.arrays import (
-    as_images,
+    NumpyTransform,
+    check_positive,
+    check_probability,
     takes_tensor_fields,
     takes_tensors,
 )
@@ -17,6 +19,7 @@ from kauldron.data.transforms.resize import as_method, resize
 from kauldron.data.transforms.values import (
     array_module,
     as_array,
+    as_images,
     is_jax,
     round_and_cast,
 )
@@ -27,7 +30,7 @@ from kauldron.data.transforms.values import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PadImage(ElementWiseTransform):
+class PadImage(NumpyTransform):
     """Pads images `(..., h, w, c)` on all four sides.
 
     Attributes:
@@ -45,8 +48,6 @@ class PadImage(ElementWiseTransform):
     pad: int | tuple[int, int]
     mode: str = "constant"
 
-    traceable = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         pad = (self.pad,) * 2 if isinstance(self.pad, int) else tuple(self.pad)
@@ -57,14 +58,8 @@ class PadImage(ElementWiseTransform):
             )
         object.__setattr__(self, "pad", pad)
 
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._pad(as_images(element, self))
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._pad(as_images(elements, self, num_batch_axes=1))
-
-    def _pad(self, images: Any) -> Any:
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        images = as_images(array, self, num_batch_axes)
         vertical, horizontal = self.pad  # pyright: ignore[reportGeneralTypeIssues]
         lead = [(0, 0)] * (len(images.shape) - 3)
         widths = [*lead, (vertical, vertical), (horizontal, horizontal), (0, 0)]
@@ -84,7 +79,7 @@ class PadImageEdgeVal(PadImage):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PadAxisToFixedSize(ElementWiseTransform):
+class PadAxisToFixedSize(NumpyTransform):
     """Fills an axis up to a size.
 
     Attributes:
@@ -102,16 +97,7 @@ class PadAxisToFixedSize(ElementWiseTransform):
     axis: int
     value: float = -1
 
-    traceable = True
-
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._pad(as_array(element), num_batch_axes=0)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._pad(as_array(elements), num_batch_axes=1)
-
-    def _pad(self, array: Any, num_batch_axes: int) -> Any:
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
         shape = tuple(array.shape[num_batch_axes:])
         if not -len(shape) <= self.axis < len(shape):
             raise IndexError(f"PadAxisToFixedSize(axis={self.axis}): shape is {shape}.")
@@ -133,7 +119,7 @@ class PadAxisToFixedSize(ElementWiseTransform):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ThreeSpatialCrop(ElementWiseTransform):
+class ThreeSpatialCrop(NumpyTransform):
     """Three square crops along the longer edge of a video: begin, middle, end.
 
     Attributes:
@@ -149,17 +135,8 @@ class ThreeSpatialCrop(ElementWiseTransform):
 
     shape: int
 
-    traceable = True
-
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._crop(as_array(element), num_batch_axes=0)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._crop(as_array(elements), num_batch_axes=1)
-
-    def _crop(self, videos: Any, num_batch_axes: int) -> Any:
-        shape, size = tuple(videos.shape[num_batch_axes:]), self.shape
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        shape, size = tuple(array.shape[num_batch_axes:]), self.shape
         if len(shape) != 4 or not 0 < size <= min(shape[1:3]):
             raise ValueError(
                 f"ThreeSpatialCrop(shape={size}): expected a larger video (t, h, w, c),"
@@ -170,9 +147,9 @@ class ThreeSpatialCrop(ElementWiseTransform):
         axis = 0 if shape[1] > shape[2] else 1
         starts[[0, 2], axis] = 0, free[axis]
         crops = [
-            videos[..., top : top + size, left : left + size, :] for top, left in starts
+            array[..., top : top + size, left : left + size, :] for top, left in starts
         ]
-        return array_module(videos).concatenate(crops, axis=num_batch_axes)
+        return array_module(array).concatenate(crops, axis=num_batch_axes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -257,7 +234,7 @@ class RandomResize(ElementWiseRandomTransform):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_range(self, "min_scale_factor", "max_scale_factor")
-        _check_probability(self, "prob")
+        check_probability(self, "prob")
         object.__setattr__(self, "method", as_method(self.method))
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
@@ -292,11 +269,8 @@ class GaussianBlur(ElementWiseRandomTransform):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_range(self, "sigma_min", "sigma_max")
-        _check_probability(self, "apply_prob")
-        if self.kernel_size < 1:
-            raise ValueError(
-                f"GaussianBlur(kernel_size={self.kernel_size}): expected 1 or more."
-            )
+        check_probability(self, "apply_prob")
+        check_positive(self, "kernel_size")
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
         images = as_images(element, self)
@@ -329,12 +303,4 @@ def _check_range(transform: Any, low: str, high: str) -> None:
             f"{type(transform).__name__}({low}={getattr(transform, low)},"
             f" {high}={getattr(transform, high)}): expected numbers above 0, the larger"
             " one last."
-        )
-
-
-def _check_probability(transform: Any, name: str) -> None:
-    if not 0 <= getattr(transform, name) <= 1:
-        raise ValueError(
-            f"{type(transform).__name__}({name}={getattr(transform, name)}): expected a"
-            " number from 0 to 1."
         )

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.contrib.data.arrays import as_images, takes_tensors
+from kauldron.contrib.data.arrays import takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
-from kauldron.data.transforms.values import as_array, cast, is_tf, tf
+from kauldron.data.transforms.values import as_array, as_images, cast, is_tf, tf
 
 _FLOAT = np.dtype(np.float32)
 

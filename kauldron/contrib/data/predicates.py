@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
 from kauldron.contrib.data import images
-from kauldron.contrib.data.arrays import as_images
 from kauldron.data import transforms
 from kauldron.data.transforms import MapTransform, RandomMapTransform
-from kauldron.data.transforms.values import DType, as_array, is_integer, is_tf
+from kauldron.data.transforms.fields import from_same_state
+from kauldron.data.transforms.values import DType, as_images, is_tf
 
 Predicate: TypeAlias = Callable[[tuple[Any, ...], Any], bool]
 
@@ -117,13 +118,8 @@ class ElementWiseRandomTransformWithPredicate(RandomMapTransform):
                 self.should_transform_pred,
                 lambda value: self.random_map_element(value, rng),
             )
-        state = rng.bit_generator.state
-
-        def map_from_same_state(value: Any) -> Any:
-            rng.bit_generator.state = state
-            return self.random_map_element(value, rng)
-
-        return map_chosen(element, self.should_transform_pred, map_from_same_state)
+        map_leaf = from_same_state(self.random_map_element, rng)
+        return map_chosen(element, self.should_transform_pred, map_leaf)
 
 
 def map_chosen(
@@ -200,16 +196,17 @@ class _LikeKeyed(_ImageTransform):
     """Does to the chosen leaves what another transform does to the fields it names."""
 
     _keyed_type: ClassVar[type[transforms.ElementWiseTransform]]
-    _keyed: ClassVar[transforms.ElementWiseTransform]  # of this type and our arguments
 
     def __post_init__(self) -> None:
-        arguments = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "should_transform_pred"
-        }
-        keyed = self._keyed_type(key="image", **arguments)
-        object.__setattr__(self, "_keyed", keyed)
+        _ = self._keyed  # raises for arguments that make no sense
+
+    @functools.cached_property
+    def _keyed(self) -> transforms.ElementWiseTransform:
+        return self._keyed_type(key="image", **self._arguments())
+
+    def _arguments(self) -> dict[str, Any]:
+        names = {field.name for field in dataclasses.fields(self)}
+        return {name: getattr(self, name) for name in names - {"should_transform_pred"}}
 
     def map_element(self, element: Any) -> Any:
         return self._keyed.map_element(element)
@@ -266,7 +263,7 @@ class ValueRange(_LikeKeyed):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resize(_ImageTransform):
+class Resize(_LikeKeyed):
     """Resizes images `(..., h, w, c)`, as `kd.data.Resize`.
 
     Attributes:
@@ -295,26 +292,13 @@ class Resize(_ImageTransform):
     method: str = "AUTO"
     antialias: bool = False
 
-    def __post_init__(self) -> None:
-        self._keyed("nearest")  # raises for arguments that make no sense
+    _keyed_type = transforms.Resize
 
-    def map_element(self, element: Any) -> Any:
-        array = as_array(element)
-        return self._keyed("nearest" if is_integer(array) else "area").map_element(
-            array
-        )
-
-    def _keyed(self, auto_method: str) -> transforms.Resize:
-        size: Any = self.size
-        if (self.height, self.width) != (None, None):
-            if size is not None or None in (self.height, self.width):
+    def _arguments(self) -> dict[str, Any]:
+        arguments = super()._arguments()
+        edges = (arguments.pop("height"), arguments.pop("width"))
+        if edges != (None, None):
+            if self.size is not None or None in edges:
                 raise ValueError("Resize: give both height and width, or size.")
-            size = (self.height, self.width)
-        return transforms.Resize(
-            key="image",
-            size=size,
-            min_size=self.min_size,
-            max_size=self.max_size,
-            method=auto_method if self.method.upper() == "AUTO" else self.method,
-            antialias=self.antialias,
-        )
+            arguments["size"] = edges
+        return arguments

@@ -5,16 +5,14 @@
 import dataclasses
 
 from kauldron.contrib.data import predicates as _predicates
-from kauldron.contrib.data.predicates import matching_keys as matching_keys
 from kauldron.contrib.data.predicates import (
+    matching_keys as matching_keys,
     ElementWiseTransformWithPredicate as ElementWiseTransformWithPredicate,
-)
-from kauldron.contrib.data.predicates import (
     ElementWiseRandomTransformWithPredicate as ElementWiseRandomTransformWithPredicate,
+    PadImage as PadImage,
+    ValueRange as ValueRange,
+    Resize as Resize,
 )
-from kauldron.contrib.data.predicates import PadImage as PadImage
-from kauldron.contrib.data.predicates import ValueRange as ValueRange
-from kauldron.contrib.data.predicates import Resize as Resize
 from kauldron.contrib.data.sources import (
     LazyArrayRecordDataSource as LazyArrayRecordDataSource,
 )

@@ -16,9 +16,9 @@ import numpy as np
 
 from kauldron.contrib.data.arrays import takes_tensor_fields
 from kauldron.data.transforms import RandomMapTransform
-from kauldron.data.transforms.fields import missing_keys_message
+from kauldron.data.transforms.fields import check_has_fields
 from kauldron.data.transforms.values import as_array
-from kauldron.errors import ReadableKeyError, did_you_mean
+from kauldron.errors import did_you_mean
 
 _GREY = 128  # fills what lies outside of the image
 
@@ -73,9 +73,7 @@ class RandAugment(RandomMapTransform):
         self, element: Mapping[str, Any], rng: np.random.Generator
     ) -> dict[str, Any]:
         names = [name for name in (self.image_key, self.boxes_key) if name is not None]
-        missing = [name for name in names if name not in element]
-        if missing:
-            raise ReadableKeyError(missing_keys_message(self, missing, element))
+        check_has_fields(element, names, self)
         image, *boxes = (as_array(element[name]) for name in names)
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 3:
             raise ValueError(

@@ -10,15 +10,14 @@ from typing import Any
 import einops
 import numpy as np
 
-from kauldron.contrib.data.arrays import takes_tensor_fields
+from kauldron.contrib.data.arrays import check_probability, takes_tensor_fields
 from kauldron.data.transforms import (
     ElementWiseRandomTransform,
     MapTransform,
     RandomMapTransform,
 )
-from kauldron.data.transforms.fields import missing_keys_message
+from kauldron.data.transforms.fields import check_has_fields
 from kauldron.data.transforms.values import as_array
-from kauldron.errors import ReadableKeyError
 
 
 @takes_tensor_fields("key")
@@ -62,15 +61,10 @@ class _TokenTransform(RandomMapTransform):
     shuffle_tokens: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.drop_ratio <= 1:
-            raise ValueError(
-                f"{type(self).__name__}(drop_ratio={self.drop_ratio}): expected a"
-                " number from 0 to 1."
-            )
+        check_probability(self, "drop_ratio")
 
     def _field(self, features: Mapping[str, Any], name: str) -> Any:
-        if name not in features:
-            raise ReadableKeyError(missing_keys_message(self, [name], features))
+        check_has_fields(features, [name], self)
         return as_array(features[name])
 
     def _draw(
@@ -130,27 +124,26 @@ class RandomDropTokens(_TokenTransform):
             )
         size = tokens.shape[-2]
         num_kept = int(size * (1 - self.drop_ratio) + 1e-6)
-        excluded = [()] * len(tokens)
+        batch = tokens.reshape(-1, *tokens.shape[-2:])
+        excluded = [()] * len(batch)
         if self.key_exclude_indices is not None:
             excluded = self._field(features, self.key_exclude_indices)
-        if tokens.ndim == 2:
-            excluded = [excluded if self.key_exclude_indices else ()]
+            excluded = excluded if tokens.ndim == 3 else [excluded]
         indices = np.stack(
             [
                 self._draw(np.setdiff1d(np.arange(size), some), num_kept, rng)
                 for some in excluded
             ]
         )
-        batch = tokens.reshape(-1, *tokens.shape[-2:])
         kept = np.take_along_axis(batch, indices[..., None], axis=1)
         if self.offset_indices:
             indices = indices + size * np.arange(len(indices))[:, None]
+        if tokens.ndim == 2:
+            kept, indices = kept[0], indices[0]
         return {
             **features,
-            self.key: kept.reshape(*tokens.shape[:-2], *kept.shape[1:]),
-            f"{self.key}_indices": indices.reshape(*tokens.shape[:-2], num_kept).astype(
-                np.int32
-            ),
+            self.key: kept,
+            f"{self.key}_indices": indices.astype(np.int32),
         }
 
 
@@ -240,9 +233,7 @@ class MaskedVideoVisualization(MapTransform):
 
     def map(self, element: Mapping[str, Any]) -> dict[str, Any]:
         names = [self.sparse_patches_key, self.indices_key]
-        missing = [name for name in names if name not in element]
-        if missing:
-            raise ReadableKeyError(missing_keys_message(self, missing, element))
+        check_has_fields(element, names, self)
         patches, indices = (as_array(element[name]) for name in names)
         size = math.prod(self.patch_shape) * self.channels
         if patches.shape[-1] != size:

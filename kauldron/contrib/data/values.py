@@ -5,12 +5,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import einops
 import numpy as np
 
-from kauldron.contrib.data.arrays import takes_tensors
+from kauldron.contrib.data.arrays import NumpyTransform, takes_tensors
 from kauldron.data.transforms import ElementWiseTransform
 from kauldron.data.transforms.values import DType, as_array, as_dtype, cast, is_integer
 
@@ -18,28 +18,26 @@ Numbers: TypeAlias = float | Sequence[Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Arithmetic(ElementWiseTransform, abc.ABC):
+class _Arithmetic(NumpyTransform):
     """An expression of the field and of numbers that broadcast against its last axes."""
 
-    traceable = True
+    _numbers: ClassVar[tuple[str, ...]] = ()  # attributes that hold them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self._numbers:
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
 
     @abc.abstractmethod
     def _compute(self, array: Any) -> Any: ...
 
-    def _numbers(self) -> tuple[Numbers, ...]:
-        return ()
-
-    @takes_tensors
-    def map_element(self, element: Any) -> Any:
-        return self._compute(as_array(element))
-
-    def map_element_batch(self, elements: Any) -> Any:
-        array = as_array(elements)
-        rank = max((np.ndim(number) for number in self._numbers()), default=0)
-        missing = max(0, rank - (len(array.shape) - 1))  # else records would mix
-        return self._compute(
-            array.reshape(array.shape[0], *[1] * missing, *array.shape[1:])
-        )
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        if num_batch_axes:
+            # Numbers with more axes than a record would mix the records.
+            ranks = [np.ndim(getattr(self, name)) for name in self._numbers]
+            ones = [1] * (max([0, *ranks]) - (len(array.shape) - 1))
+            array = array.reshape(array.shape[0], *ones, *array.shape[1:])
+        return self._compute(array)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,12 +56,7 @@ class AddBias(_Arithmetic):
 
     bias: Numbers
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "bias", _frozen(self.bias))
-
-    def _numbers(self) -> tuple[Numbers, ...]:
-        return (self.bias,)
+    _numbers = ("bias",)
 
     def _compute(self, array: Any) -> Any:
         return array + _operand(self.bias, array)
@@ -80,12 +73,7 @@ class Scale(_Arithmetic):
 
     factor: Numbers
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "factor", _frozen(self.factor))
-
-    def _numbers(self) -> tuple[Numbers, ...]:
-        return (self.factor,)
+    _numbers = ("factor",)
 
     def _compute(self, array: Any) -> Any:
         return array * _operand(self.factor, array)
@@ -104,19 +92,15 @@ class Standardize(_Arithmetic):
     mean: Numbers
     std: Numbers
 
+    _numbers = ("mean", "std")
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "mean", _frozen(self.mean))
-        object.__setattr__(self, "std", _frozen(self.std))
         if not np.all(np.asarray(self.std)):
             raise ValueError(f"Standardize(std={self.std}): cannot divide by zero.")
 
-    def _numbers(self) -> tuple[Numbers, ...]:
-        return (self.mean, self.std)
-
     def _compute(self, array: Any) -> Any:
-        mean, std = (_operand(numbers, array) for numbers in self._numbers())
-        return (array - mean) / std
+        return (array - _operand(self.mean, array)) / _operand(self.std, array)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,11 +125,11 @@ class Normalize(_Arithmetic):
     normalize_std: Numbers = 1.0
     dtype: DType = np.float32
 
+    _numbers = ("normalize_mean", "normalize_std")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "in_vrange", tuple(self.in_vrange))
-        object.__setattr__(self, "normalize_mean", _frozen(self.normalize_mean))
-        object.__setattr__(self, "normalize_std", _frozen(self.normalize_std))
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
         if not self.in_vrange[1] or not np.all(np.asarray(self.normalize_std)):
             raise ValueError(
@@ -153,9 +137,6 @@ class Normalize(_Arithmetic):
                 f"{self.normalize_std}): it divides by in_vrange[1] and by "
                 "normalize_std, which must not be 0."
             )
-
-    def _numbers(self) -> tuple[Numbers, ...]:
-        return (self.normalize_mean, self.normalize_std)
 
     def _compute(self, array: Any) -> Any:
         scaled = cast(array, self.dtype) / self.dtype.type(self.in_vrange[1])

@@ -10,39 +10,25 @@ from kauldron.contrib.metrics.classification import (
 # Regression.
 from kauldron.contrib.metrics.regression import (
     RootMeanSquaredError as RootMeanSquaredError,
-)
-from kauldron.contrib.metrics.regression import CosineSimilarity as CosineSimilarity
-from kauldron.contrib.metrics.regression import (
+    CosineSimilarity as CosineSimilarity,
     MeanAbsoluteRelativeError as MeanAbsoluteRelativeError,
-)
-from kauldron.contrib.metrics.regression import (
     RGBMeanAbsoluteRelativeError as RGBMeanAbsoluteRelativeError,
+    Delta1 as Delta1,
+    PsnrWithResize as PsnrWithResize,
 )
-from kauldron.contrib.metrics.regression import Delta1 as Delta1
-from kauldron.contrib.metrics.regression import PsnrWithResize as PsnrWithResize
 
 # Geometry.
-from kauldron.contrib.metrics.pose import PoseEndPointError as PoseEndPointError
-from kauldron.contrib.metrics.pose import RelativeRotationError as RelativeRotationError
 from kauldron.contrib.metrics.pose import (
+    PoseEndPointError as PoseEndPointError,
+    RelativeRotationError as RelativeRotationError,
     RelativeTranslationError as RelativeTranslationError,
-)
-from kauldron.contrib.metrics.pose import (
     PoseMeanAverageAccuracy as PoseMeanAverageAccuracy,
 )
 from kauldron.contrib.metrics.point_tracking import (
     TapOcclusionAccuracy as TapOcclusionAccuracy,
-)
-from kauldron.contrib.metrics.point_tracking import (
     TapPositionAccuracy as TapPositionAccuracy,
-)
-from kauldron.contrib.metrics.point_tracking import (
     TapAverageJaccard as TapAverageJaccard,
-)
-from kauldron.contrib.metrics.point_tracking import (
     Tap3DPositionAccuracy as Tap3DPositionAccuracy,
-)
-from kauldron.contrib.metrics.point_tracking import (
     Tap3DAverageJaccard as Tap3DAverageJaccard,
 )
 

@@ -8,8 +8,8 @@ References:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,10 @@ class _TapMetric(Metric):
         array = jnp.asarray(array)
         return array if self.axis_order == "BQTC" else jnp.swapaxes(array, -3, -2)
 
+    def _are_within(self, pred: Any, true: Any, thresholds: Any) -> jax.Array:
+        """Return which points are near enough, for each threshold, `*b q t n`."""
+        return self._query_major(_distances(pred, true)) < jnp.asarray(thresholds)
+
     def _is_visible(self, visible: Any) -> jax.Array:
         return self._query_major(visible) != 0
 
@@ -108,15 +112,15 @@ def _mean_share(hits: jax.Array, counts: jax.Array, mask: Any) -> AverageState:
     shares = jnp.mean(hits / jnp.where(counts > 0, counts, 1), axis=-1)
     is_counted = counts[..., -1] > 0
     if mask is not None:
-        is_counted = is_counted * align_mask(mask, shares.shape or (1,)).reshape(
-            shares.shape
-        )
+        aligned = align_mask(mask, shares.shape or (1,))
+        is_counted = is_counted * aligned.reshape(shares.shape)
     return AverageState.from_values(shares, mask=is_counted)
 
 
 def _position_accuracy(
-    within: jax.Array, true: jax.Array, weights: jax.Array, mask: Any
+    within: jax.Array, pred: Any, true: jax.Array, weights: jax.Array, mask: Any
 ) -> AverageState:
+    del pred  # whether a point is predicted to be visible does not matter
     return _mean_share(_total(within & true, weights), _total(true, weights), mask)
 
 
@@ -200,9 +204,8 @@ class TapPositionAccuracy(_TapMetric):
     ) -> AverageState:
         true = self._is_visible(gt_visible)
         weights = self._weights(true, evaluation_mask, query_frame, query_mask)
-        within = self._query_major(_distances(pred_tracks, gt_tracks))
-        within = within < jnp.asarray(self.thresholds)
-        return _position_accuracy(within, true, weights, mask)
+        within = self._are_within(pred_tracks, gt_tracks, self.thresholds)
+        return _position_accuracy(within, None, true, weights, mask)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -238,8 +241,7 @@ class TapAverageJaccard(_TapMetric):
     ) -> AverageState:
         pred, true = self._is_visible(pred_visible), self._is_visible(gt_visible)
         weights = self._weights(true, evaluation_mask, query_frame, query_mask)
-        within = self._query_major(_distances(pred_tracks, gt_tracks))
-        within = within < jnp.asarray(self.thresholds)
+        within = self._are_within(pred_tracks, gt_tracks, self.thresholds)
         return _average_jaccard(within, pred, true, weights, mask)
 
 
@@ -258,6 +260,8 @@ _METRES: dict[float, float] = {1: 0.01, 2: 0.04, 4: 0.16, 8: 0.64, 16: 2.56}
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
 class _Tap3DMetric(_TapMetric):
     """Positions in camera coordinates; the query is the first frame."""
+
+    _state_of: ClassVar[Callable[..., AverageState]]
 
     pred_tracks: kontext.Key = kontext.REQUIRED
     pred_visible: kontext.Key = kontext.REQUIRED
@@ -315,12 +319,8 @@ class _Tap3DMetric(_TapMetric):
         pred_tracks = self._query_major(as_real(pred_tracks))
         pred_tracks *= self._scale(pred_tracks, gt_tracks, pred & true)
         within = _distances(pred_tracks, gt_tracks) < self._radii(gt_tracks, intrinsics)
-        return self._state_of(
-            within, pred, true, self._weights(true, evaluation_mask), mask
-        )
-
-    def _state_of(self, *points: Any) -> AverageState:
-        raise NotImplementedError
+        weights = self._weights(true, evaluation_mask)
+        return self._state_of(within, pred, true, weights, mask)
 
     def _lift(self, tracks: Any, depths: Any, intrinsics: jax.Array) -> jax.Array:
         """Return the positions, `*b t q 3`, of tracks in the image with these depths."""
@@ -401,10 +401,7 @@ class Tap3DPositionAccuracy(_Tap3DMetric):
       axis_order: `"BQTC"`, or `"BTQC"` for arrays `*b t q c`.
     """
 
-    def _state_of(
-        self, within: Any, pred: Any, true: Any, weights: Any, mask: Any
-    ) -> AverageState:
-        return _position_accuracy(within, true, weights, mask)
+    _state_of = staticmethod(_position_accuracy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -414,7 +411,4 @@ class Tap3DAverageJaccard(_Tap3DMetric):
     The attributes are those of `Tap3DPositionAccuracy`.
     """
 
-    def _state_of(
-        self, within: Any, pred: Any, true: Any, weights: Any, mask: Any
-    ) -> AverageState:
-        return _average_jaccard(within, pred, true, weights, mask)
+    _state_of = staticmethod(_average_jaccard)

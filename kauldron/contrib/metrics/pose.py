@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -83,12 +84,30 @@ def _move(rotation: jax.Array, translation: jax.Array) -> jax.Array:
     return rotated + translation[..., None, :]
 
 
+def _rotation_cosines(pred: Pose, target: Pose) -> jax.Array:
+    return (jnp.sum(pred[0] * target[0], axis=(-2, -1)) - 1) / 2
+
+
+def _translation_cosines(pred: Pose, target: Pose) -> jax.Array:
+    return jnp.sum(_direction(pred[1]) * _direction(target[1]), axis=-1)
+
+
+def _direction(translation: jax.Array) -> jax.Array:
+    length = jnp.linalg.norm(translation, axis=-1, keepdims=True)
+    return translation / jnp.maximum(length, 1e-8)
+
+
+def _degrees(cosines: jax.Array) -> jax.Array:
+    return jnp.rad2deg(jnp.arccos(jnp.clip(cosines, -1.0, 1.0)))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
 class _AngleError(_PoseMetric):
     mode: str = "accuracy"
     threshold_degs: float = 15.0
 
     _modes: ClassVar[tuple[str, ...]] = ("accuracy", "mean")
+    _cosines: ClassVar[Callable[[Pose, Pose], jax.Array]]
 
     def __post_init__(self) -> None:
         if self.mode not in self._modes:
@@ -102,9 +121,6 @@ class _AngleError(_PoseMetric):
         if self.mode == "accuracy":
             values = values < self.threshold_degs
         return AverageState.from_values(values, mask=mask)
-
-    @abc.abstractmethod
-    def _cosines(self, pred: Pose, target: Pose) -> jax.Array: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -121,8 +137,7 @@ class RelativeRotationError(_AngleError):
       threshold_degs: The threshold.
     """
 
-    def _cosines(self, pred: Pose, target: Pose) -> jax.Array:
-        return _rotation_cosines(pred, target)
+    _cosines = staticmethod(_rotation_cosines)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -140,9 +155,7 @@ class RelativeTranslationError(_AngleError):
     """
 
     _modes = ("accuracy", "mean", "similarity")
-
-    def _cosines(self, pred: Pose, target: Pose) -> jax.Array:
-        return _translation_cosines(pred, target)
+    _cosines = staticmethod(_translation_cosines)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -164,8 +177,10 @@ class PoseMeanAverageAccuracy(_PoseMetric):
     threshold: int = 30
 
     def _state_of(self, pred: Pose, target: Pose, mask: Any) -> AverageState:
-        angles = [_degrees(c(pred, target)) for c in _COSINES]
-        errors = jnp.maximum(*angles)
+        errors = jnp.maximum(
+            _degrees(_rotation_cosines(pred, target)),
+            _degrees(_translation_cosines(pred, target)),
+        )
         num_bins = self.threshold + 1
         bins = jnp.floor(errors * num_bins / self.threshold)
         values = 1 - jnp.minimum(bins, self.threshold) / num_bins
@@ -176,23 +191,3 @@ class PoseMeanAverageAccuracy(_PoseMetric):
         total = weights.sum(axis=-1)
         means = weighted(values, weights).sum(axis=-1) / jnp.where(total > 0, total, 1)
         return AverageState.from_values(means, mask=total > 0)
-
-
-def _rotation_cosines(pred: Pose, target: Pose) -> jax.Array:
-    return (jnp.sum(pred[0] * target[0], axis=(-2, -1)) - 1) / 2
-
-
-def _translation_cosines(pred: Pose, target: Pose) -> jax.Array:
-    directions = [
-        translation / jnp.maximum(length, 1e-8)
-        for translation in (pred[1], target[1])
-        for length in [jnp.linalg.norm(translation, axis=-1, keepdims=True)]
-    ]
-    return jnp.sum(directions[0] * directions[1], axis=-1)
-
-
-_COSINES = (_rotation_cosines, _translation_cosines)
-
-
-def _degrees(cosines: jax.Array) -> jax.Array:
-    return jnp.rad2deg(jnp.arccos(jnp.clip(cosines, -1.0, 1.0)))

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,13 +41,7 @@ class Tfds(DataSourceBase):
 
     @functools.cached_property
     def data_source(self) -> Any:  # pyright: ignore
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as error:
-            raise ImportError(
-                "kd.data.py.Tfds needs TensorFlow Datasets: pip install"
-                ' "kauldron[tfds]"'
-            ) from error
+        tfds = import_tfds("kd.data.py.Tfds")
         try:
             return tfds.data_source(
                 self.name,
@@ -77,6 +72,17 @@ class Tfds(DataSourceBase):
     def _name(self) -> str:
         where = f", data_dir={str(self.data_dir)!r}" if self.data_dir else ""
         return f"Tfds({self.name!r}, split={self.split!r}{where})"
+
+
+def import_tfds(user: str) -> types.ModuleType:
+    """Return the module `tensorflow_datasets`, or raise and name who needs it."""
+    try:
+        import tensorflow_datasets
+    except ImportError as error:
+        raise ImportError(
+            f'{user} needs TensorFlow Datasets: pip install "kauldron[tfds]"'
+        ) from error
+    return tensorflow_datasets
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -148,11 +154,7 @@ class HuggingFace(DataSourceBase):
 
 
 class HuggingFaceRecords:
-    """Random access to records, with images as arrays.
-
-    Args:
-      dataset: A `datasets.Dataset`.
-    """
+    """Random access to the records of a `datasets.Dataset`, with images as arrays."""
 
     gives_fresh_records = True
 
@@ -176,11 +178,7 @@ class HuggingFaceRecords:
 
 
 def names_of_labels(features: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the names of the classes of `label`, or of the only field that has some.
-
-    Args:
-      features: The features of a data set of TensorFlow Datasets or Hugging Face.
-    """
+    """Return the names of the classes of `label`, or of the only field that has some."""
     named = {
         field: tuple(feature.names)
         for field, feature in features.items()

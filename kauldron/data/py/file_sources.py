@@ -161,11 +161,7 @@ class Idx(ColumnPipeline):
 
 
 def read_idx(path: PathLike) -> np.ndarray:
-    """Return the array in an IDX file.
-
-    Raises:
-      ValueError: The file is not an IDX file, or ends too early; names it.
-    """
+    """Return the array in an IDX file."""
     with open(path, "rb") as file:
         is_compressed = file.read(2) == _GZIP_MAGIC
         file.seek(0)
@@ -346,12 +342,7 @@ class ImageFolder(DataSourceBase):
 
 
 class ImageFiles:
-    """Random access to images.
-
-    Args:
-      files: Path and label of each image.
-      mode: Of Pillow, what images are converted to.
-    """
+    """Random access to images, of which paths and labels are given."""
 
     gives_fresh_records = True
 
@@ -412,12 +403,7 @@ class ArrayRecord(DataSourceBase):
 
 
 class DecodedRecords:
-    """Random access to decoded records, read many at a time.
-
-    Args:
-      source: Gives bytes, by `__getitems__`.
-      decode: From the bytes of a record to the record.
-    """
+    """Random access to decoded records, read many at a time by `__getitems__`."""
 
     gives_fresh_records = True
 

@@ -96,7 +96,7 @@ def source_dataset(pipeline: DataSourceBase, rng: Any) -> grain.MapDataset:
 
 
 def shuffled(dataset: grain.MapDataset, key: keys.Key) -> grain.MapDataset:
-    """Each epoch in the order that belongs to the key."""
+    """Return the data set with each epoch in the order that belongs to the key."""
     return dataset.shuffle(seed=keys.bits(keys.fold_in_str(key, "shuffle")))
 
 

@@ -162,22 +162,28 @@ class Mix(MixtureBase):
         super().__post_init__()
         if self.weights is None:
             return
-        weights = tuple(self.weights)
-        object.__setattr__(self, "weights", weights)
-        if len(weights) != len(self.datasets):
-            raise ValueError(
-                f"Mix: {len(weights)} weights for {len(self.datasets)} data sets."
-            )
-        for number, weight in enumerate(weights):
-            if not (math.isfinite(weight) and weight > 0):
-                child = type(self.datasets[number]).__name__
-                raise ValueError(
-                    f"Mix: weights[{number}] of {child} is {weight}; expected a number"
-                    " above 0."
-                )
+        object.__setattr__(self, "weights", tuple(self.weights))
+        check_weights(self, self.weights, self.datasets)
 
     def _mixed(self, streams: list[StreamNode]) -> StreamNode:
         return mixtures.WeightedNode(streams, self.weights)
+
+
+def check_weights(
+    mixture: Any, weights: Sequence[float], datasets: Sequence[Any]
+) -> None:
+    """Raise `ValueError` unless there is a weight above 0 for each data set."""
+    name = type(mixture).__name__
+    if len(weights) != len(datasets):
+        raise ValueError(
+            f"{name}: {len(weights)} weights for {len(datasets)} data sets."
+        )
+    for number, (weight, ds) in enumerate(zip(weights, datasets)):
+        if not (math.isfinite(weight) and weight > 0):
+            raise ValueError(
+                f"{name}: weights[{number}] of {type(ds).__name__} is {weight}; expected"
+                " a number above 0."
+            )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

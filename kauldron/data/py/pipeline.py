@@ -7,7 +7,7 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from kauldron.data.dataset import IterableDataset
 from kauldron.data.engine import costs, keys, streams, workers
@@ -90,6 +90,8 @@ class PyGrainPipeline(StreamPipeline):
     prefetch_batches: int = 2
     max_bad_records: int = 0
 
+    _slices_at_source: ClassVar[bool] = False  # where `SliceDataset` selects records
+
     __root_cfg_fields_to_recurse__ = ("transforms",)
 
     def __post_init__(self) -> None:
@@ -135,20 +137,12 @@ class PyGrainPipeline(StreamPipeline):
         self, key: keys.Key, options: StreamOptions
     ) -> StreamNode:
         """Return the stream of all processes, after `transforms`."""
-        if self._is_foreign:
-            raise ValueError(f"{self._name} is run through grain.")
-        node = self._stream(key, options)
         return streams.apply_entries(
-            node,
+            self._stream(key, options),
             self._entries,
             skipped=options.skipped,
             slices_done=self._slices_at_source,
         )
-
-    @property
-    def _slices_at_source(self) -> bool:
-        """Whether `SliceDataset` selects records of a source."""
-        return False
 
     @property
     def _is_in_memory(self) -> bool:
@@ -251,37 +245,44 @@ class PyGrainPipeline(StreamPipeline):
     # ------------------------------------------------------------------------
 
     def _make_executor(self, job: BatchJob) -> Executor | None:
-        num_threads = self._num_threads
-        num_workers = self.num_workers or 0
-        if num_workers and self._is_in_memory:
-            _log_once(
-                f"{self._name}: arrays in memory need no worker processes; num_workers="
-                f"{self.num_workers} is ignored.",
-            )
-        elif num_workers:
-            if num_workers == "auto":
-                builders = self._builders(job)
-                is_threads = builders.kind == "threads"
-                num_workers = 0 if is_threads else builders.count
-                num_threads = builders.count if is_threads else num_threads
+        num_workers, num_threads = self._num_builders(job)
+        if num_workers:
             try:
-                if num_workers:
-                    return self._start_workers(job, num_workers)
+                return self._start_workers(job, num_workers)
             except workers.CannotStartError as error:
                 warnings.warn(
                     f"{self._name}: no worker processes, background threads instead:"
                     f" {error}.",
                     stacklevel=2,
                 )
-        stop = job.plan.num_units
         if not self.prefetch_batches or not num_threads:
             return None
         if self._is_quick and self.read_options is None:
             return None
         for entry in self._all_entries():
             warm_up(entry.transform)
-        ahead = max(self.prefetch_batches, num_threads)
-        return ThreadExecutor(job.build, stop, ahead=ahead, num_threads=num_threads)
+        return ThreadExecutor(
+            job.build,
+            job.plan.num_units,
+            ahead=max(self.prefetch_batches, num_threads),
+            num_threads=num_threads,
+        )
+
+    def _num_builders(self, job: BatchJob) -> tuple[int, int]:
+        """Return how many worker processes build batches, and how many threads else."""
+        num_workers = self.num_workers or 0
+        if num_workers and self._is_in_memory:
+            _log_once(
+                f"{self._name}: arrays in memory need no worker processes; num_workers="
+                f"{self.num_workers} is ignored.",
+            )
+            num_workers = 0
+        if num_workers != "auto":
+            return num_workers, self._num_threads
+        builders = self._builders(job)
+        if builders.kind == "threads":
+            return 0, builders.count
+        return builders.count, self._num_threads
 
     @property
     def _num_threads(self) -> int:
@@ -290,24 +291,25 @@ class PyGrainPipeline(StreamPipeline):
 
     def _builders(self, job: BatchJob) -> costs.Builders:
         """Return who builds batches with `num_workers="auto"`, measured once."""
-        if not self._chosen_builders:
-            self._chosen_builders.append(self._choose_builders(job))
-        return self._chosen_builders[0]
+        if self._chosen_builders:
+            return self._chosen_builders[0]
+        try:
+            measured = costs.measure(job)
+        except Exception as error:  # met again, at its place, by who builds the batch
+            builders = costs.Builders(
+                "threads", 1, f"it could not be measured: {error}"
+            )
+        else:
+            builders = measured.builders
+            _log.info(
+                "%s: num_workers='auto' takes %s; %s.", self._name, builders, measured
+            )
+        self._chosen_builders.append(builders)
+        return builders
 
     @functools.cached_property
     def _chosen_builders(self) -> list[costs.Builders]:
         return []
-
-    def _choose_builders(self, job: BatchJob) -> costs.Builders:
-        try:
-            measured = costs.measure(job)
-        except Exception as error:  # met again, at its place, by who builds the batch
-            return costs.Builders("threads", 1, f"it could not be measured: {error}")
-        builders = measured.builders
-        _log.info(
-            "%s: num_workers='auto' takes %s; %s.", self._name, builders, measured
-        )
-        return builders
 
     @property
     def _is_quick(self) -> bool:

@@ -36,6 +36,8 @@ class DataSourceBase(PyGrainPipeline):
 
     shuffle: bool
 
+    _slices_at_source = True
+
     if TYPE_CHECKING:
 
         @property
@@ -63,10 +65,6 @@ class DataSourceBase(PyGrainPipeline):
         """Names of the classes, by label; `None` where the source does not know them."""
         names = getattr(self.data_source, "class_names", None)
         return None if names is None else tuple(map(str, names))
-
-    @property
-    def _slices_at_source(self) -> bool:
-        return True
 
     @property
     def _is_in_memory(self) -> bool:
@@ -120,10 +118,7 @@ class DataSource(DataSourceBase):
 
     @property
     def _name(self) -> str:
-        source = self.data_source
-        if isinstance(source, list | tuple):
-            return f"{type(self).__name__}({type(source).__name__})"
-        return f"{type(self).__name__}({type(source).__qualname__})"
+        return f"{type(self).__name__}({type(self.data_source).__qualname__})"
 
 
 PathLike = str | os.PathLike[str]

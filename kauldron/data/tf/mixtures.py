@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kauldron.data.dataset import shared_class_names
+from kauldron.data.py.mixtures import check_weights
 from kauldron.data.tf.pipeline import TFDataPipeline
 from kauldron.data.transforms.values import tf
 from kauldron.errors import a_type
@@ -38,7 +39,7 @@ class SampleFromDatasets(TFDataPipeline):
         check_children(self, dict(enumerate(self.datasets)))
         if self.weights is not None:
             weights = tuple(float(weight) for weight in self.weights)
-            _check_weights(weights, len(self.datasets))
+            check_weights(self, weights, self.datasets)
             object.__setattr__(self, "weights", weights)
 
     @property
@@ -107,7 +108,7 @@ class ZipDatasets(TFDataPipeline):
 
 
 def check_children(mixture: TFDataPipeline, datasets: Mapping[Any, Any]) -> None:
-    """The parts of a mixture are `kd.data.tf` pipelines, at least one."""
+    """Raise `ValueError` unless all parts, at least one, are `kd.data.tf` pipelines."""
     name = type(mixture).__name__
     if not datasets:
         raise ValueError(f"{name} needs at least one pipeline.")
@@ -116,16 +117,4 @@ def check_children(mixture: TFDataPipeline, datasets: Mapping[Any, Any]) -> None
             raise ValueError(
                 f"{name}: datasets[{key!r}] is {a_type(ds)}; expected a pipeline"
                 " of kd.data.tf."
-            )
-
-
-def _check_weights(weights: Sequence[float], count: int) -> None:
-    if len(weights) != count:
-        raise ValueError(
-            f"SampleFromDatasets: {len(weights)} weights for {count} pipelines."
-        )
-    for number, weight in enumerate(weights):
-        if not weight > 0:
-            raise ValueError(
-                f"SampleFromDatasets: weights[{number}]={weight}; expected more than 0."
             )

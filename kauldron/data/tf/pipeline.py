@@ -231,26 +231,29 @@ Transforms = Sequence[Any] | Mapping[str, Any]
 
 
 def check_transforms(transforms: Transforms) -> None:
-    """Refuse what cannot be applied to tensors.
-
-    Raises:
-      TypeError: An entry is not a transform, or is a class instead of an object.
-      ValueError: An entry works on NumPy arrays only.
-    """
+    """Raise `TypeError` or `ValueError` for what cannot be applied to tensors."""
     for label, transform in labelled(transforms):
-        _check_entry(label, transform)
+        name = type(transform).__name__
+        is_for_numpy = getattr(type(transform), "__kd_data_backend__", None) == "py"
+        if is_for_numpy or isinstance(transform, SliceDataset):
+            raise ValueError(
+                f"{label}: {name} works on NumPy arrays; in a kd.data.tf pipeline use"
+                f" kd.data.tf.{name}, or move the pipeline to kd.data.py."
+            )
+        if not callable(transform) and not hasattr(transform, "random_map"):
+            raise TypeError(
+                f"{label} is a {name} ({short_repr(transform)}), which is not a"
+                " transform. Accepted are: kd.data.MapTransform,"
+                " kd.data.FilterTransform, the transforms of kd.data.tf, objects with"
+                " random_map(features, seed), and functions of one record."
+            )
 
 
 def apply_transforms(ds: Any, transforms: Transforms, rng: Any) -> Any:
-    """Return the data set after all entries.
+    """Return the data set of single records after all entries.
 
     Each record travels with its position in the stream of all processes, from which
     random transforms get their seeds.
-
-    Args:
-      ds: A `tf.data.Dataset` of single records of this process.
-      transforms: The entries.
-      rng: A `kd.random.PRNGKey`, the same on all processes.
     """
     entries = labelled(transforms)
     if not entries:
@@ -296,21 +299,3 @@ def _map(ds: Any, function: Callable[..., Any]) -> Any:
 def _seed_words(rng: Any) -> list[int]:
     words = (rng.fold_in("high").as_seed(), rng.fold_in("low").as_seed())
     return [word - 2**32 if word >= 2**31 else word for word in words]
-
-
-def _check_entry(label: str, transform: Any) -> None:
-    name = type(transform).__name__
-    is_for_numpy = getattr(type(transform), "__kd_data_backend__", None) == "py"
-    if is_for_numpy or isinstance(transform, SliceDataset):
-        raise ValueError(
-            f"{label}: {name} works on NumPy arrays; in a kd.data.tf pipeline use"
-            f" kd.data.tf.{name}, or move the pipeline to kd.data.py."
-        )
-    is_filter = isinstance(transform, FilterTransform)
-    if not (callable(transform) or is_filter or hasattr(transform, "random_map")):
-        raise TypeError(
-            f"{label} is a {name} ({short_repr(transform)}), which is not a transform."
-            " Accepted are: kd.data.MapTransform, kd.data.FilterTransform, the transforms"
-            " of kd.data.tf, objects with random_map(features, seed), and functions of"
-            " one record."
-        )

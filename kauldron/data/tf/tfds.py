@@ -13,7 +13,7 @@ from kauldron.data import py
 from kauldron.data.engine.batches import current_share
 from kauldron.data.engine.shuffles import EpochOrder
 from kauldron.data.in_memory import check_epochs
-from kauldron.data.py.catalogs import names_of_labels
+from kauldron.data.py.catalogs import import_tfds, names_of_labels
 from kauldron.data.tf.pipeline import TFDataPipeline, WithShuffleBuffer
 from kauldron.data.transforms.values import tf
 from kauldron.errors import a_type
@@ -174,19 +174,12 @@ class TfdsLegacy(WithShuffleBuffer):
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes, by label; `None` where the features name none."""
-        import tensorflow_datasets as tfds
-
+        tfds = import_tfds("kd.data.tf.TfdsLegacy")
         builder = tfds.builder(self.name, data_dir=self.data_dir)
         return names_of_labels(builder.info.features)
 
     def ds_for_current_process(self, rng: Any) -> Any:
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as error:
-            raise ImportError(
-                "kd.data.tf.TfdsLegacy needs TensorFlow Datasets: pip install"
-                ' "kauldron[tfds]"'
-            ) from error
+        tfds = import_tfds("kd.data.tf.TfdsLegacy")
         read_config = self.read_config or tfds.ReadConfig()
         if self.shuffle:
             seed = read_config.shuffle_seed

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from kauldron.data.transforms import resize as neutral
 from kauldron.data.transforms.fields import ElementWiseTransform, KeyedFields
 from kauldron.data.transforms.images import (
-    as_area_range,
+    InceptionCropOptions,
     as_crop_shape,
-    check_tensor_crop,
-    tensor_crop_sizes,
-    with_crop_shape,
+    crop_tensor,
 )
-from kauldron.data.transforms.values import (
-    as_array,
-    is_integer,
-    round_and_cast_tensor,
-    tf,
-)
+from kauldron.data.transforms.values import as_dtype, round_and_cast, tf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,21 +77,16 @@ class RandomCrop(ElementWiseRandomTransform):
         object.__setattr__(self, "shape", as_crop_shape(self.shape, self))
 
     def random_map_element(self, element: Any, seed: Any) -> Any:
-        check_tensor_crop(element, self.shape, self)
-        sizes = tf.shape(element)
-        wanted = tensor_crop_sizes(element, self.shape)
-        room = sizes - wanted + 1
         # One draw per axis, reduced to its room: fields that differ in the kept axes
         # only are cut at the same place.
         draws = tf.random.stateless_uniform(
-            tf.shape(sizes), seed, minval=0, maxval=2**31 - 1, dtype=tf.int32
+            [len(self.shape)], seed, minval=0, maxval=2**31 - 1, dtype=tf.int32
         )
-        cropped = tf.slice(element, draws % room, wanted)
-        return with_crop_shape(cropped, element, self.shape)
+        return crop_tensor(element, self.shape, self, lambda room: draws % (room + 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InceptionCrop(ElementWiseRandomTransform):
+class InceptionCrop(InceptionCropOptions, ElementWiseRandomTransform):
     """Cuts a random box out of images `(h, w, c)` and resizes it. The dtype stays.
 
     Attributes:
@@ -108,19 +95,6 @@ class InceptionCrop(ElementWiseRandomTransform):
       resize_method: As in `kd.data.Resize`.
       area_range: Smallest and largest part of the area that the box covers.
     """
-
-    resize_size: tuple[int, int] | None = None
-    resize_method: str = "bilinear"
-    area_range: tuple[float, float] = (0.05, 1.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.resize_size is not None:
-            size = neutral.as_size(self.resize_size, "resize_size")
-            object.__setattr__(self, "resize_size", size)
-        method = neutral.as_method(self.resize_method)
-        object.__setattr__(self, "resize_method", method)
-        object.__setattr__(self, "area_range", as_area_range(self.area_range))
 
     def random_map_element(self, element: Any, seed: Any) -> Any:
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
@@ -138,10 +112,7 @@ class InceptionCrop(ElementWiseRandomTransform):
         resize = neutral.Resize(
             key="box", size=self.resize_size, method=self.resize_method
         )
-        resized = neutral.resize_tensor(box, resize)
-        if resized.dtype == element.dtype:
-            return resized
-        return round_and_cast_tensor(resized, np.dtype(element.dtype.as_numpy_dtype))
+        return round_and_cast(resize.map_element(box), as_dtype(element.dtype))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,15 +135,12 @@ class Resize(ElementWiseTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        neutral.as_size((self.height, self.width), "height, width")
-        if self.method.upper() != "AUTO":
-            neutral.as_method(self.method)
+        object.__setattr__(self, "method", self._resize.method)
+
+    @functools.cached_property
+    def _resize(self) -> neutral.Resize:
+        size = (self.height, self.width)
+        return neutral.Resize(key=self.key, size=size, method=self.method)
 
     def map_element(self, element: Any) -> Any:
-        method = self.method
-        if method.upper() == "AUTO":
-            method = "nearest" if is_integer(as_array(element)) else "area"
-        size = (self.height, self.width)
-        return neutral.Resize(key=self.key, size=size, method=method).map_element(
-            element
-        )
+        return self._resize.map_element(element)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import einops
 import numpy as np
 from einops.parsing import ParsedExpression
 
-from kauldron.data.transforms.fields import ElementWiseTransform
-from kauldron.data.transforms.values import as_array, is_jax, is_tf, tf
+from kauldron.data.transforms.values import ArrayTransform, array_module, is_tf, tf
 from kauldron.immutabledict import ImmutableDict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rearrange(ElementWiseTransform):
+class Rearrange(ArrayTransform):
     """`einops.rearrange` of a field.
 
     Attributes:
@@ -34,26 +33,23 @@ class Rearrange(ElementWiseTransform):
     pattern: str
     axes_lengths: Mapping[str, int] = ImmutableDict()
 
-    traceable = True
+    _operation: ClassVar[Callable[..., Any]] = staticmethod(einops.rearrange)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "axes_lengths", ImmutableDict(self.axes_lengths))
-        batch_pattern(self.pattern)  # raises for an invalid pattern
+        _batch_pattern(self.pattern)  # raises for an invalid pattern
 
-    def map_element(self, element: Any) -> Any:
-        return einops.rearrange(as_array(element), self.pattern, **self.axes_lengths)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        pattern = batch_pattern(self.pattern)
-        return einops.rearrange(as_array(elements), pattern, **self.axes_lengths)
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        pattern = _batch_pattern(self.pattern) if num_batch_axes else self.pattern
+        return self._operation(array, pattern, **self.axes_lengths)
 
 
 @functools.lru_cache(maxsize=1024)
-def batch_pattern(pattern: str) -> str:
+def _batch_pattern(pattern: str) -> str:
     """Return the pattern with one more axis in front.
 
-    >>> batch_pattern("h w -> (h w)")
+    >>> _batch_pattern("h w -> (h w)")
     'batch h w -> batch (h w)'
 
     Raises:
@@ -73,7 +69,7 @@ def batch_pattern(pattern: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gather(ElementWiseTransform):
+class Gather(ArrayTransform):
     """Takes the entries at `indices` along `axis`.
 
     Attributes:
@@ -89,8 +85,6 @@ class Gather(ElementWiseTransform):
     axis: int
     indices: Sequence[int]
 
-    traceable = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "axis", _as_int(self.axis, "axis"))
@@ -101,28 +95,17 @@ class Gather(ElementWiseTransform):
         indices = tuple(_as_int(index, "indices") for index in self.indices)
         object.__setattr__(self, "indices", indices)
 
-    def map_element(self, element: Any) -> Any:
-        return self._take(as_array(element), first_axis=0)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._take(as_array(elements), first_axis=1)
-
-    def _take(self, array: Any, first_axis: int) -> Any:
-        rank = len(array.shape) - first_axis
-        if not -rank <= self.axis < rank:
-            shape = tuple(array.shape[first_axis:])
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        shape = tuple(array.shape[num_batch_axes:])
+        if not -len(shape) <= self.axis < len(shape):
             raise IndexError(
                 f"Gather(axis={self.axis}): out of range for the shape {shape}."
             )
-        axis = self.axis if self.axis < 0 else self.axis + first_axis
+        axis = self.axis if self.axis < 0 else self.axis + num_batch_axes
         indices = _from_zero(self.indices, array.shape[axis])
         if is_tf(array):
             return _gather_from_tensor(array, self.indices, axis)
-        if is_jax(array):
-            import jax.numpy as jnp
-
-            return jnp.take(array, indices, axis=axis)
-        return np.take(array, indices, axis=axis)
+        return array_module(array).take(array, indices, axis=axis)
 
 
 def _from_zero(indices: Sequence[int], size: int | None) -> np.ndarray:

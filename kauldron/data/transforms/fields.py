@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ class KeyedFields:
     def selected_fields(
         self, features: Mapping[str, Any]
     ) -> Iterator[tuple[str, str, Any]]:
-        """In-key, out-key and value of each selected field that the record has.
+        """Yield in-key, out-key and value of each selected field that the record has.
 
         Raises:
           KeyError: The record has none of them, or an out-key is already taken.
@@ -59,11 +60,7 @@ class KeyedFields:
                 f"{type(self).__name__}.__post_init__ must call"
                 " `super().__post_init__()`: the keys were never set up."
             )
-        if not isinstance(features, (dict, Mapping)):  # dict first: it is faster
-            raise TypeError(
-                f"{type(self).__name__} selects fields by key, so records must be"
-                f" dicts; got {trees.describe_leaf(features)}."
-            )
+        check_is_record(features, self)
         missing = []
         for in_key, out_key in self._key_items:
             value = get_field(features, in_key)
@@ -88,7 +85,7 @@ class KeyedFields:
                 name = type(self).__name__
                 raise TypeError(f"{name}: field {in_key!r}: {error}") from None
             except Exception as error:
-                error.add_note(f"Field {in_key!r}: {trees.describe_leaf(value)}")
+                error.add_note(f"Field {in_key!r}: {describe_leaf(value)}")
                 raise
             if result is None:
                 result = dict(features)
@@ -99,10 +96,10 @@ class KeyedFields:
         self, missing: Sequence[str], features: Mapping[str, Any]
     ) -> None:
         if len(missing) == len(self._key_items):
-            raise ReadableKeyError(missing_keys_message(self, missing, features))
+            raise ReadableKeyError(_missing_keys_message(self, missing, features))
         if not getattr(self, "_has_reported_missing", False):
             object.__setattr__(self, "_has_reported_missing", True)
-            _log.warning("%s", missing_keys_message(self, missing, features))
+            _log.warning("%s", _missing_keys_message(self, missing, features))
 
 
 # ----------------------------------------------------------------------------
@@ -180,7 +177,7 @@ def _as_key_mapping(key: Any, *, owner: str) -> ImmutableDict:
             raise ReadableKeyError(f"{owner}(key=...): a field name is empty.")
     if not pairs:
         raise ReadableKeyError(f"{owner}(key=...) selects no field: name at least one.")
-    twice = first_duplicate(out_key for _, out_key in pairs)
+    twice = _first_duplicate(out_key for _, out_key in pairs)
     if twice is not None:
         raise ReadableKeyError(
             f"{owner}(key=...) writes the field {twice!r} twice: give each its own name."
@@ -188,26 +185,35 @@ def _as_key_mapping(key: Any, *, owner: str) -> ImmutableDict:
     return ImmutableDict(pairs)
 
 
-def first_duplicate(names: Iterable[str]) -> str | None:
-    """Return the first name that occurs twice.
-
-    >>> first_duplicate(["a", "b", "a"])
-    'a'
-    """
-    seen = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+def _first_duplicate(names: Iterable[str]) -> str | None:
+    counts = collections.Counter(names)
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 # ----------------------------------------------------------------------------
-# Messages
+# What a record must have
 # ----------------------------------------------------------------------------
 
 
-def missing_keys_message(
+def check_is_record(features: Any, transform: Any) -> None:
+    """Raise `TypeError` unless the record is made of fields."""
+    if not isinstance(features, (dict, Mapping)):  # dict first: it is faster
+        raise TypeError(
+            f"{type(transform).__name__} works on fields, so records must be dicts; got"
+            f" {describe_leaf(features)}."
+        )
+
+
+def check_has_fields(
+    features: Mapping[str, Any], names: Iterable[str], transform: Any
+) -> None:
+    """Raise `KeyError` if the record lacks a field."""
+    missing = [name for name in names if name not in features]
+    if missing:
+        raise ReadableKeyError(_missing_keys_message(transform, missing, features))
+
+
+def _missing_keys_message(
     transform: Any, missing: Sequence[str], features: Mapping[str, Any]
 ) -> str:
     """Say which keys are missing, which there are, and the nearest names."""
@@ -289,7 +295,11 @@ class ElementWiseTransform(KeyedFields, MapTransform):
         map_column = _batch_method(self, "map_element_batch")
         return self.map_fields(
             features,
-            lambda column: apply_to_column(column, map_column, self.map_element),
+            lambda column: _map_column(
+                column,
+                map_column,
+                lambda rows: [self.map_element(row) for row in rows],
+            ),
         )
 
 
@@ -330,17 +340,12 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
         self, features: Mapping[str, Any], rng: np.random.Generator
     ) -> dict[str, Any]:
         self.check_fields(features, num_batch_axes=0)
-        if len(self._key_items) < 2:
+        if len(self._key_items) < 2:  # saves the time to read the state
             return self.map_fields(
                 features, lambda element: self.random_map_element(element, rng)
             )
-        state = rng.bit_generator.state
-
-        def map_from_same_state(element: Any) -> Any:
-            rng.bit_generator.state = state
-            return self.random_map_element(element, rng)
-
-        return self.map_fields(features, map_from_same_state)
+        map_field = from_same_state(self.random_map_element, rng)
+        return self.map_fields(features, map_field)
 
     def random_map_batch(
         self, features: Mapping[str, Any], rngs: Any
@@ -350,10 +355,27 @@ class ElementWiseRandomTransform(KeyedFields, RandomMapTransform):
         map_column = _batch_method(self, "random_map_element_batch")
         return self.map_fields(
             features,
-            lambda column: apply_to_column(
-                column, map_column, self.random_map_element, rngs
+            lambda column: _map_column(
+                column,
+                lambda array: map_column(array, rngs),
+                lambda rows: [
+                    self.random_map_element(row, rngs[i]) for i, row in enumerate(rows)
+                ],
             ),
         )
+
+
+def from_same_state(
+    random_map: Callable[[Any, np.random.Generator], Any], rng: np.random.Generator
+) -> Callable[[Any], Any]:
+    """Return `random_map` as a function of the value, which always draws the same."""
+    state = rng.bit_generator.state
+
+    def map_value(value: Any) -> Any:
+        rng.bit_generator.state = state
+        return random_map(value, rng)
+
+    return map_value
 
 
 def _batch_method(transform: Any, name: str) -> Callable[..., Any]:
@@ -364,35 +386,26 @@ def _batch_method(transform: Any, name: str) -> Callable[..., Any]:
 
 
 def num_records(columns: Any) -> int:
-    """Return the length of the leading axis.
-
-    Raises:
-      ValueError: There is no array in the tree.
-    """
+    """Return the length of the leading axis."""
     size = trees.num_rows(columns)
     if size is None:
         raise ValueError("A batch without a single array has no length.")
     return size
 
 
-def apply_to_column(
+def _map_column(
     column: Any,
-    map_column: Callable[..., Any],
-    map_element: Callable[..., Any],
-    rngs: Sequence[Any] | None = None,
+    map_array: Callable[[Any], Any],
+    map_rows: Callable[[list[Any]], list[Any]],
 ) -> Any:
-    """Apply a batch method to a column.
+    """Return the new column, by `map_array` if it is an array.
 
     A field that is itself a list or a dict is not one array but several; batch methods
-    need not know that: such a field goes through `map_element` record by record.
+    need not know that: the rows of such a field go through `map_rows`.
     """
     if not isinstance(column, list | tuple | Mapping):
-        return map_column(column) if rngs is None else map_column(column, rngs)
-    rows = trees.unstack(column, num_records(column))
-    if rngs is None:
-        rows = [map_element(row) for row in rows]
-    else:
-        rows = [map_element(row, rngs[i]) for i, row in enumerate(rows)]
+        return map_array(column)
+    rows = map_rows(trees.unstack(column, num_records(column)))
     if trees.is_jax(rows[0]):
         import jax.numpy as jnp
 
@@ -449,9 +462,9 @@ class Elements(MapTransform):
     def map(self, features: Mapping[str, Any]) -> dict[str, Any]:
         renames, copies = self._renames_and_copies
         gone = [source for source, _ in renames]
-        self._check_fields_exist(
-            features, (*self.keep, *self.drop, *gone, *(source for source, _ in copies))
-        )
+        copied = [source for source, _ in copies]
+        check_is_record(features, self)
+        check_has_fields(features, (*self.keep, *self.drop, *gone, *copied), self)
         if self.keep:
             result = {k: v for k, v in features.items() if k in self.keep}
         else:
@@ -471,18 +484,6 @@ class Elements(MapTransform):
         return result
 
     map_batch = map
-
-    def _check_fields_exist(
-        self, features: Mapping[str, Any], wanted: Sequence[str]
-    ) -> None:
-        if not isinstance(features, Mapping):
-            raise TypeError(
-                f"Elements selects fields, so records must be dicts; got"
-                f" {describe_leaf(features)}."
-            )
-        missing = [name for name in wanted if name not in features]
-        if missing:
-            raise ReadableKeyError(missing_keys_message(self, missing, features))
 
 
 def _as_names(names: Any, argument: str) -> tuple[str, ...]:
@@ -510,39 +511,37 @@ def _check_are_names(names: Iterable[Any], argument: str) -> None:
             raise TypeError(f"Elements({argument}=...): {name!r} is not a name (str).")
 
 
+_WITHOUT_OVERLAP = (
+    ("keep", "the sources of rename"),
+    ("keep", "the targets of rename"),
+    ("drop", "the sources of rename"),
+    ("the targets of copy", "keep"),
+    ("the targets of copy", "drop"),
+    ("the targets of copy", "the sources of rename"),
+    ("the targets of copy", "the targets of rename"),
+)
+
+
 def _check_conflicts(elements: Elements) -> None:
-    keep, drop = set(elements.keep), set(elements.drop)
-    rename, copies = elements.rename, elements.copy
-    targets = set(rename.values())
-    if keep and drop:
+    if elements.keep and elements.drop:
         raise ValueError("Elements takes `keep` or `drop`, not both.")
-    for argument, mapping in (("copy", copies), ("rename", rename)):
-        twice = first_duplicate(mapping.values())
+    for argument, mapping in (("copy", elements.copy), ("rename", elements.rename)):
+        twice = _first_duplicate(mapping.values())
         if twice is not None:
             raise ValueError(
                 f"Elements({argument}={dict(mapping)}) makes {twice!r} twice."
             )
-    _refuse_overlap("keep", keep, "the sources of rename", set(rename))
-    _refuse_overlap("keep", keep, "the targets of rename", targets)
-    _refuse_overlap("drop", drop, "the sources of rename", set(rename))
-    copied = set(copies.values())
-    for name, names in (
-        ("keep", keep),
-        ("drop", drop),
-        ("the sources of rename", set(rename)),
-        ("the targets of rename", targets),
-    ):
-        _refuse_overlap("the targets of copy", copied, name, names)
-
-
-def _refuse_overlap(
-    name: str, names: set[str], other_name: str, other_names: set[str]
-) -> None:
-    overlap = sorted(names & other_names)
-    if overlap:
-        raise ReadableKeyError(
-            f"Elements: {overlap} are in {name} and in {other_name}."
-        )
+    names = {
+        "keep": set(elements.keep),
+        "drop": set(elements.drop),
+        "the sources of rename": set(elements.rename),
+        "the targets of rename": set(elements.rename.values()),
+        "the targets of copy": set(elements.copy.values()),
+    }
+    for one, other in _WITHOUT_OVERLAP:
+        overlap = sorted(names[one] & names[other])
+        if overlap:
+            raise ReadableKeyError(f"Elements: {overlap} are in {one} and in {other}.")
 
 
 def _taken_message(action: str, source: str, target: str) -> str:

@@ -9,7 +9,7 @@ it is defined in the same class as the per-record method, or in a more derived o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,12 @@ from kauldron.data.transforms.transform_types import (
     RandomMapTransform,
 )
 
-# Method for one record, method for a batch.
+# Method for one record, method for a batch. Where the second one is that of the class
+# itself, it only walks over the fields and leaves the work to the pair of a later class.
 _FORMS = {
     MapTransform: ("map", "map_batch"),
     FilterTransform: ("filter", "filter_batch"),
     RandomMapTransform: ("random_map", "random_map_batch"),
-}
-# In these classes the methods above only walk over the fields and call these.
-_ELEMENT_FORMS = {
     ElementWiseTransform: ("map_element", "map_element_batch"),
     ElementWiseRandomTransform: ("random_map_element", "random_map_element_batch"),
 }
@@ -58,8 +56,8 @@ def batch_form(transform: Any) -> Callable[..., Any] | None:
     """
     if _batch_depth(transform) is None:
         return None
-    _, (_, batch_method) = _form_names(transform, _FORMS)
-    return getattr(transform, batch_method)
+    names = (name for kind, (_, name) in _FORMS.items() if isinstance(transform, kind))
+    return getattr(transform, next(names))
 
 
 def jax_form(transform: Any) -> Callable[[Any], Any] | None:
@@ -68,12 +66,10 @@ def jax_form(transform: Any) -> Callable[[Any], Any] | None:
     It takes and returns batches of jax arrays.
     """
     depth = _batch_depth(transform)
-    declared = _depth(transform, "traceable")
-    if depth is None or declared is None or declared > depth:
+    if depth is None or not isinstance(transform, MapTransform):
         return None
-    if not isinstance(transform, MapTransform) or not transform.traceable:
-        return None
-    return batch_form(transform)
+    is_traceable = transform.traceable and _depth(transform, "traceable") <= depth
+    return batch_form(transform) if is_traceable else None
 
 
 def warm_up(transform: Any) -> None:
@@ -90,39 +86,22 @@ def warm_up(transform: Any) -> None:
 
 
 def _batch_depth(transform: Any) -> int | None:
-    """Return the index in the MRO of the class with the usable batch form, if any."""
-    _, form = _form_names(transform, _FORMS)
-    owner, element_form = _form_names(transform, _ELEMENT_FORMS)
-    depth = _depth_if_usable(transform, form[:1], form[1]) if form else None
-    if depth is None or not element_form:
-        return depth
-    if depth >= 0 and type(transform).__mro__[depth] is owner:
-        return _depth_if_usable(transform, element_form[:1], element_form[1])
-    return _depth_if_usable(transform, (form[0], element_form[0]), form[1])
-
-
-def _form_names(
-    transform: Any, forms: dict[type, tuple[str, str]]
-) -> tuple[type | None, tuple[str, ...]]:
-    for owner, names in forms.items():
-        if isinstance(transform, owner):
-            return owner, names
-    return None, ()
-
-
-def _depth_if_usable(
-    transform: Any, record_methods: Sequence[str], batch_method: str
-) -> int | None:
-    depth = _depth(transform, batch_method)
-    depths = [_depth(transform, name) for name in record_methods]
-    if depth is None or any(d is not None and d < depth for d in depths):
-        return None
+    """Return the depth of the class with the usable batch form, if there is one."""
+    classes = type(transform).__mro__
+    depth = None
+    for kind, (record_method, batch_method) in _FORMS.items():
+        if isinstance(transform, kind):
+            if depth is None or classes[depth] is kind:
+                depth = _depth(transform, batch_method)
+            if depth > _depth(transform, record_method):
+                return None
     return depth
 
 
-def _depth(transform: Any, name: str) -> int | None:
-    """Index of the class that defines a name: 0 the most derived, -1 the instance."""
+def _depth(transform: Any, name: str) -> int:
+    """Return the index of the class that defines a name, -1 for the instance itself."""
     if name in getattr(transform, "__dict__", {}):
         return -1
-    classes = enumerate(type(transform).__mro__)
-    return next((depth for depth, cls in classes if name in vars(cls)), None)
+    classes = type(transform).__mro__
+    defining = (depth for depth, cls in enumerate(classes) if name in vars(cls))
+    return next(defining, len(classes))

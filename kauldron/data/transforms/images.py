@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,16 @@ from kauldron.data.transforms import pillow_images
 from kauldron.data.transforms.fields import (
     ElementWiseRandomTransform,
     ElementWiseTransform,
+    KeyedFields,
 )
 from kauldron.data.transforms.resize import as_method, as_size, resize
-from kauldron.data.transforms.values import as_array, is_tf, round_and_cast, tf
+from kauldron.data.transforms.values import (
+    as_array,
+    as_images,
+    is_tf,
+    round_and_cast,
+    tf,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +53,7 @@ class CenterCrop(ElementWiseTransform):
     def map_element(self, element: Any) -> Any:
         array = _as_image(element)
         if is_tf(array):
-            return _center_crop_of_tensor(array, self.shape, self)
+            return crop_tensor(array, self.shape, self, lambda room: room // 2)
         return array[self._slices(array.shape)]
 
     def map_element_batch(self, elements: Any) -> Any:
@@ -59,16 +66,6 @@ class CenterCrop(ElementWiseTransform):
             slice(None) if target is None else _middle(size, target)
             for target, size in zip(self.shape, shape)
         )
-
-
-def _center_crop_of_tensor(
-    tensor: Any, target: Sequence[int | None], owner: Any
-) -> Any:
-    """`CenterCrop`; where a size is unknown, the graph fails if it is too small."""
-    check_tensor_crop(tensor, target, owner)
-    wanted = tensor_crop_sizes(tensor, target)
-    cropped = tf.slice(tensor, (tf.shape(tensor) - wanted) // 2, wanted)
-    return with_crop_shape(cropped, tensor, target)
 
 
 def _middle(size: int, target: int) -> slice:
@@ -110,16 +107,11 @@ class RandomCrop(ElementWiseRandomTransform):
         self, elements: np.ndarray, rngs: Sequence[np.random.Generator]
     ) -> np.ndarray:
         arrays = as_array(elements)
-        shape = arrays.shape[1:]
-        check_crop_fits(self.shape, shape, self)
-        new_shape = [
-            size if target is None else target
-            for target, size in zip(self.shape, shape)
+        check_crop_fits(self.shape, arrays.shape[1:], self)
+        pieces = [
+            array[self._draw(array.shape, rngs[i])] for i, array in enumerate(arrays)
         ]
-        result = np.empty((len(arrays), *new_shape), arrays.dtype)
-        for i, array in enumerate(arrays):
-            result[i] = array[self._draw(shape, rngs[i])]
-        return result
+        return np.stack(pieces)
 
     def _draw(
         self, shape: tuple[int, ...], rng: np.random.Generator
@@ -157,7 +149,38 @@ _MAX_ATTEMPTS = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InceptionCrop(ElementWiseRandomTransform):
+class InceptionCropOptions(KeyedFields):
+    """The options of `InceptionCrop`, for arrays as for tensors."""
+
+    resize_size: tuple[int, int] | None = None
+    resize_method: str = "bilinear"
+    area_range: tuple[float, float] = (0.05, 1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resize_size is not None:
+            size = as_size(self.resize_size, "resize_size")
+            object.__setattr__(self, "resize_size", size)
+        method = as_method(self.resize_method)
+        object.__setattr__(self, "resize_method", method)
+        object.__setattr__(self, "area_range", _as_area_range(self.area_range))
+
+
+def _as_area_range(area_range: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in area_range)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not 0 < low <= high <= 1:
+        raise ValueError(
+            f"InceptionCrop(area_range={area_range!r}): expected two parts of the area,"
+            " 0 < low <= high <= 1."
+        )
+    return low, high
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InceptionCrop(InceptionCropOptions, ElementWiseRandomTransform):
     """Cuts a random box out of images `(..., h, w, c)` and resizes it.
 
     The box covers a random part of the area and has an aspect ratio between 3/4 and
@@ -181,27 +204,11 @@ class InceptionCrop(ElementWiseRandomTransform):
       (8, 8, 3)
     """
 
-    resize_size: tuple[int, int] | None = None
-    resize_method: str = "bilinear"
-    area_range: tuple[float, float] = (0.05, 1.0)
-
     takes_encoded_images = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.resize_size is not None:
-            size = as_size(self.resize_size, "resize_size")
-            object.__setattr__(self, "resize_size", size)
-        method = as_method(self.resize_method)
-        object.__setattr__(self, "resize_method", method)
-        object.__setattr__(self, "area_range", as_area_range(self.area_range))
-
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        image = _as_image(element)
-        if len(image.shape) < 3:
-            raise ValueError(
-                f"InceptionCrop expects (..., h, w, c), got shape {tuple(image.shape)}."
-            )
+        is_file = isinstance(element, pillow_images.EncodedImage)
+        image = element if is_file else as_images(element, self)
         rows, columns = self._draw_box(image.shape[-3], image.shape[-2], rng)
         size, method = self.resize_size, self.resize_method
         if size is not None and pillow_images.can_resize(image, method):
@@ -211,8 +218,7 @@ class InceptionCrop(ElementWiseRandomTransform):
         box = image[..., rows, columns, :]
         if size is None:
             return box
-        resized = resize(box, size, method)
-        return round_and_cast(resized, np.dtype(image.dtype))
+        return round_and_cast(resize(box, size, method), np.dtype(image.dtype))
 
     def _draw_box(
         self, height: int, width: int, rng: np.random.Generator
@@ -231,24 +237,6 @@ class InceptionCrop(ElementWiseRandomTransform):
         return slice(None), slice(None)
 
 
-def as_area_range(area_range: Any) -> tuple[float, float]:
-    """Return two parts of the area, in order.
-
-    Raises:
-      ValueError: They are not.
-    """
-    try:
-        low, high = (float(part) for part in area_range)
-    except (TypeError, ValueError):
-        low = high = 0.0
-    if not 0 < low <= high <= 1:
-        raise ValueError(
-            f"InceptionCrop(area_range={area_range!r}): expected two parts of the area,"
-            " 0 < low <= high <= 1."
-        )
-    return low, high
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomFlipLeftRight(ElementWiseRandomTransform):
     """Mirrors images `(..., h, w, c)` left to right, one coin per image.
@@ -264,22 +252,14 @@ class RandomFlipLeftRight(ElementWiseRandomTransform):
     """
 
     def random_map_element(self, element: Any, rng: np.random.Generator) -> Any:
-        image = as_array(element)
-        if len(image.shape) < 3:
-            raise ValueError(
-                "RandomFlipLeftRight expects (..., h, w, c), got shape"
-                f" {tuple(image.shape)}; add a channel with"
-                " kd.data.Rearrange(pattern='h w -> h w 1')."
-            )
+        image = as_images(element, self)
         keep = _draw_keep(image.shape[:-3], rng)
         return image if keep.all() else _mirrored(np.asarray(image), ~keep)
 
     def random_map_element_batch(
         self, elements: np.ndarray, rngs: Sequence[np.random.Generator]
     ) -> np.ndarray:
-        images = as_array(elements)
-        if images.ndim < 4:  # the per-record form has the words for it
-            return self.random_map_element(images[0], rngs[0])
+        images = as_images(elements, self, num_batch_axes=1)
         lead = images.shape[1:-3]
         flip = ~np.stack([_draw_keep(lead, rngs[i]) for i in range(len(images))])
         return _mirrored(np.asarray(images), flip)
@@ -305,11 +285,8 @@ _MAX_CHANNELS_APART = 4
 
 def _as_image(element: Any) -> Any:
     """As `as_array`; files are left as they are."""
-    return (
-        element
-        if isinstance(element, pillow_images.EncodedImage)
-        else as_array(element)
-    )
+    is_file = isinstance(element, pillow_images.EncodedImage)
+    return element if is_file else as_array(element)
 
 
 def _draw_keep(lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -323,12 +300,7 @@ def _draw_keep(lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
 
 
 def as_crop_shape(shape: Any, owner: Any) -> tuple[int | None, ...]:
-    """Return the shape as a tuple of sizes and `None`.
-
-    Raises:
-      TypeError: It is not a sequence of ints and `None`.
-      ValueError: A size is negative.
-    """
+    """Return the shape as a tuple of sizes and `None`."""
     name = f"{type(owner).__name__}(shape={shape!r})"
     if isinstance(shape, str) or not isinstance(shape, Iterable):
         raise TypeError(f"{name}: expected one size (or None) per axis.")
@@ -354,27 +326,25 @@ def check_crop_fits(
     raise ValueError(f"{type(owner).__name__}(shape={tuple(target)}) {problem}")
 
 
-def check_tensor_crop(tensor: Any, target: Sequence[int | None], owner: Any) -> None:
-    """Raise `ValueError` if the crop cannot fit, as far as sizes are known."""
-    shape = list(tensor.shape)
-    if len(shape) == len(target):
-        shape = [
-            want or 0 if size is None else size for size, want in zip(shape, target)
+def crop_tensor(
+    tensor: Any, target: Sequence[int | None], owner: Any, place: Callable[[Any], Any]
+) -> Any:
+    """Cut a piece out of a tensor; `place` turns the room along each axis into starts.
+
+    Where a size is not known yet, the graph fails if it is too small.
+    """
+    known = list(tensor.shape)
+    if len(known) == len(target):
+        known = [
+            want or 0 if size is None else size for size, want in zip(known, target)
         ]
-    check_crop_fits(target, shape, owner)
-
-
-def tensor_crop_sizes(tensor: Any, target: Sequence[int | None]) -> Any:
-    """Return the sizes of a crop as a tensor."""
+    check_crop_fits(target, known, owner)
     sizes = tf.shape(tensor)
-    return tf.stack(
+    wanted = tf.stack(
         [sizes[axis] if size is None else size for axis, size in enumerate(target)]
     )
-
-
-def with_crop_shape(cropped: Any, tensor: Any, target: Sequence[int | None]) -> Any:
-    """Tell the graph the sizes of a crop that are known."""
-    known = zip(tensor.shape, target)
-    return tf.ensure_shape(
-        cropped, [size if want is None else want for size, want in known]
-    )
+    cropped = tf.slice(tensor, place(sizes - wanted), wanted)
+    new_shape = [
+        size if want is None else want for size, want in zip(tensor.shape, target)
+    ]
+    return tf.ensure_shape(cropped, new_shape)

@@ -25,11 +25,7 @@ _JPEG_SCALES = (8, 4, 2)
 
 @functools.cache
 def pillow(user: str) -> types.ModuleType:
-    """Return the module `PIL.Image`.
-
-    Raises:
-      ImportError: Pillow is missing; says who needs it, and what to install.
-    """
+    """Return the module `PIL.Image`, or raise and name who needs it."""
     try:
         import PIL.Image
     except ImportError as error:
@@ -161,15 +157,7 @@ def can_resize(image: Any, method: str) -> bool:
 def resized(
     image: Any, rows: slice, columns: slice, size: tuple[int, int], *, user: str
 ) -> np.ndarray:
-    """Cut a box out of `uint8[..., h, w, c]` and resize it with the bilinear filter.
-
-    Args:
-      image: An array or an `EncodedImage`.
-      rows: From where to where.
-      columns: From where to where.
-      size: The `(h, w)` of the result.
-      user: Who needs it, for the message if Pillow is missing.
-    """
+    """Cut a box out of `uint8[..., h, w, c]` and resize it with the bilinear filter."""
     pillow(user)
     if isinstance(image, EncodedImage):
         return image.resized(rows, columns, size)

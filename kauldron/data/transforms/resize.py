@@ -17,8 +17,9 @@ import numpy as np
 
 from kauldron.data.transforms.fields import ElementWiseTransform
 from kauldron.data.transforms.values import (
+    ArrayTransform,
     array_module,
-    as_array,
+    as_images,
     cast,
     is_integer,
     is_jax,
@@ -29,7 +30,7 @@ from kauldron.errors import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resize(ElementWiseTransform):
+class Resize(ArrayTransform):
     """Resizes images and videos of shape `(..., h, w, c)`.
 
     Pixel centres are at half-integers and shrinking filters first, as in
@@ -43,6 +44,7 @@ class Resize(ElementWiseTransform):
       method: `nearest`, `bilinear`, `bicubic`, `lanczos3`, `lanczos5` or `area`. All but
         `nearest` turn integers into float32. The default is `nearest` for integers (they
         are often masks) and `bilinear` for floats (`area` for TensorFlow tensors).
+        `"AUTO"` is `nearest` for integers and `area` for floats.
       antialias: Whether to filter when shrinking.
 
     Example:
@@ -58,8 +60,6 @@ class Resize(ElementWiseTransform):
     max_size: int | None = None
     method: str | None = None
     antialias: bool = True
-
-    traceable = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,28 +80,24 @@ class Resize(ElementWiseTransform):
             ((name, value),) = given.items()
             object.__setattr__(self, name, _as_edge(value, name))
         if self.method is not None:
-            object.__setattr__(self, "method", as_method(self.method))
+            is_auto = str(self.method).upper() == _AUTO
+            method = _AUTO if is_auto else as_method(self.method)
+            object.__setattr__(self, "method", method)
 
-    def map_element(self, element: Any) -> Any:
-        return self._resize(as_array(element), num_batch_axes=0)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        return self._resize(as_array(elements), num_batch_axes=1)
-
-    def _resize(self, array: Any, num_batch_axes: int) -> Any:
-        shape = tuple(array.shape[num_batch_axes:])
-        if len(shape) < 3:
-            raise ValueError(
-                f"{type(self).__name__} expects (..., h, w, c), got shape {shape}; add a"
-                " channel with kd.data.Rearrange(pattern='h w -> h w 1')."
-            )
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        array = as_images(array, self, num_batch_axes)
+        method = self.method
+        if method in (None, _AUTO):
+            for_floats = "area" if method == _AUTO or is_tf(array) else "bilinear"
+            method = "nearest" if is_integer(array) else for_floats
         if is_tf(array):
-            return resize_tensor(array, self)
-        method = self.method or ("nearest" if is_integer(array) else "bilinear")
-        return resize(array, self.new_size(*shape[-3:-1]), method, self.antialias)
+            return _resize_tensor(array, self, method)
+        return resize(
+            array, self._new_size(*array.shape[-3:-1]), method, self.antialias
+        )
 
-    def new_size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the result for an input of this height and width."""
+    def _new_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return height and width of the result for an input of this size."""
         if self.size is not None:
             return self.size
         if self.min_size is not None:
@@ -143,8 +139,7 @@ def _resize_nearest(array: Any, size: tuple[int, int]) -> Any:
     for axis in (-3, -2):
         old, new = array.shape[axis], size[axis + 3]
         if old != new:
-            indices = nearest_indices(old, new)
-            array = xnp.take(array, indices, axis=axis)
+            array = xnp.take(array, nearest_indices(old, new), axis=axis)
     return array
 
 
@@ -178,7 +173,7 @@ def _weigh(array: np.ndarray, kind: tuple[Any, ...], axis: int) -> np.ndarray:
 
 
 def as_size(size: Any, argument: str) -> tuple[int, int]:
-    """Height and width in pixels, at least one each."""
+    """Return height and width in pixels, at least one each."""
     try:
         height, width = size
     except (TypeError, ValueError):
@@ -219,36 +214,28 @@ class ResizeSmall(ElementWiseTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._resize_for(None)  # raises for sizes that make no sense
-        if self.method.upper() != "AUTO":
-            object.__setattr__(self, "method", as_method(self.method))
+        object.__setattr__(self, "method", self._resize.method)
+
+    @functools.cached_property
+    def _resize(self) -> Resize:
+        return Resize(key=self.key, min_size=self.smaller_size, method=self.method)
 
     def map_element(self, element: Any) -> Any:
-        array = as_array(element)
-        return self._resize_for(array).map_element(array)
+        return self._resize.map_element(element)
 
     def map_element_batch(self, elements: Any) -> Any:
-        array = as_array(elements)
-        return self._resize_for(array).map_element_batch(array)
-
-    def _resize_for(self, array: Any) -> Resize:
-        method: str | None = self.method
-        if self.method.upper() == "AUTO":
-            method = "nearest" if array is None or is_integer(array) else "area"
-        return Resize(key=self.key, min_size=self.smaller_size, method=method)
+        return self._resize.map_element_batch(elements)
 
 
-def resize_tensor(tensor: Any, transform: Resize) -> Any:
-    """`Resize`; `area` is the default for floats."""
+def _resize_tensor(tensor: Any, transform: Resize, method: str) -> Any:
     *lead, height, width, channels = _sizes(tensor)
-    size = _new_size(transform, height, width)
-    integers = tensor.dtype.is_integer or tensor.dtype == tf.bool
-    method = transform.method or ("nearest" if integers else "area")
+    size = _new_tensor_size(transform, height, width)
     images = tf.reshape(tensor, [-1, height, width, channels])
     if tensor.dtype == tf.bool:
         images = tf.cast(images, tf.uint8)
     resized = tf.image.resize(images, size, method, antialias=transform.antialias)
-    dtype = tf.float32 if integers and method != "nearest" else tensor.dtype
+    is_widened = is_integer(tensor) and method != "nearest"
+    dtype = tf.float32 if is_widened else tensor.dtype
     resized = tf.cast(tf.reshape(resized, [*lead, size[0], size[1], channels]), dtype)
     return tf.ensure_shape(
         resized, [*tensor.shape[:-3], *_static(size), tensor.shape[-1]]
@@ -264,9 +251,9 @@ def _sizes(tensor: Any) -> list[Any]:
     ]
 
 
-def _new_size(transform: Resize, height: Any, width: Any) -> Sequence[Any]:
+def _new_tensor_size(transform: Resize, height: Any, width: Any) -> Sequence[Any]:
     if transform.size or (isinstance(height, int) and isinstance(width, int)):
-        return transform.new_size(height, width)
+        return transform._new_size(height, width)
     edges = tf.cast(tf.stack([height, width]), tf.float64)
     if transform.min_size is not None:
         ratio = transform.min_size / tf.reduce_min(edges)
@@ -285,6 +272,7 @@ def _static(sizes: Sequence[Any]) -> list[int | None]:
 # ----------------------------------------------------------------------------
 
 
+_AUTO = "AUTO"
 METHODS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5", "area")
 
 _ALIASES = {
@@ -297,11 +285,7 @@ _ALIASES = {
 
 
 def as_method(method: str) -> str:
-    """Return the method under its first name.
-
-    Raises:
-      ValueError: There is no such method.
-    """
+    """Return the method under its first name."""
     name = _ALIASES.get(str(method).lower(), str(method).lower())
     if name not in METHODS:
         raise ValueError(
@@ -329,7 +313,7 @@ def nearest_indices(size: int, new_size: int) -> np.ndarray:
 def weight_matrix(
     size: int, new_size: int, method: str, antialias: bool, dtype: np.dtype
 ) -> np.ndarray:
-    """Matrix of shape `(new_size, size)` whose rows sum to one."""
+    """Return a matrix of shape `(new_size, size)` whose rows sum to one."""
     if method == "area":
         weights = _overlaps(size, new_size)
     else:

@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.data.engine.trees import describe_leaf, is_jax, leaves_with_paths
-from kauldron.data.transforms.fields import KeyedFields, num_records
+from kauldron.data.engine.trees import is_jax, leaves_with_paths
+from kauldron.data.transforms.fields import (
+    KeyedFields,
+    check_is_record,
+    num_records,
+)
 from kauldron.data.transforms.transform_types import MapTransform
 from kauldron.errors import ReadableKeyError
 from kauldron.immutabledict import ImmutableDict
@@ -67,11 +71,7 @@ class AddConstants(MapTransform):
         return hash(_by_value(self.values))
 
     def _check_free(self, features: Mapping[str, Any]) -> None:
-        if not isinstance(features, Mapping):
-            raise TypeError(
-                "AddConstants adds fields, so records must be dicts; got"
-                f" {describe_leaf(features)}."
-            )
+        check_is_record(features, self)
         taken = sorted(name for name in self.values if name in features)
         if taken:
             raise ReadableKeyError(

@@ -7,6 +7,7 @@ unknown until the graph runs.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import importlib
@@ -23,6 +24,23 @@ from kauldron.data.engine.batch_memory import empty
 from kauldron.data.engine.trees import describe_leaf, is_jax
 from kauldron.data.transforms.fields import ElementWiseTransform, NotAnArrayError
 from kauldron.errors import did_you_mean
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArrayTransform(ElementWiseTransform):
+    """Base of transforms that treat an array and a column of arrays alike."""
+
+    traceable = True
+
+    @abc.abstractmethod
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        """Return the new array, or column of arrays if `num_batch_axes` is 1."""
+
+    def map_element(self, element: Any) -> Any:
+        return self._map_array(as_array(element), num_batch_axes=0)
+
+    def map_element_batch(self, elements: Any) -> Any:
+        return self._map_array(as_array(elements), num_batch_axes=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +72,7 @@ class Cast(ElementWiseTransform):
 
 
 def cast(array: Any, dtype: np.dtype) -> Any:
-    """`array.astype(dtype)` in every array family."""
+    """Return `array.astype(dtype)`, for every array family."""
     if is_tf(array):
         return tf.cast(array, tf.as_dtype(dtype))
     if is_jax(array):
@@ -103,20 +121,16 @@ class ValueRange(ElementWiseTransform):
                 f"ValueRange(in_vrange={self.in_vrange}): both ends are equal, so"
                 " nothing can be scaled."
             )
-        line = line_between(self.in_vrange, self.vrange, dtype)
+        line = _line_between(self.in_vrange, self.vrange, dtype)
         object.__setattr__(self, "_line", line)
 
     def map_element(self, element: Any) -> Any:
         array = as_array(element)
         line = self._line
-        if is_tf(array):
-            return _value_range_of_tensor(array, line, self.dtype, self.clip_values)
-        if is_jax(array):
-            import jax.numpy as jnp
-
+        if is_tf(array) or is_jax(array):
             result = line.at(array)
             if self.clip_values:
-                result = jnp.clip(result, line.low, line.high)
+                result = clip(result, line.low, line.high)
         else:
             result = line.at_numpy(array)
             if self.clip_values and not line.keeps_inside(array.dtype):
@@ -124,18 +138,6 @@ class ValueRange(ElementWiseTransform):
         return round_and_cast(result, self.dtype)
 
     map_element_batch = map_element
-
-
-def _value_range_of_tensor(
-    tensor: Any, line: Line, dtype: np.dtype, clip_values: bool
-) -> Any:
-    """`ValueRange`."""
-    if tensor.dtype.is_complex:
-        raise TypeError(f"expected real numbers, got {tensor.dtype.name}.")
-    result = line.at(tensor)
-    if clip_values:
-        result = tf.clip_by_value(result, line.low, line.high)
-    return round_and_cast_tensor(result, dtype)
 
 
 def _as_range(ends: Any, argument: str) -> tuple[float, float]:
@@ -163,12 +165,14 @@ class Line:
 
     def at(self, x: Any) -> Any:
         """Return the line at `x`, for arrays with operators."""
+        if _kind(x) == "c":
+            raise TypeError(f"expected real numbers, got {describe_leaf(x)}.")
         return (cast(x, self.dtype) - self.shift) * self.scale + self.offset
 
     def at_numpy(self, x: np.ndarray) -> np.ndarray:
         """Return the line at `x`, with as few passes over memory as possible."""
         if x.dtype.kind == "c":
-            raise TypeError(f"expected real numbers, got {x.dtype}.")
+            raise TypeError(f"expected real numbers, got {describe_leaf(x)}.")
         out = empty(x.shape, self.dtype)
         if self.shift:
             np.subtract(x, self.shift, out=out, dtype=self.dtype)
@@ -184,13 +188,14 @@ class Line:
         """Return whether no number of an integer dtype lands outside `[low, high]`."""
         if dtype.kind not in "iub":
             return False
-        limits = (0, 1) if dtype.kind == "b" else _integer_limits(dtype)
+        limits = (0, 1)
+        if dtype.kind != "b":
+            limits = np.iinfo(dtype).min, np.iinfo(dtype).max
         ends = self.at_numpy(np.array(limits, dtype))
         return bool(np.all((self.low <= ends) & (ends <= self.high)))
 
 
-@functools.lru_cache(maxsize=256)
-def line_between(
+def _line_between(
     in_vrange: tuple[float, float], vrange: tuple[float, float], dtype: np.dtype
 ) -> Line:
     """Return the line that takes one range to the other, for results of this dtype."""
@@ -208,25 +213,21 @@ def line_between(
 
 
 def round_and_cast(array: Any, dtype: np.dtype) -> Any:
-    """Cast floats of NumPy or jax; to integers by rounding, without overflow."""
+    """Cast floats; to integers by rounding, without overflow."""
     if array.dtype == dtype:
         return array
+    if dtype.kind in "iub":
+        array = (tf if is_tf(array) else array_module(array)).round(array)
     if dtype.kind in "iu":
-        xnp = array_module(array)
-        array = xnp.clip(xnp.round(array), *limits_in(dtype, array.dtype))
-    elif dtype.kind == "b":
-        array = array_module(array).round(array)
+        array = clip(array, *limits_in(dtype, array.dtype))
     return cast(array, dtype)
 
 
-def round_and_cast_tensor(tensor: Any, dtype: np.dtype) -> Any:
-    """Cast floats; to integers by rounding, without overflow."""
-    if dtype.kind in "iu":
-        limits = limits_in(dtype, tensor.dtype.as_numpy_dtype)
-        tensor = tf.clip_by_value(tf.round(tensor), *limits)
-    elif dtype.kind == "b":
-        tensor = tf.round(tensor)
-    return cast(tensor, dtype)
+def clip(array: Any, low: Any, high: Any) -> Any:
+    """Return the array with values that lie outside of the limits moved to them."""
+    if is_tf(array):
+        return tf.clip_by_value(array, low, high)
+    return array_module(array).clip(array, low, high)
 
 
 def limits_in(dtype: np.dtype, float_dtype: Any) -> tuple[Any, Any]:
@@ -235,21 +236,16 @@ def limits_in(dtype: np.dtype, float_dtype: Any) -> tuple[Any, Any]:
     >>> [int(limit) for limit in limits_in(np.dtype("int32"), np.float32)]
     [-2147483648, 2147483520]
     """
-    compute = np.dtype(float_dtype).type
-    low, high = _integer_limits(dtype)
-    upper = compute(high)
-    if int(upper) > high:
-        upper = np.nextafter(upper, compute(0))
-    return compute(low), upper
-
-
-def _integer_limits(dtype: np.dtype) -> tuple[int, int]:
+    compute = as_dtype(float_dtype).type
     info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
+    upper = compute(info.max)
+    if int(upper) > info.max:
+        upper = np.nextafter(upper, compute(0))
+    return compute(info.min), upper
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneHot(ElementWiseTransform):
+class OneHot(ArrayTransform):
     """Turns integer labels into float32 vectors.
 
     A negative label stands for "none", as in padded lists of labels. A label that is too
@@ -275,30 +271,20 @@ class OneHot(ElementWiseTransform):
     on: float = 1.0
     off: float = 0.0
 
-    traceable = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if operator.index(self.num_classes) < 1:
             raise ValueError(f"OneHot(num_classes={self.num_classes}): expected >= 1.")
 
-    def map_element(self, element: Any) -> Any:
-        labels = as_array(element)
-        return self._encode(labels, merge=self.multi and len(labels.shape) == 1)
-
-    def map_element_batch(self, elements: Any) -> Any:
-        labels = as_array(elements)
-        return self._encode(labels, merge=self.multi and len(labels.shape) == 2)
-
-    def _encode(self, labels: Any, merge: bool) -> Any:
+    def _map_array(self, array: Any, num_batch_axes: int) -> Any:
+        labels = array
         if not is_integer(labels):
             raise TypeError(
                 f"OneHot: labels must be integers, got {describe_leaf(labels)}."
             )
+        merge = self.multi and len(labels.shape) - num_batch_axes == 1
         if is_tf(labels):
-            return _one_hot_of_tensor(
-                labels, self.num_classes, self.on, self.off, merge=merge
-            )
+            return _one_hot_of_tensor(self, labels, merge=merge)
         if not is_jax(labels) and labels.size and labels.max() >= self.num_classes:
             raise ValueError(
                 f"OneHot(num_classes={self.num_classes}): there is a label"
@@ -318,15 +304,14 @@ class OneHot(ElementWiseTransform):
         return xnp.where(is_wrong, xnp.float32(np.nan), result)
 
 
-def _one_hot_of_tensor(
-    labels: Any, num_classes: int, on: float, off: float, *, merge: bool
-) -> Any:
-    """`OneHot`; unknown labels give all zeros, since a graph cannot raise."""
+def _one_hot_of_tensor(transform: OneHot, labels: Any, *, merge: bool) -> Any:
+    """Encode; unknown labels give all zeros, since a graph cannot raise."""
     labels = tf.cast(labels, tf.int64)
-    hits = labels[..., tf.newaxis] == tf.range(num_classes, dtype=tf.int64)
+    hits = labels[..., tf.newaxis] == tf.range(transform.num_classes, dtype=tf.int64)
     if merge:
         hits = tf.reduce_any(hits, axis=-2)
-    return tf.where(hits, tf.constant(on, tf.float32), tf.constant(off, tf.float32))
+    on, off = (tf.constant(x, tf.float32) for x in (transform.on, transform.off))
+    return tf.where(hits, on, off)
 
 
 # ----------------------------------------------------------------------------
@@ -338,28 +323,19 @@ _NUMBERS_AND_LISTS = (bool, int, float, complex, np.generic, list, tuple)
 
 
 def is_tf(element: Any) -> bool:
-    """True for a `tf.Tensor`, eager or symbolic."""
+    """Return whether this is a `tf.Tensor`, eager or symbolic."""
     return isinstance(element, getattr(sys.modules.get("tensorflow"), "Tensor", ()))
 
 
 def array_module(element: Any) -> ModuleType:
-    """`jax.numpy` for jax arrays, `numpy` for everything else.
-
-    >>> array_module(np.zeros(3)).__name__
-    'numpy'
-    """
+    """Return `jax.numpy` for jax arrays, `numpy` for everything else."""
     if is_jax(element):
         return sys.modules["jax"].numpy
     return np
 
 
 def as_array(element: Any) -> Any:
-    """Return the field as an array of its family; numbers and lists become NumPy.
-
-    Raises:
-      NotAnArrayError: Strings, bytes, objects, `None`, dicts, string arrays.
-      ValueError: A list whose rows have different lengths.
-    """
+    """Return the field as an array of its family; numbers and lists become NumPy."""
     if not isinstance(element, np.ndarray):
         if is_jax(element) or (is_tf(element) and element.dtype.name != "string"):
             return element
@@ -371,11 +347,26 @@ def as_array(element: Any) -> Any:
     return element
 
 
+def as_images(element: Any, transform: Any, num_batch_axes: int = 0) -> Any:
+    """Return the field as an array with at least the axes `(..., h, w, c)`."""
+    images = as_array(element)
+    shape = tuple(images.shape[num_batch_axes:])
+    if len(shape) < 3:
+        raise ValueError(
+            f"{type(transform).__name__} expects (..., h, w, c), got shape {shape}; add"
+            " a channel with kd.data.Rearrange(pattern='h w -> h w 1')."
+        )
+    return images
+
+
 def is_integer(array: Any) -> bool:
-    """True for integer and boolean arrays of every family."""
-    if is_tf(array):
-        return array.dtype.is_integer or array.dtype.is_bool
-    return np.dtype(array.dtype).kind in "iub"
+    """Return whether an array of any family holds integers or booleans."""
+    return _kind(array) in "iub"
+
+
+def _kind(array: Any) -> str:
+    dtype = array.dtype
+    return np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).kind
 
 
 def _from_python(element: Any) -> np.ndarray:
@@ -399,33 +390,24 @@ def _expected_an_array(element: Any) -> str:
 DType: TypeAlias = Any  # what np.dtype takes, jnp.bfloat16, "bfloat16", tf.float32
 
 
-def as_dtype(dtype: DType, *, argument: str = "dtype") -> np.dtype:
-    """`dtype` as a NumPy dtype.
+def as_dtype(dtype: DType) -> np.dtype:
+    """Return a dtype of numbers as one of NumPy.
 
-    Args:
-      dtype: Anything `np.dtype` takes, the name of a small float such as `"bfloat16"`,
-        a scalar type of `jax.numpy`, or a TensorFlow dtype.
-      argument: How the error message calls it.
-
-    Raises:
-      TypeError: It names no dtype of numbers.
-
-    Example:
-      >>> as_dtype("bfloat16").itemsize
-      2
-      >>> as_dtype("flaot32")
-      Traceback (most recent call last):
-      TypeError: dtype='flaot32' is not a dtype. Did you mean 'float32'?
+    >>> as_dtype("bfloat16").itemsize
+    2
+    >>> as_dtype("flaot32")
+    Traceback (most recent call last):
+    TypeError: dtype='flaot32' is not a dtype. Did you mean 'float32'?
     """
     if dtype is None:
-        raise TypeError(f"{argument} must be given, such as 'float32'; got None.")
+        raise TypeError("dtype must be given, such as 'float32'; got None.")
     try:
         result = np.dtype(_numpy_spelling(dtype))
     except TypeError as error:
         hint = did_you_mean(dtype, [*np.sctypeDict, "bfloat16"])
-        raise TypeError(f"{argument}={dtype!r} is not a dtype.{hint}") from error
+        raise TypeError(f"dtype={dtype!r} is not a dtype.{hint}") from error
     if result.kind in "OUST" or result.names:
-        raise TypeError(f"{argument}={dtype!r} is not a dtype of numbers.")
+        raise TypeError(f"dtype={dtype!r} is not a dtype of numbers.")
     return result
 
 

@@ -332,6 +332,9 @@ def test_part_with_a_batch_size_batches_itself():
         ),
         lambda: kd.data.tf.SampleFromDatasets([Range()], weights=[1, 2]),
         lambda: kd.data.tf.SampleFromDatasets([Range(), Range()], weights=[1, 0]),
+        lambda: kd.data.tf.SampleFromDatasets(
+            [Range(), Range()], weights=[1, float("inf")]
+        ),
         lambda: kd.data.tf.ZipDatasets({}),
         lambda: kd.data.tf.ZipDatasets([Range()]),
         lambda: kd.data.tf.ZipDatasets({"a": 3}),

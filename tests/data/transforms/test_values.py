@@ -143,9 +143,10 @@ def test_read_only_input_is_not_written():
     assert x.tolist() == [0, 1, 2, 3]
 
 
-def test_complex_numbers_have_no_range():
+@pytest.mark.parametrize("xnp", [np, jnp])
+def test_complex_numbers_have_no_range(xnp):
     with pytest.raises(TypeError, match="real numbers"):
-        apply(np.array([1j]), vrange=(0, 1))
+        apply(xnp.array([1j]), vrange=(0, 1))
 
 
 @pytest.mark.parametrize(
