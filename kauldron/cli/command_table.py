@@ -5,10 +5,9 @@ It names where each command is implemented, and imports none of them.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
-from typing import Protocol
+from typing import Any
 
 # Exit codes of all commands.
 OK = 0
@@ -17,18 +16,6 @@ FOUND_SOMETHING = 1  # problems, differences
 BAD_INPUT = 2  # wrong usage, a config that cannot be loaded
 INTERRUPTED = 130  # Ctrl-C
 STOPPED = 143  # told to save and stop
-
-
-class Implementation(Protocol):
-    """What the class of a command defines; neither needs an object of it."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of the command, other than `--cfg` and its overrides."""
-        ...
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do the work and return the exit code. `args.cfg` is the `ConfigSource`."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,8 +36,13 @@ class Command:
     needs_configs: bool = True
     arguments: tuple[str, ...] = ()
 
-    def load(self) -> Implementation:
-        """Import the command."""
+    def load(self) -> Any:
+        """Import the class of the command.
+
+        Neither of its two functions needs an object: `add_arguments(parser)` adds the
+        options other than `--cfg` and its overrides; `run(args)`, where `args.cfg` is
+        the `ConfigSource`, does the work and returns the exit code.
+        """
         module, _, name = self.implementation.partition(":")
         return getattr(importlib.import_module(f"kauldron.cli.commands.{module}"), name)
 

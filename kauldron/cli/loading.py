@@ -12,7 +12,7 @@ import pathlib
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import kauldron
 from kauldron import konfig
@@ -331,6 +331,13 @@ class SubCommand:
         return self()
 
     import_nothing = False  # whether the modules that the config names stay unimported
+
+    @classmethod
+    def with_trainer(cls, cfg: konfig.ConfigDict, source: ConfigSource) -> Self:
+        """Return the command on a config and the trainer that is built of it now."""
+        command = cls(cfg, ConfigOrigin.of(source))
+        vars(command)["trainer"] = build_trainer(cfg, source)  # of the cached property
+        return command
 
     @classmethod
     def run(cls, args: argparse.Namespace) -> int:

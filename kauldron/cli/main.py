@@ -114,18 +114,12 @@ def _with_flag_files(arguments: Sequence[str]) -> list[str]:
 
 
 def _run(arguments: list[str]) -> int:
-    words, rest = take_command(arguments)
+    words, rest = _take_command(arguments)
     if words not in COMMANDS:
         return _help_or_complain(words, rest)
-    command = COMMANDS[words]
-    return run_command(words, command, rest)
-
-
-def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> int:
-    """Parse the options of one command and run it."""
     from kauldron.cli.loading import source_from_arguments, with_trust
 
-    implementation = command.load()
+    command = COMMANDS[words]
     parser = make_parser(words, command)
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()
@@ -136,19 +130,20 @@ def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> in
     others = _take_patch(sources, others)
     others = _with_values_that_begin_with_a_dash(others, parser)
     args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
-    jax_flags, unknown = take_jax_flags(unknown)
-    if unknown:
-        parser.error(explain(unknown, rest, command.configs, parser.flags))
+    jax_flags = [flag for flag in unknown if flag.startswith("--jax_")]
+    if len(jax_flags) < len(unknown):
+        unknown = [argument for argument in unknown if argument not in jax_flags]
+        parser.error(_explain(unknown, rest, command.configs, parser.flags))
     for name, source in sources.items():
         if source.file is None and command.needs_configs:
             parser.error(f"--{name}=path/to/config.py is missing.")
-    apply_jax_flags(jax_flags)
+    _apply_jax_flags(jax_flags)
     if not command.configs:
-        return implementation.run(args)
+        return command.load().run(args)
     files = [source.file for source in sources.values() if source.file]
     file = files[0] if files else vars(args).get("workdir")
     with with_trust(file, allow=args.allow, trust=args.trust):
-        return implementation.run(args)
+        return command.load().run(args)
 
 
 def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
@@ -167,14 +162,15 @@ def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
 
 
 def _usage(words: tuple[str, ...], command: Command) -> str:
-    form = "--{n}=config.py" if command.needs_configs else "[--{n}=config.py]"
-    parts = [f"{form} [--{{n}}.path=value ...]".format(n=n) for n in command.configs]
-    if "sweep" in command.configs:
-        parts[command.configs.index("sweep")] = "--sweep.path=values ..."
-    required, others = parts, command.arguments
-    if not command.needs_configs:
-        required, others = others, parts
-    return " ".join(["kauldron", *words, *required, *others, "[options]"])
+    form = "--{0}=config.py" if command.needs_configs else "[--{0}=config.py]"
+    forms = dict.fromkeys(command.configs, form + " [--{0}.path=value ...]")
+    if "sweep" in forms:
+        forms["sweep"] = "--{0}.path=values ..."
+    configs = [form.format(name) for name, form in forms.items()]
+    parts = [*command.arguments, *configs]
+    if command.needs_configs:
+        parts = [*configs, *command.arguments]
+    return " ".join(["kauldron", *words, *parts, "[options]"])
 
 
 def _with_values_that_begin_with_a_dash(
@@ -231,7 +227,7 @@ def make_parser(words: tuple[str, ...], command: Command) -> CommandParser:
 #
 
 
-def take_command(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
+def _take_command(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
     """Separate the words that name the command from everything else.
 
     Flags may stand before, between and after the words. Without a command, the words
@@ -311,23 +307,7 @@ def usage(group: str | None = None) -> str:
 #
 
 
-def take_jax_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate `--jax_...` from all other arguments.
-
-    Example:
-      >>> take_jax_flags(["--jax_debug_nans", "word"])
-      (['--jax_debug_nans'], ['word'])
-    """
-    flags = [argument for argument in arguments if argument.startswith("--jax_")]
-    return flags, [argument for argument in arguments if argument not in flags]
-
-
-def apply_jax_flags(flags: Sequence[str]) -> None:
-    """Change the settings of jax.
-
-    Raises:
-      UsageError: There is no such setting, or it cannot have that value.
-    """
+def _apply_jax_flags(flags: Sequence[str]) -> None:
     if not flags:
         return
     import jax
@@ -352,21 +332,13 @@ def apply_jax_flags(flags: Sequence[str]) -> None:
 #
 
 
-def explain(
+def _explain(
     unknown: Sequence[str],
     arguments: Sequence[str],
-    configs: Iterable[str],
+    names: Sequence[str],
     options: Iterable[str],
 ) -> str:
-    """Say what is wrong with arguments, and what was probably meant.
-
-    Args:
-      unknown: The arguments that were not understood.
-      arguments: All arguments, in order.
-      configs: The names of the flags that give a config, such as `cfg`.
-      options: The options of the command.
-    """
-    names = list(configs)
+    """Say for each unknown argument what was probably meant, given the configs' names."""
     flags = [f"--{name}" for name in names]
     lines = []
     remaining = list(unknown)
@@ -389,7 +361,7 @@ def explain(
 def _value_after_space(
     argument: str, arguments: Sequence[str], flags: Sequence[str]
 ) -> str:
-    at = list(arguments).index(argument) if argument in arguments else 0
+    at = arguments.index(argument) if argument in arguments else 0
     before = arguments[at - 1] if at > 0 else ""
     is_override = before.startswith(tuple(f"{flag}." for flag in flags))
     if argument.startswith("-") or not is_override or "=" in before:
