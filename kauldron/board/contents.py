@@ -264,11 +264,7 @@ def _part(
     xs = (series.times if by == "time" else series.steps) - start
     begin = max(0, int(np.searchsorted(xs, first)) - 1)  # lines reach the edges
     end = int(np.searchsorted(xs, last, "right")) + 1
-    return Series(
-        steps=series.steps[begin:end],
-        times=series.times[begin:end],
-        values=series.values[begin:end],
-    ).thinned(points)
+    return series[begin:end].thinned(points)
 
 
 def _as_lists(series: Series, by: str, start: float) -> dict[str, list[Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -317,16 +319,15 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
       >>> short_names(["optimizer.learning_rate", "train_ds.seed", "eval_ds.seed"])
       {'optimizer.learning_rate': 'learning_rate', 'train_ds.seed': 'train_ds.seed', 'eval_ds.seed': 'eval_ds.seed'}
     """
-    paths = list(paths)
-    parts = {path: path.split(".") for path in paths}
-    users: dict[str, int] = {}
-    for path in paths:
-        for length in range(1, len(parts[path]) + 1):
-            end = ".".join(parts[path][-length:])
-            users[end] = users.get(end, 0) + 1
+    ends = {path: _ends(path.split(".")) for path in paths}
+    users = collections.Counter(itertools.chain.from_iterable(ends.values()))
     names = {}
-    for path in paths:
-        ends = (".".join(parts[path][-n:]) for n in range(1, len(parts[path]) + 1))
-        readable = (e for e in ends if users[e] == 1 and not e[0].isdecimal())
+    for path, candidates in ends.items():
+        readable = (e for e in candidates if users[e] == 1 and not e[0].isdecimal())
         names[path] = next(readable, path)
     return names
+
+
+def _ends(parts: list[str]) -> list[str]:
+    """Return all ends of a path, the shortest first."""
+    return [".".join(parts[start:]) for start in reversed(range(len(parts)))]

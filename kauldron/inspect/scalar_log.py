@@ -41,6 +41,12 @@ class Series:
     times: np.ndarray
     values: np.ndarray
 
+    def __getitem__(self, index: slice | np.ndarray) -> Series:
+        """Return a part of the points."""
+        return Series(
+            steps=self.steps[index], times=self.times[index], values=self.values[index]
+        )
+
     def thinned(self, count: int) -> Series:
         """Return about `count` points that look the same: the extremes of each stretch."""
         size = len(self.values)
@@ -55,12 +61,7 @@ class Series:
                     start + int(np.nanargmin(part)),
                     start + int(np.nanargmax(part)),
                 }
-        indices = np.array(sorted(kept))
-        return Series(
-            steps=self.steps[indices],
-            times=self.times[indices],
-            values=self.values[indices],
-        )
+        return self[np.array(sorted(kept))]
 
 
 @dataclasses.dataclass

@@ -130,10 +130,8 @@ def takes_rngs(function: Callable[..., Any]) -> bool:
     """Return whether `rngs=` is to be given to a function or class."""
     if isinstance(function, functools.partial):
         return "rngs" not in function.keywords and takes_rngs(function.func)
-    if isinstance(
-        function, type
-    ):  # the signature of NNX classes hides that of `__init__`
-        function = function.__init__
+    if isinstance(function, type):
+        function = function.__init__  # which the signature of NNX classes hides
         if function is object.__init__:
             return False
     parameters = inspect.signature(function).parameters
