@@ -206,7 +206,7 @@ class AutoState(State[MetricT]):
             raise ValueError(
                 f"Cannot {merger.verb} None with a value: {self._where(name)}."
             )
-        try:
+        try:  # enters no context manager: this runs for each batch
             return merger.merge(left, right, merged)
         except Exception:
             with error_prefix(f"Cannot {merger.verb} {self._where(name)}: "):
@@ -216,11 +216,8 @@ class AutoState(State[MetricT]):
         value = getattr(self, name)
         if value is EMPTY or value is None:
             return value
-        try:
+        with error_prefix(lambda: f"Cannot {merger.verb} {self._where(name)}: "):
             return merger.finalize(value, self)
-        except Exception:
-            with error_prefix(f"Cannot {merger.verb} {self._where(name)}: "):
-                raise
 
     def _where(self, name: str) -> str:
         return f"field {name!r} of {type(self).__qualname__}"
@@ -420,7 +417,7 @@ class Truncate(Concatenate):
         """Return the number of entries along the axis, from the shapes."""
         if isinstance(value, Collected) and value.length is not None:
             return value.length
-        leaves = [leaf for piece in pieces_of(value) for leaf in _first_leaf(piece)]
+        leaves = [x for piece in pieces_of(value) for x in jax.tree.leaves(piece)[:1]]
         return sum(np.shape(x)[self.axis] if np.ndim(x) else 1 for x in leaves)
 
     def _first(self, leaf: Any, limit: int) -> Any:
@@ -433,10 +430,6 @@ class Truncate(Concatenate):
         if limit is not None and limit < 0:
             raise ValueError(f"{self.num_field!r} is {limit}, but must be at least 0")
         return limit
-
-
-def _first_leaf(tree: Any) -> list[Any]:
-    return jax.tree.leaves(tree)[:1]
 
 
 #

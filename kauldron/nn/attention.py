@@ -15,7 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from kauldron.ktyping import Bool, Float, typechecked
-from kauldron.nn.properties import interms_property, train_property
+from kauldron.nn.properties import (
+    interms_property,
+    refuse_deterministic,
+    train_property,
+)
 
 Implementation = Literal["cudnn", "xla", "weights"]
 
@@ -292,13 +296,7 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
     is_training = train_property()
 
     def __post_init__(self) -> None:
-        if self.deterministic is not None:
-            raise ValueError(
-                f"{type(self).__name__}(deterministic=...) is not supported: its dropout "
-                "follows the train property. Give the mode to the outermost call "
-                "(`model.apply(..., is_training_property=False)`), or call this module "
-                "inside `with kd.nn.set_train_property(False):`."
-            )
+        refuse_deterministic(self)
         super().__post_init__()
 
     @nn.compact

@@ -86,15 +86,13 @@ def _misspelt_patterns(masks: Any, params: Any) -> Iterator[Mistake]:
         for pattern in unmatched:
             close = nearest(pattern, names, cutoff=0.75)
             if selects_nothing or close:
-                hint = f" Did you mean {close[0]!r}?" if close else _examples(params)
+                hint = f" Parameters: {_listed(_paths(params))}."
+                if close:
+                    hint = f" Did you mean {close[0]!r}?"
                 yield Mistake(
                     f"{pattern!r} of {mask!r} matches no parameter.{hint}",
                     is_error=False,
                 )
-
-
-def _examples(params: Any) -> str:
-    return f" Parameters: {_listed(_paths(params))}."
 
 
 def _listed(paths: list[str]) -> str:

@@ -9,7 +9,7 @@ import argparse
 import copy
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kauldron import konfig, path_grammar
@@ -35,17 +35,30 @@ class Check:
         _use_no_accelerator()
         cfg = load_config(args.cfg, import_nothing=False)
         problems = _find_problems(cfg)
-        lines = [*problems.messages, *problems.warnings]
-        if lines:
-            print_lines(lines, {"c": "red", "w": "yellow"})
-        if problems.messages:
-            count = len(problems.messages)
-            print(f"{count} problem{'s' if count > 1 else ''} in {args.cfg.file}")
-            return FOUND_SOMETHING
-        print(
-            f"No problems found in {args.cfg.file}: one train step and each evaluation fit."
+        return report(
+            problems.messages,
+            args.cfg.file,
+            warnings=problems.warnings,
+            healthy=": one train step and each evaluation fit.",
         )
+
+
+def report(
+    problems: Sequence[str],
+    file: str,
+    *,
+    warnings: Sequence[str] = (),
+    healthy: str = "",
+) -> int:
+    """Print what is wrong with a config, or that nothing is; return the exit code."""
+    lines = [*problems, *warnings]
+    if lines:
+        print_lines(lines, {"c": "red", "w": "yellow"})
+    if not problems:
+        print(f"No problems found in {file}{healthy}")
         return OK
+    print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {file}")
+    return FOUND_SOMETHING
 
 
 def _use_no_accelerator() -> None:

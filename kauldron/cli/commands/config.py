@@ -10,6 +10,7 @@ import dataclasses
 
 from kauldron import konfig, path_grammar
 from kauldron.cli.command_table import FOUND_SOMETHING, OK
+from kauldron.cli.commands.check import report
 from kauldron.cli.loading import SubCommand, load_config
 from kauldron.cli.terminal import (
     UsageError,
@@ -108,13 +109,8 @@ class Check:
         problems = konfig.check(cfg)
         if args.json:
             print_json([dataclasses.asdict(problem) for problem in problems])
-        elif problems:
-            print_lines([str(problem) for problem in problems], {"c": "red"})
-            count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-            print(f"{count} in {args.cfg.file}")
-        else:
-            print(f"No problems found in {args.cfg.file}")
-        return FOUND_SOMETHING if problems else OK
+            return FOUND_SOMETHING if problems else OK
+        return report([str(problem) for problem in problems], args.cfg.file)
 
 
 #

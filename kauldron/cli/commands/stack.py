@@ -21,6 +21,8 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich import filesize
+
 from kauldron.cli.command_table import FAILED, OK
 from kauldron.cli.loading import build_trainer, load_config, source_from_arguments
 from kauldron.kxm import records
@@ -290,7 +292,7 @@ def plan_lines(
         elif is_detailed:
             parts += _comparison(units, stacks[:number], stack)
             if stack.memory is not None:
-                parts.append(_size(stack.memory))
+                parts.append(filesize.decimal(stack.memory))
             if stack.largest is not None:
                 parts.append(f"up to {stack.largest} fit")
         lines.append("; ".join(parts))
@@ -346,13 +348,6 @@ def _with_flag_of(unit: WorkUnit, path: str, other: WorkUnit) -> WorkUnit:
     )
     job = dataclasses.replace(unit.jobs[JOB], argv=argv)
     return dataclasses.replace(unit, jobs={JOB: job})
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count / 1e3:.0f} kB"
 
 
 def _ranges(numbers: Sequence[int]) -> list[str]:
