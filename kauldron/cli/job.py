@@ -80,8 +80,7 @@ def start_job(args: argparse.Namespace) -> None:
 def start_distributed(*, force: bool = False) -> None:
     """Join the other processes, before any device is touched.
 
-    Args:
-      force: Join even if nothing in the environment says that there are others.
+    With `force`, also if nothing in the environment says that there are others.
     """
     options = distributed_options(os.environ, force=force)
     if options is not None:

@@ -21,7 +21,7 @@ from kauldron.cli.command_table import (
     FAILED,
     INTERRUPTED,
     OK,
-    Command,
+    Implementation,
 )
 from kauldron.cli.terminal import UsageError, reader_is_gone, short_warnings, tell
 from kauldron.errors import nearest
@@ -119,13 +119,14 @@ def _run(arguments: list[str]) -> int:
         return _help_or_complain(words, rest)
     from kauldron.cli.loading import source_from_arguments, with_trust
 
-    command = COMMANDS[words]
-    parser = make_parser(words, command)
+    implementation = COMMANDS[words].load()
+    configs = implementation.configs
+    parser = make_parser(words)
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()
         return OK
     sources, others = {}, rest
-    for name in command.configs:
+    for name in configs:
         sources[name], others = source_from_arguments(others, name)
     others = _take_patch(sources, others)
     others = _with_values_that_begin_with_a_dash(others, parser)
@@ -133,17 +134,17 @@ def _run(arguments: list[str]) -> int:
     jax_flags = [flag for flag in unknown if flag.startswith("--jax_")]
     if len(jax_flags) < len(unknown):
         unknown = [argument for argument in unknown if argument not in jax_flags]
-        parser.error(_explain(unknown, rest, command.configs, parser.flags))
+        parser.error(_explain(unknown, rest, configs, parser.flags))
     for name, source in sources.items():
-        if source.file is None and command.needs_configs:
+        if source.file is None and implementation.needs_configs:
             parser.error(f"--{name}=path/to/config.py is missing.")
     _apply_jax_flags(jax_flags)
-    if not command.configs:
-        return command.load().run(args)
+    if not configs:
+        return implementation.run(args)
     files = [source.file for source in sources.values() if source.file]
     file = files[0] if files else vars(args).get("workdir")
     with with_trust(file, allow=args.allow, trust=args.trust):
-        return command.load().run(args)
+        return implementation.run(args)
 
 
 def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
@@ -159,18 +160,6 @@ def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
         fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
         sources[name] = PatchedSource(**fields, patch=patch, patch_flags=flags)
     return rest
-
-
-def _usage(words: tuple[str, ...], command: Command) -> str:
-    form = "--{0}=config.py" if command.needs_configs else "[--{0}=config.py]"
-    forms = dict.fromkeys(command.configs, form + " [--{0}.path=value ...]")
-    if "sweep" in forms:
-        forms["sweep"] = "--{0}.path=values ..."
-    configs = [form.format(name) for name, form in forms.items()]
-    parts = [*command.arguments, *configs]
-    if command.needs_configs:
-        parts = [*configs, *command.arguments]
-    return " ".join(["kauldron", *words, *parts, "[options]"])
 
 
 def _with_values_that_begin_with_a_dash(
@@ -199,27 +188,50 @@ class CommandParser(argparse.ArgumentParser):
         """The flags of all options, such as `--json`."""
         return [flag for action in self._actions for flag in action.option_strings]
 
+    @property
+    def words(self) -> list[str]:
+        """The arguments without a flag, as the usage shows them: `NAME`, `[FOLDER]`."""
+        forms = {"?": "[{}]", "+": "{} ...", "*": "[{} ...]"}
+        return [
+            forms.get(str(a.nargs), "{}").format(a.metavar or a.dest.upper())
+            for a in self._actions
+            if not a.option_strings
+        ]
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\n{self.format_usage().rstrip()}")
 
 
-def make_parser(words: tuple[str, ...], command: Command) -> CommandParser:
+def make_parser(words: tuple[str, ...]) -> CommandParser:
     """Return the parser of the options of a command."""
     from kauldron.cli.loading import add_trust_arguments
 
+    implementation = COMMANDS[words].load()
     parser = CommandParser(
         prog=f"kauldron {' '.join(words)}",
-        usage=_usage(words, command),
-        description=command.summary + ".",
+        description=COMMANDS[words].summary + ".",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--traceback", action="store_true", help="show the traceback of an error"
     )
-    command.load().add_arguments(parser)
-    if command.configs:
+    implementation.add_arguments(parser)
+    if implementation.configs:
         add_trust_arguments(parser)
+    configs, arguments = _usage_of_configs(implementation), parser.words
+    parts = [*configs, *arguments]
+    if not implementation.needs_configs:
+        parts = [*arguments, *configs]
+    parser.usage = " ".join(["kauldron", *words, *parts, "[options]"])
     return parser
+
+
+def _usage_of_configs(implementation: type[Implementation]) -> list[str]:
+    file = "--{0}=config.py" if implementation.needs_configs else "[--{0}=config.py]"
+    forms = dict.fromkeys(implementation.configs, f"{file} [--{{0}}.path=value ...]")
+    if "sweep" in forms:
+        forms["sweep"] = "--{0}.path=values ..."
+    return [form.format(name) for name, form in forms.items()]
 
 
 #
@@ -238,7 +250,7 @@ def _take_command(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
     if first is None:
         words = _words(arguments)
         has_config = any(a.split("=")[0] in ("--cfg", "-cfg") for a in arguments)
-        if has_config and not words and DEFAULT_COMMAND in COMMANDS:
+        if has_config and not words:
             return DEFAULT_COMMAND, arguments
         return tuple(words[:2]), arguments
     group = arguments[first]

@@ -260,14 +260,7 @@ class PatchedSource(ConfigSource):
 def take_patch(arguments: Sequence[str]) -> tuple[PatchConfig | None, list[str]]:
     """Take `--patch` and `--patch.name=value` out of the arguments.
 
-    Args:
-      arguments: A command line.
-
-    Returns:
-      The patch, or `None` if there is no such flag; and the other arguments.
-
-    Raises:
-      UsageError: A name or a value is wrong.
+    The patch is `None` if there is no such flag.
     """
     try:
         overrides, others = take_overrides(arguments, "patch")

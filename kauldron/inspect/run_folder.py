@@ -192,10 +192,7 @@ class Run:
 def find_runs(folder: str | os.PathLike[str], known: Iterable[Run] = ()) -> list[Run]:
     """Return the runs of all workdirs in a folder, the folder itself included.
 
-    Args:
-      folder: A workdir, or a folder of workdirs and experiments.
-      known: Runs of an earlier search, which are returned again, with what they have
-        read.
+    Runs of an earlier search are returned again, with what they have read.
     """
     root = pathlib.Path(folder)
     earlier = {run.workdir: run for run in known}

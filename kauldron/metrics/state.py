@@ -375,12 +375,7 @@ class Collected:
     __slots__ = ("_items", "length", "sample")
 
     def __init__(self, items: Iterable[Any], *, length: int | None = None) -> None:
-        """Make a collection.
-
-        Args:
-          items: Pieces and collections, in order.
-          length: Number of entries along the collected axis, if known.
-        """
+        """Join pieces and collections; `length` counts entries along the axis."""
         self._items = tuple(items)
         self.length = length
         last = self._items[-1] if self._items else None

@@ -136,8 +136,7 @@ def _call_jax(
 def _to_even_length(heads: Any) -> tuple[Any, Any]:
     """Add a filler to an odd number of tokens, which cuDNN does not differentiate.
 
-    Returns:
-      The heads, and for each example how many tokens are real; `None` if all are.
+    Also return how many tokens of each example are real; `None` if all are.
     """
     count, length = heads.shape[:2]
     if length % 2 == 0:

@@ -40,15 +40,7 @@ class Mistake:
 def find_mistakes(
     optimizer: optax.GradientTransformation, params: Any
 ) -> Iterator[Mistake]:
-    """Look for what can only be a mistake.
-
-    Args:
-      optimizer: The optimizer.
-      params: The parameters, or their `jax.ShapeDtypeStruct`s.
-
-    Yields:
-      What was found.
-    """
+    """Yield what can only be a mistake; shapes and dtypes of the parameters suffice."""
     if not jax.tree.leaves(params):
         return
     with recorded() as records, warnings.catch_warnings():

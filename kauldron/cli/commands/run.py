@@ -23,10 +23,6 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 class _OnTrainer(SubCommand):
     """A command without options that works on the trainer."""
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        del parser
-
     @classmethod
     def run(cls, args: argparse.Namespace) -> int:
         """Run the command if the trainer can be built; otherwise say why it cannot."""

@@ -272,13 +272,10 @@ class States:
 def plan_lines(
     units: Sequence[WorkUnit], stacks: Sequence[StackPlan], *, is_detailed: bool
 ) -> list[str]:
-    """Return one line for each stack: who is in it, what sets it apart, what it needs.
+    """Return one line for each stack: who is in it.
 
-    Args:
-      units: All work units.
-      stacks: How they are divided.
-      is_detailed: Whether to find out what sets stacks apart, and their memory; this
-        traces and compiles.
+    With details, which takes tracing and compiling, also what sets it apart and what
+    memory it needs.
     """
     plural = "" if len(stacks) == 1 else "s"
     lines = [f"{len(units)} work units in {len(stacks)} stack{plural}:"]
@@ -320,10 +317,7 @@ def _comparison(
 def differing_path(one: WorkUnit, two: WorkUnit, stack: StackPlan) -> str:
     """Return the first path of a sweep that alone changes the program of a stack.
 
-    Args:
-      one: A work unit of the stack.
-      two: One whose program is another.
-      stack: The stack.
+    `one` is a work unit of the stack, `two` has another program.
     """
     from kauldron.train.stacked.steps import TracedStep
 

@@ -48,10 +48,7 @@ def split(module: nnx.Module) -> dict[str, Any]:
 def merge(variables: Mapping[str, Any], rngs: Mapping[str, Any] | None) -> Any:
     """Return a module made from collections, which it shares no variables with.
 
-    Args:
-      variables: The collections.
-      rngs: Keys by the name of their stream. Streams of the module that are named here
-        start again from the new key; others continue.
+    Random streams that `rngs` names start again from its key; others continue.
     """
     if "nnx" not in variables:
         raise ValueError(
@@ -113,11 +110,9 @@ def _check_hashable(graphdef: Any, module: Any) -> None:
 
 
 def make_rngs(rngs: Any) -> nnx.Rngs:
-    """Return the streams to make a module with.
+    """Return the streams for keys by name.
 
-    Args:
-      rngs: Keys by the name of their stream; a single key is that of `params`, and
-        `None` stands for the seed 0.
+    A single key is that of `params`, and `None` stands for the seed 0.
     """
     if rngs is None:
         return nnx.Rngs(0)
