@@ -6,12 +6,11 @@ Only what every command needs is imported here: `kauldron --help` must be quick.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import errno
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kauldron import __version__
 from kauldron.cli.command_table import (
@@ -53,9 +52,6 @@ Patches, with the values they have once any --patch flag is given. What --cfg.pa
 sets is not patched:
 {patches}
 """
-
-
-_PATCH_STARTS = ("--patch", "--nopatch", "-patch", "-nopatch")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,6 +114,7 @@ def _run(arguments: list[str]) -> int:
     if words not in COMMANDS:
         return _help_or_complain(words, rest)
     from kauldron.cli.loading import source_from_arguments, with_trust
+    from kauldron.cli.patch import take_patch
 
     implementation = COMMANDS[words].load()
     configs = implementation.configs
@@ -128,7 +125,8 @@ def _run(arguments: list[str]) -> int:
     sources, others = {}, rest
     for name in configs:
         sources[name], others = source_from_arguments(others, name)
-    others = _take_patch(sources, others)
+    if configs:
+        sources[configs[0]], others = take_patch(sources[configs[0]], others)
     others = _with_values_that_begin_with_a_dash(others, parser)
     args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
     jax_flags = [flag for flag in unknown if flag.startswith("--jax_")]
@@ -145,21 +143,6 @@ def _run(arguments: list[str]) -> int:
     file = files[0] if files else vars(args).get("workdir")
     with with_trust(file, allow=args.allow, trust=args.trust):
         return implementation.run(args)
-
-
-def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
-    """Let `--patch` flags change the first config; return the other arguments."""
-    if not sources or not any(a.startswith(_PATCH_STARTS) for a in arguments):
-        return arguments
-    from kauldron.cli.patch import PatchedSource, take_patch
-
-    patch, rest = take_patch(arguments)
-    if patch is not None:
-        name, source = next(iter(sources.items()))
-        flags = tuple(a for a in arguments if a.startswith(_PATCH_STARTS))
-        fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
-        sources[name] = PatchedSource(**fields, patch=patch, patch_flags=flags)
-    return rest
 
 
 def _with_values_that_begin_with_a_dash(

@@ -114,7 +114,11 @@ class Profile(Implementation):
             return OK
         total = costs.building.total
         rows = [
-            (name, *_cost_cells(cost), f"{cost.total / total:.0%}")
+            (
+                name,
+                *(f"{s * 1e3:.4f}" for s in (cost.total, cost.computing, cost.waiting)),
+                f"{cost.total / total:.0%}",
+            )
             for name, cost in costs.stages.items()
         ]
         header = ("stage", "ms per record", "computing", "waiting", "of building")
@@ -123,11 +127,6 @@ class Profile(Implementation):
         print(f"{costs.thread_speedup:.2f} times as fast.")
         print(f"num_workers='auto' means {costs.builders}.")
         return OK
-
-
-def _cost_cells(cost: Any) -> list[str]:
-    seconds = (cost.total, cost.computing, cost.waiting)
-    return [f"{value * 1e3:.4f}" for value in seconds]
 
 
 def _rows(batch: Any) -> list[tuple[str, ...]]:
