@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kauldron.files import holder
-from kauldron.inspect.scalar_log import FILENAME, ScalarLog
+from kauldron.inspect.scalar_log import FILENAME, ScalarLog, file_version
 
 _DEEPEST = 5
 _NOT_RUNS = {"checkpoints", "plugins", "array_dumps", "logs"}
@@ -107,9 +107,9 @@ class Run:
         for known in (self.info.get("saved_step"), done):
             steps += [known] if isinstance(known, int) else []
         steps += [
-            int(name.removeprefix("ckpt_"))
-            for name in _names_in(self.workdir / "checkpoints")
-            if name.removeprefix("ckpt_").isdecimal()
+            int(number)
+            for entry in _entries(self.workdir / "checkpoints")
+            if (number := entry.name.removeprefix("ckpt_")).isdecimal()
         ]
         return max(steps, default=None)
 
@@ -140,7 +140,8 @@ class Run:
 
     def logs(self) -> dict[str, ScalarLog]:
         """Return the log of each collection: `train`, and the evaluators."""
-        for name in _folders_in(self.workdir) - self._logs.keys() - _NOT_RUNS:
+        folders = {e.name for e in _entries(self.workdir) if _is_folder(e)}
+        for name in folders - self._logs.keys() - _NOT_RUNS:
             path = self.workdir / name / FILENAME
             if path.exists() and not path.is_symlink():
                 self._logs[name] = ScalarLog(path)
@@ -171,13 +172,13 @@ class Run:
         files = ("run_info.json", "config.json", "train_complete.txt", "train.lock")
         return (
             self.state,
-            *(_version(self.workdir / file) for file in files),
+            *(file_version(self.workdir / file) for file in files),
             *((name, log.version) for name, log in self.logs().items()),
         )
 
     def _json(self, name: str, convert: Any = lambda content: content) -> Any:
         path = self.workdir / name
-        version = _version(path)
+        version = file_version(path)
         known = self._files.get(path)
         if known is None or known[0] != version:
             try:
@@ -204,11 +205,7 @@ def find_runs(folder: str | os.PathLike[str], known: Iterable[Run] = ()) -> list
 
 
 def _workdirs(folder: pathlib.Path, depth: int) -> Iterable[pathlib.Path]:
-    try:
-        with os.scandir(folder) as entries:
-            inside = list(entries)
-    except OSError:  # removed meanwhile, or not ours to read
-        return
+    inside = _entries(folder)
     if any(
         entry.name in ("run_info.json", "run_info.json.unreadable") for entry in inside
     ):
@@ -216,7 +213,7 @@ def _workdirs(folder: pathlib.Path, depth: int) -> Iterable[pathlib.Path]:
     elif depth:
         for entry in inside:
             is_hidden = entry.name.startswith(".") or entry.name in _NOT_RUNS
-            if not is_hidden and entry.is_dir(follow_symlinks=False):
+            if not is_hidden and _is_folder(entry):
                 yield from _workdirs(pathlib.Path(entry.path), depth - 1)
 
 
@@ -230,27 +227,16 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(p), "") if p.isdecimal() else (-1, p) for p in parts]
 
 
-def _names_in(folder: pathlib.Path) -> list[str]:
+def _entries(folder: pathlib.Path) -> list[os.DirEntry[str]]:
     try:
-        return sorted(os.listdir(folder))
-    except OSError:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # removed in the meantime, or not ours to read
         return []
 
 
-def _folders_in(folder: pathlib.Path) -> set[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return {e.name for e in entries if e.is_dir(follow_symlinks=False)}
-    except OSError:
-        return set()
-
-
-def _version(path: pathlib.Path) -> tuple[int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return (stat.st_mtime_ns, stat.st_size)
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
 
 
 def _as_list(value: Any) -> list[Any]:

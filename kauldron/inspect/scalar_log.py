@@ -94,12 +94,8 @@ class ScalarLog:
 
     @property
     def version(self) -> tuple[int, int]:
-        """What changes with the file: its time and size, zeros if it is not there."""
-        try:
-            stat = self.path.stat()
-        except OSError:
-            return (0, 0)
-        return (stat.st_mtime_ns, stat.st_size)
+        """What changes with the file: its time and size."""
+        return file_version(self.path)
 
     def last(self) -> dict[str, tuple[int, float]]:
         """Return the newest step and value of each metric near the end of the file."""
@@ -218,6 +214,15 @@ class ScalarLog:
                 return list(parse_lines(_spread(data, count, first, last, by)))
         except (OSError, ValueError):  # not there, or empty
             return []
+
+
+def file_version(path: pathlib.Path) -> tuple[int, int]:
+    """Return time and size of a file, zeros if it is not there."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return (0, 0)
+    return (stat.st_mtime_ns, stat.st_size)
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
