@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import pathlib
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -68,15 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
       SystemExit: A run saved its state and stopped because it was asked to (143).
       Exception: What a run raises.
     """
-    arguments = _with_flag_files(sys.argv[1:] if argv is None else argv)
-    show_traceback = bool({"--traceback", "--xp.traceback"} & set(arguments))
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        arguments = _with_flag_files(arguments)
         with short_warnings():
             code = _run(arguments)
         sys.stdout.flush()
         return code
     except UsageError as error:
-        tell(error, show_traceback=show_traceback)
+        tell(error, show_traceback=_asks_for_traceback(arguments))
         return BAD_INPUT
     except KeyboardInterrupt as error:
         print(f"\nInterrupted. {error}".rstrip(), file=sys.stderr)
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return OK
     except OSError as error:
-        if show_traceback or error.errno not in _OF_THE_DISK:
+        if _asks_for_traceback(arguments) or error.errno not in _OF_THE_DISK:
             raise
         tell(error, show_traceback=False)
         return FAILED
@@ -94,6 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 # A full or read-only disk: a traceback would not help.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def _asks_for_traceback(arguments: list[str]) -> bool:
+    return not {"--traceback", "--xp.traceback"}.isdisjoint(arguments)
 
 
 def _with_flag_files(arguments: Sequence[str]) -> list[str]:
@@ -104,8 +109,10 @@ def _with_flag_files(arguments: Sequence[str]) -> list[str]:
         if name != "--flagfile" or not equals:
             result.append(argument)
             continue
-        with open(path, encoding="utf-8") as file:
-            result += file.read().splitlines()
+        try:
+            result += pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{argument}: {error}") from error
     return result
 
 
