@@ -24,7 +24,6 @@ from kauldron.metrics.state import (
     MetricT,
     State,
     check_not_traced,
-    common_parent,
     is_equal,
     is_traced,
     pieces_of,
@@ -181,10 +180,8 @@ class AutoState(State[MetricT]):
         )
 
     def _merge_static(self, other: Self) -> dict[str, Any]:
-        """Return the parent and static fields that come from the other state."""
+        """Return the static fields that come from the other state."""
         changes = {}
-        if self.parent is not other.parent:
-            changes["parent"] = common_parent(self, other)
         for name in _static_fields(type(self)):
             left, right = getattr(self, name), getattr(other, name)
             if left is EMPTY:

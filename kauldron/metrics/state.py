@@ -107,7 +107,9 @@ def _wrap_merge(merge: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: State, other: State) -> State:
         if type(self).merge is not wrapper:
             return merge(self, other)
-        parent = common_parent(self, other)
+        parent = _common_parent(self, other)
+        if self.parent is not parent:
+            self = self.replace(parent=parent)
         with jax.transfer_guard_host_to_device("allow"):  # the zeros of empty states
             merged = merge(self, other)
         return merged if merged.parent is parent else merged.replace(parent=parent)
@@ -145,7 +147,7 @@ _ON_THE_HOST = (
 )
 
 
-def common_parent(state: State, other: Any) -> Any:
+def _common_parent(state: State, other: Any) -> Any:
     """Return the metric of the merged state.
 
     Raise `TypeError` if `other` is not a state, `ValueError` if it is one of another
