@@ -287,6 +287,17 @@ def merge_states(left: Any, right: Any) -> Any:
     """
     if left is None or right is None:
         return right if left is None else left
+    pairs, structure = paired_states(left, right)
+    on_device = [_kind_merges_on_device(a, b) for a, b in pairs]
+    merged = iter(_merge_on_device(list(itertools.compress(pairs, on_device))))
+    return structure.unflatten(
+        next(merged) if is_on_device else a.merge(b)
+        for (a, b), is_on_device in zip(pairs, on_device)
+    )
+
+
+def paired_states(left: Any, right: Any) -> tuple[list[tuple[State, State]], Any]:
+    """Return the states of two trees in pairs, and the structure of both."""
     lefts, structure = jax.tree.flatten(left, is_leaf=State.isinstance)
     rights, other_structure = jax.tree.flatten(right, is_leaf=State.isinstance)
     if structure != other_structure:
@@ -294,13 +305,7 @@ def merge_states(left: Any, right: Any) -> Any:
             "Cannot merge trees of states of different structure:"
             f" {structure} and {other_structure}."
         )
-    pairs = list(zip(lefts, rights))
-    on_device = [_kind_merges_on_device(a, b) for a, b in pairs]
-    merged = iter(_merge_on_device(list(itertools.compress(pairs, on_device))))
-    return structure.unflatten(
-        next(merged) if is_on_device else a.merge(b)
-        for (a, b), is_on_device in zip(pairs, on_device)
-    )
+    return list(zip(lefts, rights)), structure
 
 
 def merges_on_device(left: State, right: State) -> bool:
