@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from kauldron import konfig, train
-from kauldron.errors import ReadableKeyError, a_type, error_prefix
+from kauldron.errors import ReadableKeyError, a_type, did_you_mean, error_prefix
 from kauldron.evals import standalone_files
 from kauldron.konfig.overrides import config_files
 from kauldron.konfig.resolution.allow import active_lists, restricted_for
@@ -110,6 +110,7 @@ def get_resolved(
     default: Any = _Missing.RAISE,
     *,
     allow: Iterable[str] | None = None,
+    update: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Return what the config of the run describes, or a part of it.
 
@@ -121,6 +122,7 @@ def get_resolved(
       default: Returned if the config has no such field; by default that is an error.
       allow: Packages that the config may name; see `konfig.resolve`. By default any, or
         the `konfig.COMMON_PACKAGES` if another user owns the folder's config.
+      update: Applied to that part of the config before it is built.
 
     Returns:
       The object.
@@ -129,13 +131,17 @@ def get_resolved(
     where = f"{epath.Path(workdir) / workdir_files.CONFIG_FILENAME}: "
     if path is None:
         with error_prefix(where):
-            return _resolve(cfg, workdir, allow)
+            return _resolve(cfg if update is None else update(cfg), workdir, allow)
     name, found = _find(cfg, path)
     if found is _Missing.RAISE:
         if default is not _Missing.RAISE:
             return default
-        raise ReadableKeyError(f"{where}there is no {path!r}. It has {', '.join(cfg)}.")
+        raise ReadableKeyError(
+            f"{where}there is no {path!r}.{did_you_mean(path, cfg)} "
+            f"It has {', '.join(cfg)}."
+        )
     with error_prefix(f"{where}{name}: "):
+        found = found if update is None else update(found)
         value = _resolve(found, workdir, allow)
     return {"loss": value} if name == "train_loss" else value
 

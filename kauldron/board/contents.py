@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kauldron.board.media import IMAGE, Media
+from kauldron.board.media import Media
 from kauldron.inspect.run_folder import Run, find_runs
 from kauldron.inspect.run_table import (
     BEST,
@@ -142,12 +142,8 @@ class Contents:
             for (kind, tag), by_step in sorted(items.items())
         ]
 
-    def image(self, run: str, tag: str, step: int) -> bytes:
-        """Return an encoded picture."""
-        return self._media_of(run).load(IMAGE, tag, step)
-
     def item(self, run: str, kind: str, tag: str, step: int) -> Any:
-        """Return a text or a histogram."""
+        """Return a text, a histogram, or the bytes of a picture."""
         return self._media_of(run).load(kind, tag, step)
 
     def histograms(self, run: str, tag: str) -> list[dict[str, Any]]:
@@ -264,11 +260,7 @@ def _part(
     xs = (series.times if by == "time" else series.steps) - start
     begin = max(0, int(np.searchsorted(xs, first)) - 1)  # lines reach the edges
     end = int(np.searchsorted(xs, last, "right")) + 1
-    return Series(
-        steps=series.steps[begin:end],
-        times=series.times[begin:end],
-        values=series.values[begin:end],
-    ).thinned(points)
+    return series[begin:end].thinned(points)
 
 
 def _as_lists(series: Series, by: str, start: float) -> dict[str, list[Any]]:

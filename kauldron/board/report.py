@@ -77,17 +77,14 @@ def _answers_about(contents: Contents, run: str, budget: list[int]) -> dict[str,
             continue
         steps = _some(item["steps"])
         for step in list(steps):
-            if kind == "text":
-                value = contents.item(run, kind, tag, step)
-            else:
-                data = contents.image(run, tag, step)
-                budget[0] -= len(data)
+            value = contents.item(run, kind, tag, step)
+            if kind == "image":
+                budget[0] -= len(value)
                 if budget[0] < 0:
                     steps.remove(step)
                     continue
-                value = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-            name = "image" if kind == "image" else "text"
-            answers[_key(name, run=run, tag=tag, step=step)] = value
+                value = f"data:image/png;base64,{base64.b64encode(value).decode()}"
+            answers[_key(kind, run=run, tag=tag, step=step)] = value
         if steps:
             media.append({**item, "steps": steps})
     answers[_key("media", run=run)] = media

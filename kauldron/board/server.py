@@ -71,8 +71,11 @@ def make_app(contents: Contents, *, hosts: tuple[str, ...] = _LOOPBACK) -> Any:
             return respond("There is no such file.", "text/plain", 404)
         return respond((PAGE / name).read_text(), _ASSETS[name])
 
+    def item(query: Any, kind: str) -> Any:
+        return contents.item(query["run"], kind, query["tag"], int(query["step"]))
+
     def image(query: Any) -> Response:
-        data = contents.image(query["run"], query["tag"], int(query["step"]))
+        data = item(query, "image")
         return respond(data, _image_type(data))
 
     def trace(query: Any) -> Response:
@@ -91,9 +94,7 @@ def make_app(contents: Contents, *, hosts: tuple[str, ...] = _LOOPBACK) -> Any:
         "config": lambda query: contents.config(query["run"]),
         "media": lambda query: contents.media(query["run"]),
         "image": image,
-        "text": lambda query: contents.item(
-            query["run"], "text", query["tag"], int(query["step"])
-        ),
+        "text": lambda query: item(query, "text"),
         "histograms": lambda query: contents.histograms(query["run"], query["tag"]),
         "files": lambda query: contents.files(query["run"]),
         "log": lambda query: contents.log(query["run"], query["name"]),

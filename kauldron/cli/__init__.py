@@ -1,8 +1,8 @@
 """The `kauldron` command.
 
 `command_table.py` lists the commands, which are in `commands/`; the class of each is
-imported when it is called. To add one, write a class with `add_arguments(parser)` and
-`run(args) -> int`, and give it a line in the table.
+imported when it is called. To add one, derive a class from `Implementation` with
+`add_arguments(parser)` and `run(args) -> int`, and give it a line in the table.
 
 From Python, commands are objects: `kd.cli.run.EvalShape(cfg)()`.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-from typing import Protocol
+from typing import ClassVar
 
 # Exit codes of all commands.
 OK = 0
@@ -19,38 +19,41 @@ INTERRUPTED = 130  # Ctrl-C
 STOPPED = 143  # told to save and stop
 
 
-class Implementation(Protocol):
-    """What the class of a command defines; neither needs an object of it."""
+class Implementation:
+    """The base of the classes of commands, of which no object is needed.
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+    Attributes:
+      configs: The names of the flags that give a config, with its overrides.
+      needs_configs: Whether all of them are required.
+    """
+
+    configs: ClassVar[tuple[str, ...]] = ("cfg",)
+    needs_configs: ClassVar[bool] = True
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
         """Add the options of the command, other than `--cfg` and its overrides."""
-        ...
 
-    def run(self, args: argparse.Namespace) -> int:
+    @classmethod
+    def run(cls, args: argparse.Namespace) -> int:
         """Do the work and return the exit code. `args.cfg` is the `ConfigSource`."""
-        ...
+        raise NotImplementedError(f"{cls.__name__} does not define `run`.")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Command:
     """One command.
 
     Attributes:
-      summary: One line for `--help`.
       implementation: Where its class is: `"module:Class"`, in `kauldron.cli.commands`.
-      configs: The names of the flags that give a config, with its overrides.
-      needs_configs: Whether all of them are required.
-      arguments: Those without a flag, as the usage shows them.
+      summary: One line for `--help`.
     """
 
-    summary: str
     implementation: str
-    configs: tuple[str, ...] = ("cfg",)
-    needs_configs: bool = True
-    arguments: tuple[str, ...] = ()
+    summary: str
 
-    def load(self) -> Implementation:
-        """Import the command."""
+    def load(self) -> type[Implementation]:
+        """Import the class of the command."""
         module, _, name = self.implementation.partition(":")
         return getattr(importlib.import_module(f"kauldron.cli.commands.{module}"), name)
 
@@ -58,163 +61,90 @@ class Command:
 # From the words that name a command.
 COMMANDS: dict[tuple[str, ...], Command] = {
     ("init",): Command(
-        summary="Write a new project: config, model, data, metric, tests, notebook",
-        implementation="init:Init",
-        configs=(),
-        arguments=("NAME",),
+        "init:Init", "Write a new project: config, model, data, metric, tests, notebook"
     ),
     ("train",): Command(
-        summary="Train, evaluate and save what the config describes; resume if it ran",
-        implementation="train:Train",
+        "train:Train",
+        "Train, evaluate and save what the config describes; resume if it ran",
     ),
     ("eval",): Command(
-        summary="Evaluate the checkpoints of a run as they appear, in another process",
-        implementation="eval:Eval",
-        needs_configs=False,
+        "eval:Eval",
+        "Evaluate the checkpoints of a run as they appear, in another process",
     ),
     ("test",): Command(
-        summary="Evaluate a checkpoint of a run again, and print the values",
-        implementation="test:Test",
-        needs_configs=False,
-        arguments=("WORKDIR",),
+        "test:Test", "Evaluate a checkpoint of a run again, and print the values"
     ),
     ("check",): Command(
-        summary="Find all problems before training: config, keys, shapes",
-        implementation="check:Check",
+        "check:Check", "Find all problems before training: config, keys, shapes"
     ),
     ("runs",): Command(
-        summary="List runs: state, step, speed, what differs in their configs, metrics",
-        implementation="runs:Runs",
-        arguments=("[folder]",),
-        configs=(),
+        "runs:Runs",
+        "List runs: state, step, speed, what differs in their configs, metrics",
     ),
     ("board",): Command(
-        summary="Show runs in the browser: curves, tables, pictures, sweeps, configs",
-        implementation="board:Board",
-        arguments=("[folder]",),
-        configs=(),
+        "board:Board",
+        "Show runs in the browser: curves, tables, pictures, sweeps, configs",
     ),
     ("report",): Command(
-        summary="Write the board of some runs as one HTML file",
-        implementation="board:Report",
-        arguments=("WORKDIR", "..."),
-        configs=(),
+        "board:Report", "Write the board of some runs as one HTML file"
     ),
     ("launch",): Command(
-        summary="Start the jobs of a config, or any program, here or on a cluster",
-        implementation="launch:Launch",
-        configs=("cfg", "xp"),
-        needs_configs=False,
+        "launch:Launch",
+        "Start the jobs of a config, or any program, here or on a cluster",
     ),
     ("sweep",): Command(
-        summary="Start one run for each combination of --sweep.path=values",
-        implementation="launch:Sweep",
-        configs=("cfg", "xp", "sweep"),
-        needs_configs=False,
+        "launch:Sweep", "Start one run for each combination of --sweep.path=values"
     ),
-    ("xp", "list"): Command(
-        summary="List experiments that were launched",
-        implementation="xp:List",
-        configs=(),
-    ),
+    ("xp", "list"): Command("xp:List", "List experiments that were launched"),
     ("xp", "status"): Command(
-        summary="Show the work units of an experiment: state, progress, metrics",
-        implementation="xp:Status",
-        configs=(),
-        arguments=("XID", "[WIDS]"),
+        "xp:Status", "Show the work units of an experiment: state, progress, metrics"
     ),
-    ("xp", "logs"): Command(
-        summary="Print the log of a job",
-        implementation="xp:Logs",
-        configs=(),
-        arguments=("XID", "[WID]", "[JOB]"),
-    ),
-    ("xp", "stop"): Command(
-        summary="Tell work units to save and stop",
-        implementation="xp:Stop",
-        configs=(),
-        arguments=("XID", "[WIDS]"),
-    ),
+    ("xp", "logs"): Command("xp:Logs", "Print the log of a job"),
+    ("xp", "stop"): Command("xp:Stop", "Tell work units to save and stop"),
     ("xp", "resume"): Command(
-        summary="Run the work units that did not succeed, where they stopped",
-        implementation="xp:Resume",
-        configs=(),
-        arguments=("XID", "[WIDS]"),
+        "xp:Resume", "Run the work units that did not succeed, where they stopped"
     ),
     ("xp", "best"): Command(
-        summary="List the work units by a metric, the best first",
-        implementation="xp:Best",
-        configs=(),
-        arguments=("XID",),
+        "xp:Best", "List the work units by a metric, the best first"
     ),
-    ("xp", "show"): Command(
-        summary="Print the record of an experiment",
-        implementation="xp:Show",
-        configs=(),
-        arguments=("XID",),
-    ),
-    ("xp", "note"): Command(
-        summary="Change the note of an experiment",
-        implementation="xp:Note",
-        configs=(),
-        arguments=("XID", "TEXT"),
-    ),
+    ("xp", "show"): Command("xp:Show", "Print the record of an experiment"),
+    ("xp", "note"): Command("xp:Note", "Change the note of an experiment"),
     ("config", "show"): Command(
-        summary="Print the config, before anything of it is built",
-        implementation="config:Show",
+        "config:Show", "Print the config, before anything of it is built"
     ),
     ("config", "resolve"): Command(
-        summary="Build everything that the config describes, and print it",
-        implementation="config:Resolve",
+        "config:Resolve", "Build everything that the config describes, and print it"
     ),
     ("config", "check"): Command(
-        summary="List all problems of the config without building anything",
-        implementation="config:Check",
+        "config:Check", "List all problems of the config without building anything"
     ),
     ("config", "diff"): Command(
-        summary="Print what differs between two configs",
-        implementation="config:Diff",
-        configs=("cfg", "other"),
+        "config:Diff", "Print what differs between two configs"
     ),
     ("config", "paths"): Command(
-        summary="List all fields that can be overridden, with value and origin",
-        implementation="config:Paths",
-        arguments=("[patterns ...]",),
+        "config:Paths", "List all fields that can be overridden, with value and origin"
     ),
     ("data", "element_spec"): Command(
-        summary="Print path, dtype and shape of what a data set yields",
-        implementation="data:ElementSpec",
+        "data:ElementSpec", "Print path, dtype and shape of what a data set yields"
     ),
     ("data", "show"): Command(
-        summary="Print statistics of the first batches of a data set",
-        implementation="data:Show",
+        "data:Show", "Print statistics of the first batches of a data set"
     ),
     ("data", "profile"): Command(
-        summary="Print what a record costs at each stage, and how to set num_workers",
-        implementation="data:Profile",
+        "data:Profile",
+        "Print what a record costs at each stage, and how to set num_workers",
     ),
     ("completion",): Command(
-        summary="Print the script with which bash, zsh or fish complete commands",
-        implementation="completion:Completion",
-        configs=(),
-        arguments=("SHELL",),
+        "completion:Completion",
+        "Print the script with which bash, zsh or fish complete commands",
     ),
-    ("run", "train"): Command(
-        summary="The same as train",
-        implementation="train:Train",
-    ),
-    ("run", "eval"): Command(
-        summary="The same as eval",
-        implementation="eval:Eval",
-        needs_configs=False,
-    ),
+    ("run", "train"): Command("train:Train", "The same as train"),
+    ("run", "eval"): Command("eval:Eval", "The same as eval"),
     ("run", "eval_shape"): Command(
-        summary="Print the shapes of the state and of a train step",
-        implementation="run:EvalShape",
+        "run:EvalShape", "Print the shapes of the state and of a train step"
     ),
     ("run", "memory"): Command(
-        summary="Compile a train step and print the memory that it needs",
-        implementation="run:Memory",
+        "run:Memory", "Compile a train step and print the memory that it needs"
     ),
 }
 

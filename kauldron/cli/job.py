@@ -80,8 +80,7 @@ def start_job(args: argparse.Namespace) -> None:
 def start_distributed(*, force: bool = False) -> None:
     """Join the other processes, before any device is touched.
 
-    Args:
-      force: Join even if nothing in the environment says that there are others.
+    With `force`, also if nothing in the environment says that there are others.
     """
     options = distributed_options(os.environ, force=force)
     if options is not None:
@@ -201,16 +200,6 @@ _Result = TypeVar("_Result")
 _FLAG = "catch_post_mortem"
 
 
-def define_flag() -> None:
-    """Define the command-line flag `--catch_post_mortem`, unless it is defined."""
-    from absl import flags
-
-    if _FLAG not in flags.FLAGS:
-        flags.DEFINE_bool(
-            _FLAG, False, "Open the Python debugger where the run failed."
-        )
-
-
 def catch_post_mortem(fn: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
     """With `--catch_post_mortem`, open the debugger at the frame that failed.
 
@@ -224,11 +213,17 @@ def catch_post_mortem(fn: Callable[_Params, _Result]) -> Callable[_Params, _Resu
     Returns:
       The function, with the same signature and name.
     """
-    define_flag()
+    from absl import flags
+
+    if _FLAG not in flags.FLAGS:
+        flags.DEFINE_bool(
+            _FLAG, False, "Open the Python debugger where the run failed."
+        )
 
     @functools.wraps(fn)
     def wrapper(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
-        with post_mortem(is_on=_is_flag_on()):
+        is_on = flags.FLAGS.is_parsed() and bool(flags.FLAGS[_FLAG].value)
+        with post_mortem(is_on=is_on):
             return fn(*args, **kwargs)
 
     return wrapper
@@ -247,9 +242,3 @@ def post_mortem(*, is_on: bool) -> Iterator[None]:
             traceback.print_exception(error)
             pdb.post_mortem(error.__traceback__)
         raise
-
-
-def _is_flag_on() -> bool:
-    from absl import flags
-
-    return flags.FLAGS.is_parsed() and flags.FLAGS[_FLAG].value

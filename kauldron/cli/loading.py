@@ -12,10 +12,11 @@ import pathlib
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import kauldron
 from kauldron import konfig
+from kauldron.cli.command_table import Implementation
 from kauldron.cli.terminal import UsageError
 from kauldron.errors import a_type, message_with_notes
 from kauldron.konfig.overrides import config_files
@@ -35,11 +36,7 @@ LAZY_MODULES = ("kauldron.xm", "kauldron.kxm", "xmanager")
 def source_from_arguments(
     arguments: Sequence[str], name: str
 ) -> tuple[ConfigSource, list[str]]:
-    """Take `--name=file` and `--name.path=value` out of the arguments.
-
-    Raises:
-      UsageError: An override cannot be read, or `--name` has no value.
-    """
+    """Take `--name=file` and `--name.path=value` out of the arguments."""
     try:
         overrides, others = take_overrides(arguments, name, lambda flag: flag == name)
     except ValueError as error:
@@ -62,13 +59,8 @@ def source_from_arguments(
 def load_config(source: ConfigSource, *, import_nothing: bool) -> konfig.ConfigDict:
     """Build the config, or say what is wrong with it.
 
-    Args:
-      source: The file and its overrides.
-      import_nothing: Whether the modules named inside `konfig.imports()` stay
-        unimported: enough to look at a config, and fast.
-
-    Raises:
-      UsageError: Whatever went wrong: the file, what it does, or an override.
+    With `import_nothing`, the modules named inside `konfig.imports()` stay unimported:
+    enough to look at a config, and fast.
     """
     lazy = ("*",) if import_nothing else LAZY_MODULES
     with bad_input(source), konfig.set_lazy_imported_modules(lazy):
@@ -108,12 +100,7 @@ def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
 def with_trust(
     file: str | None, *, allow: Sequence[str] | None, trust: bool
 ) -> Iterator[None]:
-    """Restrict what is resolved inside, as the arguments and the config file ask for.
-
-    Raises:
-      UsageError: The config names what is not allowed, or both `--allow` and `--trust`
-        are given.
-    """
+    """Restrict what is resolved inside, as the arguments and the config file ask for."""
     if allow and trust:
         raise UsageError("--allow and --trust contradict each other: give one of them.")
     listed = None
@@ -209,12 +196,7 @@ def _resolve(cfg: konfig.ConfigDict) -> Any:
 
 @contextlib.contextmanager
 def bad_input(source: ConfigSource) -> Iterator[None]:
-    """Turn what is raised inside into a message about the config.
-
-    Raises:
-      UsageError: With the message of the error and, if it came from the config file,
-        the line there.
-    """
+    """Turn what is raised inside into a message that names the line of the config."""
     try:
         yield
     except UsageError:
@@ -225,13 +207,7 @@ def bad_input(source: ConfigSource) -> Iterator[None]:
 
 
 def describe(error: BaseException, user_file: str | None = None) -> str:
-    """Return the message of an error for the person at the command line.
-
-    Args:
-      error: What was raised.
-      user_file: A file of the user. If the error came from a line in it, the message
-        ends with that line.
-    """
+    """Return the message of an error, with the line of the user's file it came from."""
     if isinstance(error, SyntaxError) and error.filename:
         lines = traceback.format_exception_only(SyntaxError, error)
         place = f"{short_file(error.filename)}:{error.lineno}"
@@ -242,11 +218,7 @@ def describe(error: BaseException, user_file: str | None = None) -> str:
 
 
 def users_line(error: BaseException) -> str:
-    """Return the innermost line of the user's own code that an error passed through.
-
-    Returns:
-      Lines to add to the message; empty if only libraries were involved.
-    """
+    """Return the innermost line of the user's own code that an error passed through."""
     return _innermost_line(error, lambda file: not _is_of_library(file))
 
 
@@ -282,7 +254,7 @@ def _innermost_line(error: BaseException, is_wanted: Callable[[str], bool]) -> s
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SubCommand:
+class SubCommand(Implementation):
     """A command on a config. Subclasses add options as fields and define `__call__`.
 
     Attributes:
@@ -304,6 +276,8 @@ class SubCommand:
     cfg: konfig.ConfigDict | None = None
     origin: ConfigOrigin | None = None
     group: CommandGroup | None = dataclasses.field(default=None, repr=False)
+
+    import_nothing = False  # whether the modules that the config names stay unimported
 
     @functools.cached_property
     def trainer(self) -> Trainer:
@@ -330,7 +304,12 @@ class SubCommand:
         """Call the command."""
         return self()
 
-    import_nothing = False  # whether the modules that the config names stay unimported
+    @classmethod
+    def with_trainer(cls, cfg: konfig.ConfigDict, source: ConfigSource) -> Self:
+        """Return the command on a config and the trainer that is built of it now."""
+        command = cls(cfg, ConfigOrigin.of(source))
+        vars(command)["trainer"] = build_trainer(cfg, source)  # of the cached property
+        return command
 
     @classmethod
     def run(cls, args: argparse.Namespace) -> int:

@@ -6,12 +6,12 @@ Only what every command needs is imported here: `kauldron --help` must be quick.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import errno
+import pathlib
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kauldron import __version__
 from kauldron.cli.command_table import (
@@ -21,7 +21,7 @@ from kauldron.cli.command_table import (
     FAILED,
     INTERRUPTED,
     OK,
-    Command,
+    Implementation,
 )
 from kauldron.cli.terminal import UsageError, reader_is_gone, short_warnings, tell
 from kauldron.errors import nearest
@@ -55,9 +55,6 @@ sets is not patched:
 """
 
 
-_PATCH_STARTS = ("--patch", "--nopatch", "-patch", "-nopatch")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that a command line names.
 
@@ -72,15 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
       SystemExit: A run saved its state and stopped because it was asked to (143).
       Exception: What a run raises.
     """
-    arguments = _with_flag_files(sys.argv[1:] if argv is None else argv)
-    show_traceback = bool({"--traceback", "--xp.traceback"} & set(arguments))
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        arguments = _with_flag_files(arguments)
         with short_warnings():
             code = _run(arguments)
         sys.stdout.flush()
         return code
     except UsageError as error:
-        tell(error, show_traceback=show_traceback)
+        tell(error, show_traceback=_asks_for_traceback(arguments))
         return BAD_INPUT
     except KeyboardInterrupt as error:
         print(f"\nInterrupted. {error}".rstrip(), file=sys.stderr)
@@ -90,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return OK
     except OSError as error:
-        if show_traceback or error.errno not in _OF_THE_DISK:
+        if _asks_for_traceback(arguments) or error.errno not in _OF_THE_DISK:
             raise
         tell(error, show_traceback=False)
         return FAILED
@@ -98,6 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 # A full or read-only disk: a traceback would not help.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def _asks_for_traceback(arguments: list[str]) -> bool:
+    return not {"--traceback", "--xp.traceback"}.isdisjoint(arguments)
 
 
 def _with_flag_files(arguments: Sequence[str]) -> list[str]:
@@ -108,73 +109,47 @@ def _with_flag_files(arguments: Sequence[str]) -> list[str]:
         if name != "--flagfile" or not equals:
             result.append(argument)
             continue
-        with open(path, encoding="utf-8") as file:
-            result += file.read().splitlines()
+        try:
+            result += pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{argument}: {error}") from error
     return result
 
 
 def _run(arguments: list[str]) -> int:
-    words, rest = take_command(arguments)
+    words, rest = _take_command(arguments)
     if words not in COMMANDS:
         return _help_or_complain(words, rest)
-    command = COMMANDS[words]
-    return run_command(words, command, rest)
-
-
-def run_command(words: tuple[str, ...], command: Command, rest: list[str]) -> int:
-    """Parse the options of one command and run it."""
     from kauldron.cli.loading import source_from_arguments, with_trust
+    from kauldron.cli.patch import take_patch
 
-    implementation = command.load()
-    parser = make_parser(words, command)
+    implementation = COMMANDS[words].load()
+    configs = implementation.configs
+    parser = make_parser(words)
     if any(argument in ("-h", "--help") for argument in rest):
         parser.print_help()
         return OK
     sources, others = {}, rest
-    for name in command.configs:
+    for name in configs:
         sources[name], others = source_from_arguments(others, name)
-    others = _take_patch(sources, others)
+    if configs:
+        sources[configs[0]], others = take_patch(sources[configs[0]], others)
     others = _with_values_that_begin_with_a_dash(others, parser)
     args, unknown = parser.parse_known_args(others, argparse.Namespace(**sources))
-    jax_flags, unknown = take_jax_flags(unknown)
-    if unknown:
-        parser.error(explain(unknown, rest, command.configs, parser.flags))
+    jax_flags = [flag for flag in unknown if flag.startswith("--jax_")]
+    if len(jax_flags) < len(unknown):
+        unknown = [argument for argument in unknown if argument not in jax_flags]
+        parser.error(_explain(unknown, rest, configs, parser.flags))
     for name, source in sources.items():
-        if source.file is None and command.needs_configs:
+        if source.file is None and implementation.needs_configs:
             parser.error(f"--{name}=path/to/config.py is missing.")
-    apply_jax_flags(jax_flags)
-    if not command.configs:
+    _apply_jax_flags(jax_flags)
+    if not configs:
         return implementation.run(args)
     files = [source.file for source in sources.values() if source.file]
     file = files[0] if files else vars(args).get("workdir")
     with with_trust(file, allow=args.allow, trust=args.trust):
         return implementation.run(args)
-
-
-def _take_patch(sources: dict[str, Any], arguments: list[str]) -> list[str]:
-    """Let `--patch` flags change the first config; return the other arguments."""
-    if not sources or not any(a.startswith(_PATCH_STARTS) for a in arguments):
-        return arguments
-    from kauldron.cli.patch import PatchedSource, take_patch
-
-    patch, rest = take_patch(arguments)
-    if patch is not None:
-        name, source = next(iter(sources.items()))
-        flags = tuple(a for a in arguments if a.startswith(_PATCH_STARTS))
-        fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source)}
-        sources[name] = PatchedSource(**fields, patch=patch, patch_flags=flags)
-    return rest
-
-
-def _usage(words: tuple[str, ...], command: Command) -> str:
-    form = "--{n}=config.py" if command.needs_configs else "[--{n}=config.py]"
-    parts = [f"{form} [--{{n}}.path=value ...]".format(n=n) for n in command.configs]
-    if "sweep" in command.configs:
-        parts[command.configs.index("sweep")] = "--sweep.path=values ..."
-    required, others = parts, command.arguments
-    if not command.needs_configs:
-        required, others = others, parts
-    return " ".join(["kauldron", *words, *required, *others, "[options]"])
 
 
 def _with_values_that_begin_with_a_dash(
@@ -203,27 +178,50 @@ class CommandParser(argparse.ArgumentParser):
         """The flags of all options, such as `--json`."""
         return [flag for action in self._actions for flag in action.option_strings]
 
+    @property
+    def words(self) -> list[str]:
+        """The arguments without a flag, as the usage shows them: `NAME`, `[FOLDER]`."""
+        forms = {"?": "[{}]", "+": "{} ...", "*": "[{} ...]"}
+        return [
+            forms.get(str(a.nargs), "{}").format(a.metavar or a.dest.upper())
+            for a in self._actions
+            if not a.option_strings
+        ]
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\n{self.format_usage().rstrip()}")
 
 
-def make_parser(words: tuple[str, ...], command: Command) -> CommandParser:
+def make_parser(words: tuple[str, ...]) -> CommandParser:
     """Return the parser of the options of a command."""
     from kauldron.cli.loading import add_trust_arguments
 
+    implementation = COMMANDS[words].load()
     parser = CommandParser(
         prog=f"kauldron {' '.join(words)}",
-        usage=_usage(words, command),
-        description=command.summary + ".",
+        description=COMMANDS[words].summary + ".",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--traceback", action="store_true", help="show the traceback of an error"
     )
-    command.load().add_arguments(parser)
-    if command.configs:
+    implementation.add_arguments(parser)
+    if implementation.configs:
         add_trust_arguments(parser)
+    configs, arguments = _usage_of_configs(implementation), parser.words
+    parts = [*configs, *arguments]
+    if not implementation.needs_configs:
+        parts = [*arguments, *configs]
+    parser.usage = " ".join(["kauldron", *words, *parts, "[options]"])
     return parser
+
+
+def _usage_of_configs(implementation: type[Implementation]) -> list[str]:
+    file = "--{0}=config.py" if implementation.needs_configs else "[--{0}=config.py]"
+    forms = dict.fromkeys(implementation.configs, f"{file} [--{{0}}.path=value ...]")
+    if "sweep" in forms:
+        forms["sweep"] = "--{0}.path=values ..."
+    return [form.format(name) for name, form in forms.items()]
 
 
 #
@@ -231,7 +229,7 @@ def make_parser(words: tuple[str, ...], command: Command) -> CommandParser:
 #
 
 
-def take_command(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
+def _take_command(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
     """Separate the words that name the command from everything else.
 
     Flags may stand before, between and after the words. Without a command, the words
@@ -242,7 +240,7 @@ def take_command(arguments: list[str]) -> tuple[tuple[str, ...], list[str]]:
     if first is None:
         words = _words(arguments)
         has_config = any(a.split("=")[0] in ("--cfg", "-cfg") for a in arguments)
-        if has_config and not words and DEFAULT_COMMAND in COMMANDS:
+        if has_config and not words:
             return DEFAULT_COMMAND, arguments
         return tuple(words[:2]), arguments
     group = arguments[first]
@@ -311,23 +309,7 @@ def usage(group: str | None = None) -> str:
 #
 
 
-def take_jax_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate `--jax_...` from all other arguments.
-
-    Example:
-      >>> take_jax_flags(["--jax_debug_nans", "word"])
-      (['--jax_debug_nans'], ['word'])
-    """
-    flags = [argument for argument in arguments if argument.startswith("--jax_")]
-    return flags, [argument for argument in arguments if argument not in flags]
-
-
-def apply_jax_flags(flags: Sequence[str]) -> None:
-    """Change the settings of jax.
-
-    Raises:
-      UsageError: There is no such setting, or it cannot have that value.
-    """
+def _apply_jax_flags(flags: Sequence[str]) -> None:
     if not flags:
         return
     import jax
@@ -352,21 +334,13 @@ def apply_jax_flags(flags: Sequence[str]) -> None:
 #
 
 
-def explain(
+def _explain(
     unknown: Sequence[str],
     arguments: Sequence[str],
-    configs: Iterable[str],
+    names: Sequence[str],
     options: Iterable[str],
 ) -> str:
-    """Say what is wrong with arguments, and what was probably meant.
-
-    Args:
-      unknown: The arguments that were not understood.
-      arguments: All arguments, in order.
-      configs: The names of the flags that give a config, such as `cfg`.
-      options: The options of the command.
-    """
-    names = list(configs)
+    """Say for each unknown argument what was probably meant, given the configs' names."""
     flags = [f"--{name}" for name in names]
     lines = []
     remaining = list(unknown)
@@ -389,7 +363,7 @@ def explain(
 def _value_after_space(
     argument: str, arguments: Sequence[str], flags: Sequence[str]
 ) -> str:
-    at = list(arguments).index(argument) if argument in arguments else 0
+    at = arguments.index(argument) if argument in arguments else 0
     before = arguments[at - 1] if at > 0 else ""
     is_override = before.startswith(tuple(f"{flag}." for flag in flags))
     if argument.startswith("-") or not is_override or "=" in before:

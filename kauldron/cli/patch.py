@@ -257,30 +257,24 @@ class PatchedSource(ConfigSource):
         return [*super().as_flags(), *self.patch_flags]
 
 
-def take_patch(arguments: Sequence[str]) -> tuple[PatchConfig | None, list[str]]:
-    """Take `--patch` and `--patch.name=value` out of the arguments.
-
-    Args:
-      arguments: A command line.
-
-    Returns:
-      The patch, or `None` if there is no such flag; and the other arguments.
-
-    Raises:
-      UsageError: A name or a value is wrong.
-    """
+def take_patch(
+    source: ConfigSource, arguments: Sequence[str]
+) -> tuple[ConfigSource, list[str]]:
+    """Let `--patch` and `--patch.name=value` change a config; return the rest."""
     try:
         overrides, others = take_overrides(arguments, "patch")
     except ValueError as error:
         raise UsageError(str(error)) from error
     rest = [argument for argument in others if argument != "--patch"]
     if not overrides and len(rest) == len(others):
-        return None, rest
+        return source, rest
     values = {override.path: _value(override) for override in overrides}
     try:
-        return PatchConfig(**values), rest
+        patch = PatchConfig(**values)
     except ValueError as error:
         raise UsageError(f"--patch: {error}") from error
+    flags = tuple(argument for argument in arguments if argument not in rest)
+    return PatchedSource(**vars(source), patch=patch, patch_flags=flags), rest
 
 
 def _value(override: Override) -> Any:

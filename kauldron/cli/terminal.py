@@ -73,12 +73,7 @@ def print_python(text: str) -> None:
 
 
 def print_lines(lines: Sequence[str], styles: dict[str, str]) -> None:
-    """Print lines, coloured by their first character in a terminal.
-
-    Args:
-      lines: The lines.
-      styles: From first character to the name of a rich style.
-    """
+    """Print lines; in a terminal, their first character gives their rich style."""
     if not sys.stdout.isatty():
         print("\n".join(lines))
         return

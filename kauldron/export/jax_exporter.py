@@ -113,7 +113,7 @@ class JaxModelExporter(ModelExporter):
                 error.add_note(f"Raised while exporting the model to {path}.")
                 raise
             status.log_error(
-                f"The model is not exported to {path}; training goes on.\n"
+                f"The model was not exported to {path}; training continues.\n"
                 + traceback.format_exc()
             )
             return

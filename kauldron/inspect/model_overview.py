@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import math
 import re
@@ -84,24 +83,15 @@ def overview_rows(
         batch = model_inputs.mock_batch_from_elem_spec(spec, ds_sharding)
         return model_inputs.get_model_inputs_from_batch(model, batch)
 
-    recorder, params = record_calls(model, rngs, make_inputs)
+    calls, paths, params = record_calls(model, rngs, make_inputs)
     seen: set[Path] = set()
-    rows = []
-    for call in recorder.calls:
-        below = {} if call.path in seen else _subtree(params, call.path)
-        seen.add(call.path)
-        own = _own_params(below, call.path, recorder.paths)
-        row = (
-            ".".join(call.path),
-            call.module,
-            call.inputs,
-            call.outputs,
-            specs_text(own),
-            _count(own),
-            _count(below),
-        )
-        rows.append(dict(zip(_COLUMNS, row)))
-    return rows
+    for path, row in calls:
+        below = {} if path in seen else _subtree(params, path)
+        seen.add(path)
+        own = _own_params(below, path, paths)
+        row["Parameter Shapes"] = specs_text(own)
+        row |= {"Own Params": _count(own), "Total Params": _count(below)}
+    return [row for _, row in calls]
 
 
 def _subtree(params: Any, path: Path) -> Any:
@@ -154,74 +144,50 @@ _LONGEST = 8  # lines of one cell
 Path = tuple[str, ...]
 
 
-@dataclasses.dataclass
-class ModuleCall:
-    """One call of a module.
+def record_calls(
+    model: nn.Module, rngs: Mapping[str, Any], make_inputs: Callable[[], Any]
+) -> tuple[list[tuple[Path, dict[str, Any]]], set[Path], Any]:
+    """Return the calls in `model.init`, all modules, and the shapes of the parameters.
 
-    Attributes:
-      path: Where the module is in the model.
-      module: Name of its class, with the method unless it is `__call__`.
-      inputs: Shapes of the arguments.
-      outputs: Shapes of the result.
+    A call is the path of the module and what a row says of it, outer calls first.
+    `make_inputs` gives `(args, kwargs)` of the model and is only traced.
     """
+    calls: list[tuple[Path, dict[str, Any]]] = []
+    paths: set[Path] = set()
+    running: list[Any] = []
 
-    path: Path
-    module: str
-    inputs: str
-    outputs: str = ""
-
-
-class CallRecorder:
-    """Writes down the calls of modules, outer ones first."""
-
-    def __init__(self) -> None:
-        self.calls: list[ModuleCall] = []
-        self.paths: set[Path] = set()
-        self._open: list[Any] = []
-
-    def __call__(
-        self, function: Callable[..., Any], args: Any, kwargs: Any, context: Any
+    def record(
+        function: Callable[..., Any], args: Any, kwargs: Any, context: Any
     ) -> Any:
-        """Return an interceptor as `nn.intercept_methods` wants it."""
         module, name = context.module, context.method_name
         path = tuple(module.path)
-        self.paths.add(path)
-        is_own_detail = bool(self._open) and self._open[-1] is module
+        paths.add(path)
+        is_own_detail = bool(running) and running[-1] is module
         if is_own_detail or name == "setup":
             return function(*args, **kwargs)
         cls = type(module).__name__
-        call = ModuleCall(
-            path=path,
-            module=cls if name == "__call__" else f"{cls}.{name}",
-            inputs=specs_text(_arguments(args, kwargs)),
-        )
-        self.calls.append(call)
-        self._open.append(module)
+        row = {
+            "Path": ".".join(path),
+            "Module": cls if name == "__call__" else f"{cls}.{name}",
+            "Inputs": specs_text(_arguments(args, kwargs)),
+        }
+        calls.append((path, row))
+        running.append(module)
         try:
             result = function(*args, **kwargs)
         finally:
-            self._open.pop()
-        call.outputs = specs_text(result)
+            running.pop()
+        row["Outputs"] = specs_text(result)
         return result
-
-
-def record_calls(
-    model: nn.Module, rngs: Mapping[str, Any], make_inputs: Callable[[], Any]
-) -> tuple[CallRecorder, Any]:
-    """Return the calls of `model.init`, and the shapes of the parameters it makes.
-
-    `make_inputs` gives `(args, kwargs)` of the model and is only traced.
-    """
-    recorder = CallRecorder()
 
     @checkify_ignore
     def init() -> Any:
         args, kwargs = make_inputs()
         return model.init(dict(rngs), *args, **kwargs, is_training_property=True)
 
-    with nn.intercept_methods(recorder):
+    with nn.intercept_methods(record):
         variables = jax.eval_shape(init)
-    return recorder, variables.get("params", {})
+    return calls, paths, variables.get("params", {})
 
 
 def specs_text(tree: Any) -> str:

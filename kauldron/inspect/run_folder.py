@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -12,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kauldron.files import holder
-from kauldron.inspect.scalar_log import FILENAME, ScalarLog
+from kauldron.inspect.scalar_log import FILENAME, ScalarLog, file_version
 
 _DEEPEST = 5
 _NOT_RUNS = {"checkpoints", "plugins", "array_dumps", "logs"}
@@ -105,9 +107,9 @@ class Run:
         for known in (self.info.get("saved_step"), done):
             steps += [known] if isinstance(known, int) else []
         steps += [
-            int(name.removeprefix("ckpt_"))
-            for name in _names_in(self.workdir / "checkpoints")
-            if name.removeprefix("ckpt_").isdecimal()
+            int(number)
+            for entry in _entries(self.workdir / "checkpoints")
+            if (number := entry.name.removeprefix("ckpt_")).isdecimal()
         ]
         return max(steps, default=None)
 
@@ -138,7 +140,8 @@ class Run:
 
     def logs(self) -> dict[str, ScalarLog]:
         """Return the log of each collection: `train`, and the evaluators."""
-        for name in _folders_in(self.workdir) - self._logs.keys() - _NOT_RUNS:
+        folders = {e.name for e in _entries(self.workdir) if _is_folder(e)}
+        for name in folders - self._logs.keys() - _NOT_RUNS:
             path = self.workdir / name / FILENAME
             if path.exists() and not path.is_symlink():
                 self._logs[name] = ScalarLog(path)
@@ -169,13 +172,13 @@ class Run:
         files = ("run_info.json", "config.json", "train_complete.txt", "train.lock")
         return (
             self.state,
-            *(_version(self.workdir / file) for file in files),
+            *(file_version(self.workdir / file) for file in files),
             *((name, log.version) for name, log in self.logs().items()),
         )
 
     def _json(self, name: str, convert: Any = lambda content: content) -> Any:
         path = self.workdir / name
-        version = _version(path)
+        version = file_version(path)
         known = self._files.get(path)
         if known is None or known[0] != version:
             try:
@@ -190,10 +193,7 @@ class Run:
 def find_runs(folder: str | os.PathLike[str], known: Iterable[Run] = ()) -> list[Run]:
     """Return the runs of all workdirs in a folder, the folder itself included.
 
-    Args:
-      folder: A workdir, or a folder of workdirs and experiments.
-      known: Runs of an earlier search, which are returned again, with what they have
-        read.
+    Runs of an earlier search are returned again, with what they have read.
     """
     root = pathlib.Path(folder)
     earlier = {run.workdir: run for run in known}
@@ -205,11 +205,7 @@ def find_runs(folder: str | os.PathLike[str], known: Iterable[Run] = ()) -> list
 
 
 def _workdirs(folder: pathlib.Path, depth: int) -> Iterable[pathlib.Path]:
-    try:
-        with os.scandir(folder) as entries:
-            inside = list(entries)
-    except OSError:  # removed meanwhile, or not ours to read
-        return
+    inside = _entries(folder)
     if any(
         entry.name in ("run_info.json", "run_info.json.unreadable") for entry in inside
     ):
@@ -217,7 +213,7 @@ def _workdirs(folder: pathlib.Path, depth: int) -> Iterable[pathlib.Path]:
     elif depth:
         for entry in inside:
             is_hidden = entry.name.startswith(".") or entry.name in _NOT_RUNS
-            if not is_hidden and entry.is_dir(follow_symlinks=False):
+            if not is_hidden and _is_folder(entry):
                 yield from _workdirs(pathlib.Path(entry.path), depth - 1)
 
 
@@ -231,27 +227,16 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(p), "") if p.isdecimal() else (-1, p) for p in parts]
 
 
-def _names_in(folder: pathlib.Path) -> list[str]:
+def _entries(folder: pathlib.Path) -> list[os.DirEntry[str]]:
     try:
-        return sorted(os.listdir(folder))
-    except OSError:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # removed in the meantime, or not ours to read
         return []
 
 
-def _folders_in(folder: pathlib.Path) -> set[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return {e.name for e in entries if e.is_dir(follow_symlinks=False)}
-    except OSError:
-        return set()
-
-
-def _version(path: pathlib.Path) -> tuple[int, int] | None:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return (stat.st_mtime_ns, stat.st_size)
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -317,16 +302,15 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
       >>> short_names(["optimizer.learning_rate", "train_ds.seed", "eval_ds.seed"])
       {'optimizer.learning_rate': 'learning_rate', 'train_ds.seed': 'train_ds.seed', 'eval_ds.seed': 'eval_ds.seed'}
     """
-    paths = list(paths)
-    parts = {path: path.split(".") for path in paths}
-    users: dict[str, int] = {}
-    for path in paths:
-        for length in range(1, len(parts[path]) + 1):
-            end = ".".join(parts[path][-length:])
-            users[end] = users.get(end, 0) + 1
+    ends = {path: _ends(path.split(".")) for path in paths}
+    users = collections.Counter(itertools.chain.from_iterable(ends.values()))
     names = {}
-    for path in paths:
-        ends = (".".join(parts[path][-n:]) for n in range(1, len(parts[path]) + 1))
-        readable = (e for e in ends if users[e] == 1 and not e[0].isdecimal())
+    for path, candidates in ends.items():
+        readable = (e for e in candidates if users[e] == 1 and not e[0].isdecimal())
         names[path] = next(readable, path)
     return names
+
+
+def _ends(parts: list[str]) -> list[str]:
+    """Return all ends of a path, the shortest first."""
+    return [".".join(parts[start:]) for start in reversed(range(len(parts)))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import fnmatch
 import math
@@ -315,9 +316,7 @@ def short_metric_names(paths: Iterable[str]) -> dict[str, str]:
     """
     paths = list(paths)
     short = {path: _shortened(path) for path in paths}
-    count: dict[str, int] = {}
-    for name in short.values():
-        count[name] = count.get(name, 0) + 1
+    count = collections.Counter(short.values())
     return {path: name if count[name] == 1 else path for path, name in short.items()}
 
 
@@ -336,16 +335,13 @@ def main_metrics(columns: Iterable[Column]) -> list[Column]:
         for column in columns
         if re.match(r"[^/]+/(losses/total$|metrics/)", column.path)
     ]
-    families: dict[str, int] = {}
-    for column in kept:
-        parent = column.path.rpartition("/")[0]
-        families[parent] = families.get(parent, 0) + 1
-
-    def is_single(column: Column) -> bool:
-        parent = column.path.rpartition("/")[0]
-        return parent.count("/") < 2 or families[parent] <= _LARGEST_FAMILY
-
-    return [column for column in kept if is_single(column)]
+    parents = [column.path.rpartition("/")[0] for column in kept]
+    size = collections.Counter(parents)
+    return [
+        column
+        for column, parent in zip(kept, parents)
+        if parent.count("/") < 2 or size[parent] <= _LARGEST_FAMILY
+    ]
 
 
 def smaller_is_better(name: str) -> bool:
@@ -384,24 +380,20 @@ def _as_list(value: str | Sequence[str]) -> list[str]:
 
 def _sorted(table: RunTable, known: KnownColumns, sort: str) -> RunTable:
     name = sort.removeprefix("-")
-    column = known.find(name) if name not in table.names else None
-    if column is not None:
-        values = [
-            _mean([column.value(run) for run in members]) for members in table.runs
-        ]
-    else:
+    if name in table.names:
         index = table.names.index(name)
         column = table.columns[index]
         values = [row[index] for row in table.rows]
+    else:
+        column = known.find(name)
+        values = [_mean([column.value(run) for run in group]) for group in table.runs]
     largest_first = column.kind == "metric" and not smaller_is_better(column.path)
     order = sorted(
         range(len(values)),
         key=lambda i: _sort_key(values[i]),
         reverse=largest_first != sort.startswith("-"),
     )
-    order = [i for i in order if not _is_missing(values[i])] + [
-        i for i in order if _is_missing(values[i])
-    ]
+    order.sort(key=lambda i: _is_missing(values[i]))  # those come last
     return dataclasses.replace(
         table,
         rows=tuple(table.rows[i] for i in order),

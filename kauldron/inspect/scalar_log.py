@@ -41,6 +41,12 @@ class Series:
     times: np.ndarray
     values: np.ndarray
 
+    def __getitem__(self, index: slice | np.ndarray) -> Series:
+        """Return a part of the points."""
+        return Series(
+            steps=self.steps[index], times=self.times[index], values=self.values[index]
+        )
+
     def thinned(self, count: int) -> Series:
         """Return about `count` points that look the same: the extremes of each stretch."""
         size = len(self.values)
@@ -55,12 +61,7 @@ class Series:
                     start + int(np.nanargmin(part)),
                     start + int(np.nanargmax(part)),
                 }
-        indices = np.array(sorted(kept))
-        return Series(
-            steps=self.steps[indices],
-            times=self.times[indices],
-            values=self.values[indices],
-        )
+        return self[np.array(sorted(kept))]
 
 
 @dataclasses.dataclass
@@ -93,12 +94,8 @@ class ScalarLog:
 
     @property
     def version(self) -> tuple[int, int]:
-        """What changes with the file: its time and size, zeros if it is not there."""
-        try:
-            stat = self.path.stat()
-        except OSError:
-            return (0, 0)
-        return (stat.st_mtime_ns, stat.st_size)
+        """What changes with the file: its time and size."""
+        return file_version(self.path)
 
     def last(self) -> dict[str, tuple[int, float]]:
         """Return the newest step and value of each metric near the end of the file."""
@@ -217,6 +214,15 @@ class ScalarLog:
                 return list(parse_lines(_spread(data, count, first, last, by)))
         except (OSError, ValueError):  # not there, or empty
             return []
+
+
+def file_version(path: pathlib.Path) -> tuple[int, int]:
+    """Return time and size of a file, zeros if it is not there."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return (0, 0)
+    return (stat.st_mtime_ns, stat.st_size)
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:

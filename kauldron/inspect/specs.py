@@ -79,21 +79,17 @@ def array_spec_text(array: Any) -> str:
     return f"{short_dtype(array.dtype)}[{sizes}]"
 
 
-def tree_html(tree: Any, name: str = "") -> str:
+def tree_html(tree: Any, name: str = "", *, is_open: bool = True) -> str:
     """Return a tree that folds. Its first level is open."""
-    return _node_html(name, tree, depth=0)
-
-
-def _node_html(name: str, node: Any, depth: int) -> str:
     label = f"<b>{html.escape(name)}</b>" if name else ""
-    if not isinstance(node, Mapping | list):
-        return f"<div>{label} <code>{html.escape(str(node))}</code></div>"
-    items = node.items() if isinstance(node, Mapping) else enumerate(node)
-    children = [_node_html(str(key), child, depth + 1) for key, child in items]
+    if not isinstance(tree, Mapping | list):
+        return f"<div>{label} <code>{html.escape(str(tree))}</code></div>"
+    items = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+    children = [tree_html(child, str(key), is_open=False) for key, child in items]
     inner = f"<div style='margin-left:1.5em'>{''.join(children)}</div>"
     summary = f"{label} <small>({len(children)})</small>"
-    is_open = " open" if depth < 1 else ""
-    return f"<details{is_open}><summary>{summary}</summary>{inner}</details>"
+    opening = "<details open>" if is_open else "<details>"
+    return f"{opening}<summary>{summary}</summary>{inner}</details>"
 
 
 def tree_text(tree: Any, indent: str = "") -> str:

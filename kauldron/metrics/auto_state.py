@@ -24,7 +24,6 @@ from kauldron.metrics.state import (
     MetricT,
     State,
     check_not_traced,
-    common_parent,
     is_equal,
     is_traced,
     pieces_of,
@@ -181,10 +180,8 @@ class AutoState(State[MetricT]):
         )
 
     def _merge_static(self, other: Self) -> dict[str, Any]:
-        """Return the parent and static fields that come from the other state."""
+        """Return the static fields that come from the other state."""
         changes = {}
-        if self.parent is not other.parent:
-            changes["parent"] = common_parent(self, other)
         for name in _static_fields(type(self)):
             left, right = getattr(self, name), getattr(other, name)
             if left is EMPTY:
@@ -206,7 +203,7 @@ class AutoState(State[MetricT]):
             raise ValueError(
                 f"Cannot {merger.verb} None with a value: {self._where(name)}."
             )
-        try:
+        try:  # enters no context manager: this runs for each batch
             return merger.merge(left, right, merged)
         except Exception:
             with error_prefix(f"Cannot {merger.verb} {self._where(name)}: "):
@@ -216,11 +213,8 @@ class AutoState(State[MetricT]):
         value = getattr(self, name)
         if value is EMPTY or value is None:
             return value
-        try:
+        with error_prefix(lambda: f"Cannot {merger.verb} {self._where(name)}: "):
             return merger.finalize(value, self)
-        except Exception:
-            with error_prefix(f"Cannot {merger.verb} {self._where(name)}: "):
-                raise
 
     def _where(self, name: str) -> str:
         return f"field {name!r} of {type(self).__qualname__}"
@@ -420,7 +414,7 @@ class Truncate(Concatenate):
         """Return the number of entries along the axis, from the shapes."""
         if isinstance(value, Collected) and value.length is not None:
             return value.length
-        leaves = [leaf for piece in pieces_of(value) for leaf in _first_leaf(piece)]
+        leaves = [x for piece in pieces_of(value) for x in jax.tree.leaves(piece)[:1]]
         return sum(np.shape(x)[self.axis] if np.ndim(x) else 1 for x in leaves)
 
     def _first(self, leaf: Any, limit: int) -> Any:
@@ -433,10 +427,6 @@ class Truncate(Concatenate):
         if limit is not None and limit < 0:
             raise ValueError(f"{self.num_field!r} is {limit}, but must be at least 0")
         return limit
-
-
-def _first_leaf(tree: Any) -> list[Any]:
-    return jax.tree.leaves(tree)[:1]
 
 
 #

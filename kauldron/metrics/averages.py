@@ -335,11 +335,9 @@ def as_real(values: Any) -> jax.Array:
     values = jnp.asarray(values)
     if jnp.issubdtype(values.dtype, jnp.complexfloating):
         raise TypeError(f"Cannot average complex values (dtype {values.dtype}).")
-    return values.astype(jnp.result_type(jnp.float32, _floating(values.dtype)))
-
-
-def _floating(dtype: Any) -> Any:
-    return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32
+    is_float = jnp.issubdtype(values.dtype, jnp.floating)
+    dtype = jnp.promote_types(values.dtype, jnp.float32) if is_float else jnp.float32
+    return values.astype(dtype)
 
 
 def weighted(values: jax.Array, mask: jax.Array) -> jax.Array:

@@ -265,14 +265,6 @@ def binary_auc(scores: np.ndarray, is_positive: np.ndarray, weights: np.ndarray)
 
     A tie counts as half a pair.
 
-    Args:
-      scores: One number per example.
-      is_positive: Whether the example is a positive one.
-      weights: Weight of the example.
-
-    Returns:
-      A number between 0 and 1.
-
     Example:
       >>> scores = np.array([0.1, 0.4, 0.4, 0.8])
       >>> float(binary_auc(scores, np.array([0, 1, 0, 1], bool), np.ones(4)))

@@ -139,11 +139,7 @@ class Metric(ExplainedArguments, abc.ABC):
                 ) from error
 
     def check_padding(self, context: Any) -> None:
-        """Refuse a context whose batch is padded, if filler would count.
-
-        Raises:
-          UnmaskableError: The metric reads the batch and takes no mask.
-        """
+        """Raise `UnmaskableError` if filler of a padded batch would count."""
         if batch_mask_of(context) is None or not reads_batch(self):
             return
         if not self.takes_mask:

@@ -107,7 +107,9 @@ def _wrap_merge(merge: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: State, other: State) -> State:
         if type(self).merge is not wrapper:
             return merge(self, other)
-        parent = common_parent(self, other)
+        parent = _common_parent(self, other)
+        if self.parent is not parent:
+            self = self.replace(parent=parent)
         with jax.transfer_guard_host_to_device("allow"):  # the zeros of empty states
             merged = merge(self, other)
         return merged if merged.parent is parent else merged.replace(parent=parent)
@@ -145,7 +147,7 @@ _ON_THE_HOST = (
 )
 
 
-def common_parent(state: State, other: Any) -> Any:
+def _common_parent(state: State, other: Any) -> Any:
     """Return the metric of the merged state.
 
     Raise `TypeError` if `other` is not a state, `ValueError` if it is one of another
@@ -285,6 +287,17 @@ def merge_states(left: Any, right: Any) -> Any:
     """
     if left is None or right is None:
         return right if left is None else left
+    pairs, structure = paired_states(left, right)
+    on_device = [_kind_merges_on_device(a, b) for a, b in pairs]
+    merged = iter(_merge_on_device(list(itertools.compress(pairs, on_device))))
+    return structure.unflatten(
+        next(merged) if is_on_device else a.merge(b)
+        for (a, b), is_on_device in zip(pairs, on_device)
+    )
+
+
+def paired_states(left: Any, right: Any) -> tuple[list[tuple[State, State]], Any]:
+    """Return the states of two trees in pairs, and the structure of both."""
     lefts, structure = jax.tree.flatten(left, is_leaf=State.isinstance)
     rights, other_structure = jax.tree.flatten(right, is_leaf=State.isinstance)
     if structure != other_structure:
@@ -292,13 +305,7 @@ def merge_states(left: Any, right: Any) -> Any:
             "Cannot merge trees of states of different structure:"
             f" {structure} and {other_structure}."
         )
-    pairs = list(zip(lefts, rights))
-    on_device = [_kind_merges_on_device(a, b) for a, b in pairs]
-    merged = iter(_merge_on_device(list(itertools.compress(pairs, on_device))))
-    return structure.unflatten(
-        next(merged) if is_on_device else a.merge(b)
-        for (a, b), is_on_device in zip(pairs, on_device)
-    )
+    return list(zip(lefts, rights)), structure
 
 
 def merges_on_device(left: State, right: State) -> bool:
@@ -375,12 +382,7 @@ class Collected:
     __slots__ = ("_items", "length", "sample")
 
     def __init__(self, items: Iterable[Any], *, length: int | None = None) -> None:
-        """Make a collection.
-
-        Args:
-          items: Pieces and collections, in order.
-          length: Number of entries along the collected axis, if known.
-        """
+        """Join pieces and collections; `length` counts entries along the axis."""
         self._items = tuple(items)
         self.length = length
         last = self._items[-1] if self._items else None

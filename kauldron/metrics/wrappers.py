@@ -13,7 +13,7 @@ from kauldron import kontext
 from kauldron.errors import ReadableKeyError
 from kauldron.metrics.auto_state import AutoState, state_field
 from kauldron.metrics.metric import Metric, check_inner_metric, none_message
-from kauldron.metrics.state import EMPTY, MetricT, State
+from kauldron.metrics.state import EMPTY, MetricT, State, paired_states
 from kauldron.metrics.state import State as BaseState
 
 #
@@ -43,16 +43,8 @@ class TreeState(State[MetricT]):
             )
         if self.tree is EMPTY or other.tree is EMPTY:
             return other if self.tree is EMPTY else self
-        structures = [
-            jax.tree.structure(tree, is_leaf=State.isinstance)
-            for tree in (self.tree, other.tree)
-        ]
-        if structures[0] != structures[1]:
-            raise ValueError(
-                "Cannot merge trees of states of different structure:"
-                f" {structures[0]} and {structures[1]}."
-            )
-        return self.replace(tree=_map(lambda a, b: a.merge(b), self.tree, other.tree))
+        pairs, structure = paired_states(self.tree, other.tree)
+        return self.replace(tree=structure.unflatten(a.merge(b) for a, b in pairs))
 
     def finalize(self) -> Self:
         return self.replace(tree=_map(lambda state: state.finalize(), self.tree))

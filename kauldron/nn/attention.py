@@ -15,7 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from kauldron.ktyping import Bool, Float, typechecked
-from kauldron.nn.properties import interms_property, train_property
+from kauldron.nn.properties import (
+    interms_property,
+    refuse_deterministic,
+    train_property,
+)
 
 Implementation = Literal["cudnn", "xla", "weights"]
 
@@ -79,6 +83,14 @@ def _gpu_capability() -> str | None:
     return getattr(device, "compute_capability", None)
 
 
+def _choose(
+    query: Any, key: Any, value: Any, bias: Any, mask: Any, *, needs_weights: bool
+) -> Implementation:
+    if needs_weights or bias is not None or mask is not None:
+        return "weights"
+    return choose_implementation(query, key, value, capability=_gpu_capability())
+
+
 def _check_implementation(implementation: Any) -> None:
     if implementation not in (None, *get_args(Implementation)):
         raise ValueError(
@@ -124,8 +136,7 @@ def _call_jax(
 def _to_even_length(heads: Any) -> tuple[Any, Any]:
     """Add a filler to an odd number of tokens, which cuDNN does not differentiate.
 
-    Returns:
-      The heads, and for each example how many tokens are real; `None` if all are.
+    Also return how many tokens of each example are real; `None` if all are.
     """
     count, length = heads.shape[:2]
     if length % 2 == 0:
@@ -175,13 +186,9 @@ def dot_product_attention(
     """
     _check_implementation(implementation)
     needs_weights = _asks_for_weights(options)
-    if implementation is None:
-        is_plain = needs_weights or bias is not None or mask is not None
-        implementation = (
-            "weights"
-            if is_plain
-            else choose_implementation(query, key, value, capability=_gpu_capability())
-        )
+    implementation = implementation or _choose(
+        query, key, value, bias, mask, needs_weights=needs_weights
+    )
     if implementation == "weights":
         return nn.dot_product_attention(query, key, value, bias, mask, **options)
     if needs_weights:
@@ -288,13 +295,7 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
     is_training = train_property()
 
     def __post_init__(self) -> None:
-        if self.deterministic is not None:
-            raise ValueError(
-                f"{type(self).__name__}(deterministic=...) is not supported: its dropout "
-                "follows the train property. Give the mode to the outermost call "
-                "(`model.apply(..., is_training_property=False)`), or call this module "
-                "inside `with kd.nn.set_train_property(False):`."
-            )
+        refuse_deterministic(self)
         super().__post_init__()
 
     @nn.compact
@@ -427,7 +428,7 @@ class ImprovedMultiHeadDotProductAttention(nn.Module):
         if self.normalize_qk:
             query = self._normalized("query_norm", query)
             key = self._normalized("key_norm", key)
-        values = self._attend(query, key, value, bias=bias, mask=mask)
+        values = self._attend(query, key, value, bias, mask)
         return nn.DenseGeneral(
             self.out_features or inputs_q.shape[-1],
             axis=(-2, -1),
@@ -456,8 +457,19 @@ class ImprovedMultiHeadDotProductAttention(nn.Module):
     def _normalized(self, name: str, heads: Any) -> Any:
         return nn.LayerNorm(use_bias=False, dtype=heads.dtype, name=name)(heads)
 
-    def _attend(self, query: Any, key: Any, value: Any, *, bias: Any, mask: Any) -> Any:
-        implementation = self._choose(query, key, value, bias=bias, mask=mask)
+    def _attend(self, query: Any, key: Any, value: Any, bias: Any, mask: Any) -> Any:
+        needs_weights = (
+            self.softmax_axis != -1
+            or self.attn_weights_fn is not dot_product_attention_weights
+        )
+        implementation = self.implementation or _choose(
+            query, key, value, bias, mask, needs_weights=needs_weights
+        )
+        if needs_weights and implementation != "weights":
+            raise ValueError(
+                f"{type(self).__name__}(implementation={implementation!r}) needs "
+                "softmax_axis=-1 and the usual attn_weights_fn."
+            )
         weights = self.attn_weights_fn(
             query=query, key=key, softmax_axis=self.softmax_axis, bias=bias, mask=mask
         )
@@ -466,21 +478,3 @@ class ImprovedMultiHeadDotProductAttention(nn.Module):
             return jnp.einsum("...hqk,...khd->...qhd", weights, value)
         # The weights are not used here: if nothing else reads them, XLA removes them.
         return _call_jax(query, key, value, bias, mask, implementation)
-
-    def _choose(self, query: Any, key: Any, value: Any, *, bias: Any, mask: Any) -> Any:
-        is_usual = (
-            self.softmax_axis == -1
-            and self.attn_weights_fn is dot_product_attention_weights
-        )
-        if self.implementation in ("cudnn", "xla"):
-            if not is_usual:
-                raise ValueError(
-                    f"{type(self).__name__}(implementation={self.implementation!r}) "
-                    "needs softmax_axis=-1 and the usual attn_weights_fn."
-                )
-            return self.implementation
-        if self.implementation == "weights" or not is_usual:
-            return "weights"
-        if bias is not None or mask is not None:
-            return "weights"
-        return choose_implementation(query, key, value, capability=_gpu_capability())

@@ -69,7 +69,7 @@ class ScannedLayers(WrapperModule):
     remat: bool | str = False
 
     def __post_init__(self) -> None:
-        remat_policy(self.remat)
+        _checkpoint_policy(remat_policy(self.remat))
         super().__post_init__()
 
     def __call__(self, tokens: Any, *args: Any, **kwargs: Any) -> Any:
@@ -94,10 +94,8 @@ class ScannedLayers(WrapperModule):
 
 
 def remat_policy(remat: bool | str) -> str | None:
-    """Return the policy in a `remat` argument; raise if there is no such policy."""
-    policy = remat if isinstance(remat, str) else None
-    _checkpoint_policy(policy)
-    return policy
+    """Return the name of the policy in a `remat` argument."""
+    return remat if isinstance(remat, str) else None
 
 
 def _checkpoint_policy(name: str | None) -> Callable[..., Any] | None:

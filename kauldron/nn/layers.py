@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import einops
@@ -14,7 +15,7 @@ import jax
 
 from kauldron import kontext
 from kauldron.errors import error_prefix
-from kauldron.nn.properties import train_property
+from kauldron.nn.properties import refuse_deterministic, train_property
 from kauldron.random.prng_key import unwrap
 
 
@@ -31,13 +32,7 @@ class Dropout(nn.Dropout):
     is_training = train_property()
 
     def __post_init__(self) -> None:
-        if self.deterministic is not None:
-            raise ValueError(
-                f"{type(self).__name__}(deterministic=...) is not supported: dropout "
-                "follows the train property. Give the mode to the outermost call "
-                "(`model.apply(..., is_training_property=False)`), or call this module "
-                "inside `with kd.nn.set_train_property(False):`."
-            )
+        refuse_deterministic(self)
         super().__post_init__()
 
     @nn.compact
@@ -91,11 +86,8 @@ class Rearrange(nn.Module):
 
     @nn.compact
     def __call__(self, tensor: jax.Array) -> jax.Array:
-        return _rearranged(
-            self,
-            tensor,
-            lambda: einops.rearrange(tensor, self.pattern, **self.axes_lengths),
-        )
+        with _naming(self, tensor):
+            return einops.rearrange(tensor, self.pattern, **self.axes_lengths)
 
 
 class Reduce(nn.Module):
@@ -122,18 +114,17 @@ class Reduce(nn.Module):
 
     @nn.compact
     def __call__(self, tensor: jax.Array) -> jax.Array:
-        return _rearranged(
-            self,
-            tensor,
-            lambda: einops.reduce(
+        with _naming(self, tensor):
+            return einops.reduce(
                 tensor, self.pattern, self.reduction, **self.axes_lengths
-            ),
-        )
+            )
 
 
-def _rearranged(module: nn.Module, tensor: Any, function: Callable[[], Any]) -> Any:
+@contextlib.contextmanager
+def _naming(module: nn.Module, tensor: Any) -> Iterator[None]:
+    """Tell in errors of einops which layer raised them."""
     try:
-        return function()
+        yield
     except einops.EinopsError as error:
         error.add_note(
             f"In the layer {'/'.join(module.path) or type(module).__name__}, with an "

@@ -134,6 +134,17 @@ def _as_bool(value: Any) -> bool:
     raise ValueError(f"{message}: {value!r:.80}.")
 
 
+def refuse_deterministic(module: Any) -> None:
+    """Raise `ValueError` if the mode is fixed in a module that follows the property."""
+    if module.deterministic is not None:
+        raise ValueError(
+            f"{type(module).__name__}(deterministic=...) is not supported: dropout "
+            "follows the train property. Give the mode to the outermost call "
+            "(`model.apply(..., is_training_property=False)`), or call this module "
+            "inside `with kd.nn.set_train_property(False):`."
+        )
+
+
 #
 # Intermediate values
 #

@@ -29,7 +29,7 @@ class Mistake:
     """Something wrong with an optimizer.
 
     Attributes:
-      message: What, and how to put it right.
+      message: What, and how to fix it.
       is_error: Whether it is certain.
     """
 
@@ -40,15 +40,7 @@ class Mistake:
 def find_mistakes(
     optimizer: optax.GradientTransformation, params: Any
 ) -> Iterator[Mistake]:
-    """Look for what can only be a mistake.
-
-    Args:
-      optimizer: The optimizer.
-      params: The parameters, or their `jax.ShapeDtypeStruct`s.
-
-    Yields:
-      What was found.
-    """
+    """Yield what can only be a mistake; shapes and dtypes of the parameters suffice."""
     if not jax.tree.leaves(params):
         return
     with recorded() as records, warnings.catch_warnings():
@@ -86,15 +78,13 @@ def _misspelt_patterns(masks: Any, params: Any) -> Iterator[Mistake]:
         for pattern in unmatched:
             close = nearest(pattern, names, cutoff=0.75)
             if selects_nothing or close:
-                hint = f" Did you mean {close[0]!r}?" if close else _examples(params)
+                hint = f" Parameters: {_listed(_paths(params))}."
+                if close:
+                    hint = f" Did you mean {close[0]!r}?"
                 yield Mistake(
                     f"{pattern!r} of {mask!r} matches no parameter.{hint}",
                     is_error=False,
                 )
-
-
-def _examples(params: Any) -> str:
-    return f" Parameters: {_listed(_paths(params))}."
 
 
 def _listed(paths: list[str]) -> str:
@@ -154,24 +144,24 @@ def _gradients_as_updates(program: Any, params: Any) -> Iterator[Mistake]:
     untaken = [
         path
         for path, leaf, is_one in zip(
-            _paths(params), leaves, _handed_on(program, is_gradient)
+            _paths(params), leaves, _passed_on(program, is_gradient)
         )
         if is_one and _is_float(leaf)
     ]
     if untaken:
         yield Mistake(
             f"It adds the bare gradients of {_listed(untaken)} to these parameters, since "
-            "no part of it takes them: `optax.masked` hands on what its mask leaves out. "
+            "no part of it takes them: `optax.masked` passes on what its mask leaves out. "
             "To freeze the rest, use `kd.optim.partial_updates(optimizer, mask)`; to "
             "train it in another way, `optax.multi_transform`."
         )
 
 
 # Some elements of what these return are those of an operand.
-_HANDING_ON = {"convert_element_type", "copy", "select_n", "max", "min", "clamp"}
+_PASSING_ON = {"convert_element_type", "copy", "select_n", "max", "min", "clamp"}
 
 
-def _handed_on(program: Any, is_gradient: list[bool]) -> list[bool]:
+def _passed_on(program: Any, is_gradient: list[bool]) -> list[bool]:
     """Return which results are (clipped) gradients, given which arguments are."""
     gradients = {var for var, is_one in zip(program.invars, is_gradient) if is_one}
 
@@ -186,13 +176,13 @@ def _handed_on(program: Any, is_gradient: list[bool]) -> list[bool]:
         if not any(given):
             continue
         name = equation.primitive.name
-        results = [name in _HANDING_ON] * len(equation.outvars)
+        results = [name in _PASSING_ON] * len(equation.outvars)
         if name == "cond":
             branches = equation.params["branches"]
-            found = [_handed_on(branch.jaxpr, given[1:]) for branch in branches]
+            found = [_passed_on(branch.jaxpr, given[1:]) for branch in branches]
             results = [any(column) for column in zip(*found)]
         elif name in ("jit", "pjit"):
-            results = _handed_on(equation.params["jaxpr"].jaxpr, given)
+            results = _passed_on(equation.params["jaxpr"].jaxpr, given)
         gradients.update(v for v, is_one in zip(equation.outvars, results) if is_one)
     return are_gradients(program.outvars)
 

@@ -19,19 +19,14 @@ from kauldron.optim.masks import record
 
 
 class PartialUpdates(optax.GradientTransformationExtraArgs):
-    """What `partial_updates` gives: a transformation that knows its mask."""
+    """What `partial_updates` gives: a transformation that knows which it trains."""
 
-    mask: Any
+    is_trained: Callable[[Any], Any]  # from parameters to bools, perhaps a prefix
 
-    def __new__(cls, init: Any, update: Any, mask: Any) -> PartialUpdates:
+    def __new__(cls, init: Any, update: Any, is_trained: Any) -> PartialUpdates:
         self = super().__new__(cls, init, update)
-        self.mask = mask
+        self.is_trained = is_trained
         return self
-
-    def mask_of(self, params: Any) -> Any:
-        """Return a bool for each of the parameters: whether it is trained."""
-        tree = self.mask(params) if callable(self.mask) else self.mask
-        return jax.tree.broadcast(jax.tree.map(_as_bool, tree), params)
 
 
 def partial_updates(
@@ -63,9 +58,11 @@ def partial_updates(
       [0.0, 0.0]
     """
 
+    def is_trained(params: Any) -> Any:
+        return jax.tree.map(_as_bool, mask(params) if callable(mask) else mask)
+
     def labels(params: Any) -> Any:
-        tree = mask(params) if callable(mask) else mask
-        return jax.tree.map(lambda m: "train" if _as_bool(m) else "freeze", tree)
+        return jax.tree.map(lambda m: "train" if m else "freeze", is_trained(params))
 
     transform = optax.multi_transform(
         {"train": optimizer, "freeze": _set_to_zero()},
@@ -74,7 +71,7 @@ def partial_updates(
     )
 
     def init(params: Any) -> optax.OptState:
-        if jax.tree.leaves(params) and "train" not in jax.tree.leaves(labels(params)):
+        if jax.tree.leaves(params) and not any(jax.tree.leaves(is_trained(params))):
             warnings.warn(_nothing_selected_message(mask, params), stacklevel=2)
         return transform.init(params)
 
@@ -88,7 +85,7 @@ def partial_updates(
             )
         return transform.update(updates, state, params, **extra_args)
 
-    return PartialUpdates(init, update, mask)
+    return PartialUpdates(init, update, is_trained)
 
 
 partial_update = partial_updates
@@ -185,16 +182,14 @@ def _warn_of_mutual_freezing(
     partial: Mapping[str, PartialUpdates], params: Any
 ) -> None:
     """Warn of `partial_updates` that freeze what a part before them trained."""
-    masks = [
-        jax.tree_util.tree_leaves_with_path(t.mask_of(params)) for t in partial.values()
-    ]
-    for leaves in zip(*masks):
-        trained = {name: is_trained for name, (_, is_trained) in zip(partial, leaves)}
-        if len(set(trained.values())) < 2:
+    masks = [jax.tree.broadcast(t.is_trained(params), params) for t in partial.values()]
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(masks[0])]
+    for path, *leaves in zip(paths, *map(jax.tree.leaves, masks)):
+        if all(leaves) or not any(leaves):
             continue
-        trains = next(name for name in trained if trained[name])
-        freezes = next(name for name in trained if not trained[name])
-        path = jax.tree_util.keystr(leaves[0][0], simple=True, separator=".")
+        names = list(partial)
+        trains, freezes = names[leaves.index(True)], names[leaves.index(False)]
+        path = jax.tree_util.keystr(path, simple=True, separator=".")
         warnings.warn(
             f"named_chain: {trains!r} trains {path!r} and {freezes!r} freezes it, so it "
             "stays as it is. `partial_updates` freezes all that its mask leaves out; for "

@@ -114,16 +114,17 @@ def oklab_to_rgb(lab: np.ndarray) -> np.ndarray:
     return np.clip(rgb, 0.0, 1.0)
 
 
-def uniform_hues(
-    num_colors: int, *, lightness: float = 0.8, chroma: float = 0.3
-) -> np.ndarray:
+_LIGHTNESS, _CHROMA = 0.8, 0.3
+
+
+def uniform_hues(num_colors: int) -> np.ndarray:
     """Return evenly spaced hues from 1.5π on, as OKLab colours `num_colors 3`."""
     hues = 1.5 * np.pi + 2 * np.pi * np.arange(num_colors) / max(num_colors, 1)
     return np.stack(
         [
-            np.full(num_colors, lightness),
-            chroma * np.cos(hues),
-            chroma * np.sin(hues),
+            np.full(num_colors, _LIGHTNESS),
+            _CHROMA * np.cos(hues),
+            _CHROMA * np.sin(hues),
         ],
         axis=-1,
     )

@@ -17,7 +17,6 @@ from kauldron.metrics.state import (
     EMPTY,
     Collected,
     check_not_traced,
-    common_parent,
     is_traced,
     pieces_of,
     start_copy,
@@ -88,16 +87,14 @@ class HistogramSummary(Metric):
 
         def merge(self, other: Self) -> Self:
             check_not_traced(self, self.values, other.values)
-            parent = common_parent(self, other)
             if self.values is EMPTY or other.values is EMPTY:
                 filled = other if self.values is EMPTY else self
-                return filled.replace(parent=parent)._limit()
+                return filled.replace(parent=self.parent)._limit()
             stride = max(self.stride, other.stride)
             left, right = self._thin(stride), other._thin(stride, skip=self.num_seen)
             start_copy(left.values)
             start_copy(right.values)
             merged = left.replace(
-                parent=parent,
                 values=Collected((left.values, right.values)),
                 num_seen=left.num_seen + right.num_seen,
                 num_kept=left.num_kept + right.num_kept,

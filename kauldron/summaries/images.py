@@ -73,10 +73,7 @@ class ShowImages(Metric):
 
     @typechecked
     def get_state(self, images: Array) -> ShowImages.State:
-        images = rearrange_images(
-            images, self.rearrange, self.rearrange_kwargs, name="ShowImages"
-        )
-        images = jnp.asarray(images[: self.num_images])
+        images = jnp.asarray(rearrange_images(self, images)[: self.num_images])
         check_channels(images, (1, 3), name="ShowImages")
         if self.cmap is not None and images.shape[-1] != 1:
             raise ValueError(
@@ -132,10 +129,7 @@ class ShowDifferenceImages(Metric):
         return self.State(differences=jnp.abs(first - second).mean(axis=-1))
 
     def _prepare(self, images: Any) -> Any:
-        images = rearrange_images(
-            images, self.rearrange, self.rearrange_kwargs, name="ShowDifferenceImages"
-        )
-        images = as_float(jnp.asarray(images[: self.num_images]))
+        images = as_float(rearrange_images(self, images)[: self.num_images])
         images = images.astype(jnp.promote_types(images.dtype, jnp.float32))
         return rescale(images, self.vrange)
 
@@ -197,9 +191,7 @@ class ShowBoxes(Metric):
                 boxes = np.asarray(self.boxes[index], np.float64)
                 for i in np.flatnonzero(self.boxes_mask[index]):
                     draw_box(images[index], boxes[i], colors[i % len(colors)])
-            return rearrange_images(
-                images, metric.rearrange, metric.rearrange_kwargs, name="ShowBoxes"
-            )
+            return rearrange_images(metric, images)
 
     @typechecked
     def get_state(
@@ -302,12 +294,12 @@ class ShowSegmentations(Metric):
     def get_state(
         self, segmentations: Float | Int, images: Array | None = None
     ) -> ShowSegmentations.State:
-        segments = self._prepare(segmentations)
+        segments = rearrange_images(self, segmentations)[: self.num_images]
         if segments.dtype.kind in "iu":
             check_channels(segments, (1,), name="ShowSegmentations (ids)")
         if images is None:
             return self.State(segmentations=segments)
-        pictures = as_float(self._prepare(images))
+        pictures = as_float(rearrange_images(self, images)[: self.num_images])
         check_channels(pictures, (1, 3), name="ShowSegmentations")
         if pictures.shape[:-1] != segments.shape[:-1]:
             raise ValueError(
@@ -315,12 +307,6 @@ class ShowSegmentations(Metric):
                 f" segmentations of shape {segments.shape}."
             )
         return self.State(segmentations=segments, images=pictures)
-
-    def _prepare(self, images: Any) -> Any:
-        images = rearrange_images(
-            images, self.rearrange, self.rearrange_kwargs, name="ShowSegmentations"
-        )
-        return images[: self.num_images]
 
 
 def _draw(metric: ShowSegmentations, segments: np.ndarray, images: Any) -> np.ndarray:
@@ -400,28 +386,28 @@ def _convolve(line: np.ndarray, window: np.ndarray) -> np.ndarray:
 #
 
 
-FLATTEN = "... h w c -> (...) h w c"
+def rearrange(metric: Any, array: Any, *, default: str) -> Any:
+    """Apply the einops pattern of a metric, or the default one.
 
-
-def rearrange_images(
-    images: Any, pattern: str | None, sizes: Mapping[str, int] | None, *, name: str
-) -> Any:
-    """Bring images to `n h w c` with an einops pattern.
-
-    By default leading dimensions are flattened. Raise `ValueError`, which starts with
-    `name`, if the pattern does not fit or the result does not have four dimensions.
+    Raise `ValueError`, which names the metric, if it does not fit.
     """
+    pattern = metric.rearrange or default
     try:
-        images = einops.rearrange(images, pattern or FLATTEN, **(sizes or {}))
+        return einops.rearrange(array, pattern, **(metric.rearrange_kwargs or {}))
     except einops.EinopsError as error:
         raise ValueError(
-            f"{name}: cannot rearrange an array of shape {np.shape(images)} with"
-            f" {pattern or FLATTEN!r}: {error}"
+            f"{type(metric).__name__}: cannot rearrange an array of shape"
+            f" {np.shape(array)} with {pattern!r}: {error}"
         ) from None
+
+
+def rearrange_images(metric: Any, images: Any) -> Any:
+    """Bring images to `n h w c`; by default leading dimensions are flattened."""
+    images = rearrange(metric, images, default="... h w c -> (...) h w c")
     if images.ndim != 4:
         raise ValueError(
-            f"{name}: images must have the shape `n h w c`, but have {images.shape}"
-            f" (rearrange={pattern!r})."
+            f"{type(metric).__name__}: images must have the shape `n h w c`, but have"
+            f" {images.shape} (rearrange={metric.rearrange!r})."
         )
     return images
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import einops
 import flax.struct
 import numpy as np
 
@@ -15,6 +14,7 @@ from kauldron.immutabledict import ImmutableDict
 from kauldron.ktyping import Array, typechecked
 from kauldron.metrics.auto_state import AutoState, concat_field
 from kauldron.metrics.metric import Metric
+from kauldron.summaries.images import rearrange
 
 DEFAULT_CONFIGS = ImmutableDict(
     camera=ImmutableDict(cls="PerspectiveCamera", near=1e-4),
@@ -68,10 +68,10 @@ class ShowPointCloud(Metric):
         point_colors: Any = concat_field(default=None)
 
         def compute(self) -> PointCloud:
-            configs = self.parent.configs
+            configs, colors = self.parent.configs, self.point_colors
             return PointCloud(
                 point_clouds=np.asarray(self.point_clouds, np.float32),
-                point_colors=_as_colors(self.point_colors),
+                point_colors=None if colors is None else np.asarray(colors),
                 configs=DEFAULT_CONFIGS if configs is None else configs,
             )
 
@@ -85,22 +85,10 @@ class ShowPointCloud(Metric):
         )
 
     def _prepare(self, points: Any) -> Any:
-        pattern = self.rearrange or "... c -> (...) c"
-        sizes = self.rearrange_kwargs or {}
-        try:
-            arranged = einops.rearrange(points, pattern, **sizes)
-        except einops.EinopsError as error:
-            raise ValueError(
-                f"ShowPointCloud: cannot rearrange an array of shape {points.shape} with"
-                f" {pattern!r}: {error}"
-            ) from None
+        arranged = rearrange(self, points, default="... c -> (...) c")
         if arranged.ndim != 2 or arranged.shape[1] != 3:
             raise ValueError(
                 "ShowPointCloud: points and colours must have the shape `n 3`, but have"
                 f" {arranged.shape} (rearrange={self.rearrange!r})."
             )
         return arranged[: self.num_points]
-
-
-def _as_colors(colors: Any) -> np.ndarray | None:
-    return None if colors is None else np.asarray(colors)

@@ -42,6 +42,10 @@ COMMANDS = {
     ),
     "below a value": ((*GOOD, "--cfg.seed.n=1"), ["cfg.seed is of type int"]),
     "space instead of =": ((*GOOD, "--cfg.seed", "5"), ["write --cfg.seed=5"]),
+    "flag file misspelt": (
+        (*GOOD, "--flagfile=nope"),
+        ["--flagfile=nope: ", "No such"],
+    ),
     "value forgotten": ((*GOOD, "--cfg.seed"), ["needs a value", "--cfg.seed=..."]),
     "empty value": ((*GOOD, "--cfg.seed="), ["--cfg.seed=: ", "int expected"]),
     "text for a number": ((*GOOD, "--cfg.seed=abc"), ["cfg.seed", "int", "'abc'"]),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from kauldron.cli.command_table import OK
+from kauldron.cli.command_table import OK, Implementation
 from kauldron.cli.terminal import UsageError, existing_folder
 
 
-class Board:
+class Board(Implementation):
     """Show runs in the browser: curves, tables, pictures, sweeps, configs, logs.
 
     The page keeps itself up to date. Nothing outside of the folder can be read.
     """
+
+    configs = ()
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,14 +55,17 @@ class Board:
         return OK
 
 
-class Report:
+class Report(Implementation):
     """Write the board of some runs as one HTML file that needs no server."""
+
+    configs = ()
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "workdirs",
             nargs="+",
+            metavar="WORKDIR",
             type=existing_folder,
             help="workdirs, or folders of workdirs",
         )

@@ -9,11 +9,11 @@ import argparse
 import copy
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kauldron import konfig, path_grammar
-from kauldron.cli.command_table import FOUND_SOMETHING, OK
+from kauldron.cli.command_table import FOUND_SOMETHING, OK, Implementation
 from kauldron.cli.loading import load_config, users_line
 from kauldron.cli.terminal import print_lines
 from kauldron.errors import a_type, message_with_notes
@@ -23,29 +23,38 @@ if TYPE_CHECKING:
     from kauldron.train import Trainer
 
 
-class Check:
+class Check(Implementation):
     """Find all problems before training: config, keys, shapes."""
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        del parser
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         _use_no_accelerator()
         cfg = load_config(args.cfg, import_nothing=False)
         problems = _find_problems(cfg)
-        lines = [*problems.messages, *problems.warnings]
-        if lines:
-            print_lines(lines, {"c": "red", "w": "yellow"})
-        if problems.messages:
-            count = len(problems.messages)
-            print(f"{count} problem{'s' if count > 1 else ''} in {args.cfg.file}")
-            return FOUND_SOMETHING
-        print(
-            f"No problems found in {args.cfg.file}: one train step and each evaluation fit."
+        return report(
+            problems.messages,
+            args.cfg.file,
+            warnings=problems.warnings,
+            healthy=": one train step and each evaluation fit.",
         )
+
+
+def report(
+    problems: Sequence[str],
+    file: str,
+    *,
+    warnings: Sequence[str] = (),
+    healthy: str = "",
+) -> int:
+    """Print what is wrong with a config, or that nothing is; return the exit code."""
+    lines = [*problems, *warnings]
+    if lines:
+        print_lines(lines, {"c": "red", "w": "yellow"})
+    if not problems:
+        print(f"No problems found in {file}{healthy}")
         return OK
+    print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {file}")
+    return FOUND_SOMETHING
 
 
 def _use_no_accelerator() -> None:
@@ -91,12 +100,7 @@ class Problems:
         self.messages.append(f"cfg.{path}: {message}{self._place(path)}")
 
     def add_all_of(self, trainer: Trainer, *, left_out: Collection[str] = ()) -> None:
-        """Add what is wrong with the trainer that was built.
-
-        Args:
-          trainer: What was built of the config.
-          left_out: Paths of what could not be built, and is not reported again.
-        """
+        """Add what is wrong with a trainer from which some paths were left out."""
         from kauldron.train import problems
 
         for problem in problems.find_all(trainer):
@@ -166,11 +170,7 @@ class Build:
 
 
 def build_what_can_be(cfg: konfig.ConfigDict) -> Build:
-    """Build a config, leaving out parts that fail until the rest can be built.
-
-    Args:
-      cfg: The config of a trainer; it stays as it is.
-    """
+    """Build a config, leaving out parts that fail until the rest can be built."""
     found = konfig.check(cfg)
     build = Build(Problems(cfg))
     build.problems.messages += map(str, found)

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable
 
 from kauldron import konfig, path_grammar
-from kauldron.cli.command_table import COMMANDS, DEFAULT_COMMAND, OK, Command
+from kauldron.cli.command_table import COMMANDS, DEFAULT_COMMAND, OK, Implementation
 from kauldron.cli.loading import load_config, source_from_arguments
 from kauldron.cli.main import make_parser
 from kauldron.cli.terminal import UsageError
@@ -61,8 +61,10 @@ complete -c kauldron -f -a '(__kauldron_complete)'
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
-class Completion:
+class Completion(Implementation):
     """Print the script that lets a shell complete commands, flags and config paths."""
+
+    configs = ()
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +107,7 @@ def complete(line: str) -> list[str]:
     named = [word for word in words if not word.startswith("-")]
     command = _command(named)
     if command is None and current.startswith("-"):
-        command = COMMANDS[DEFAULT_COMMAND]
+        command = DEFAULT_COMMAND
     if command is None:
         found = _next_words(named)
     elif not current.startswith("-"):
@@ -117,13 +119,10 @@ def complete(line: str) -> list[str]:
     return sorted({text for text in found if text.startswith(current)})
 
 
-def _command(named: list[str]) -> Command | None:
-    """Return the command whose name is complete."""
-    for length in (1, 2):
-        found = COMMANDS.get(tuple(named[:length]))
-        if found is not None:
-            return found
-    return None
+def _command(named: list[str]) -> tuple[str, ...] | None:
+    """Return the words of the command whose name is complete."""
+    candidates = (tuple(named[:length]) for length in (1, 2))
+    return next((words for words in candidates if words in COMMANDS), None)
 
 
 def _next_words(named: list[str]) -> Iterable[str]:
@@ -135,13 +134,13 @@ def _next_words(named: list[str]) -> Iterable[str]:
     )
 
 
-def _flags(command: Command) -> Iterable[str]:
-    for action in make_parser((), command)._actions:
+def _flags(command: tuple[str, ...]) -> Iterable[str]:
+    for action in make_parser(command)._actions:
         for flag in action.option_strings:
             takes_value = action.nargs is None and action.metavar != "BOOL"
             if action.help != argparse.SUPPRESS:
                 yield f"{flag}=" if takes_value and flag.startswith("--") else flag
-    for name in command.configs:
+    for name in COMMANDS[command].load().configs:
         yield from (f"--{name}=", f"--{name}.")
 
 
@@ -150,12 +149,10 @@ def _flags(command: Command) -> Iterable[str]:
 #
 
 
-def _config_of(current: str, command: Command) -> str | None:
+def _config_of(current: str, command: tuple[str, ...]) -> str | None:
     """Return the name of the config whose field is being written."""
-    for name in command.configs:
-        if current.startswith(f"--{name}."):
-            return name
-    return None
+    configs = COMMANDS[command].load().configs
+    return next((n for n in configs if current.startswith(f"--{n}.")), None)
 
 
 def _paths(name: str, words: list[str], current: str) -> list[str]:

@@ -9,7 +9,8 @@ import argparse
 import dataclasses
 
 from kauldron import konfig, path_grammar
-from kauldron.cli.command_table import FOUND_SOMETHING, OK
+from kauldron.cli.command_table import FOUND_SOMETHING, OK, Implementation
+from kauldron.cli.commands.check import report
 from kauldron.cli.loading import SubCommand, load_config
 from kauldron.cli.terminal import (
     UsageError,
@@ -95,7 +96,7 @@ class Resolve(SubCommand):
         )
 
 
-class Check:
+class Check(Implementation):
     """List all problems of a config without building anything."""
 
     @staticmethod
@@ -108,13 +109,8 @@ class Check:
         problems = konfig.check(cfg)
         if args.json:
             print_json([dataclasses.asdict(problem) for problem in problems])
-        elif problems:
-            print_lines([str(problem) for problem in problems], {"c": "red"})
-            count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-            print(f"{count} in {args.cfg.file}")
-        else:
-            print(f"No problems found in {args.cfg.file}")
-        return FOUND_SOMETHING if problems else OK
+            return FOUND_SOMETHING if problems else OK
+        return report([str(problem) for problem in problems], args.cfg.file)
 
 
 #
@@ -125,8 +121,10 @@ class Check:
 _STYLES = {"~": "yellow", "+": "green", "-": "red"}
 
 
-class Diff:
+class Diff(Implementation):
     """Print what differs between two configs."""
+
+    configs = ("cfg", "other")
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -194,7 +192,7 @@ def _plain(value: object) -> object:
 _WIDTH = 60
 
 
-class Paths:
+class Paths(Implementation):
     """List all fields that can be overridden, with value and origin."""
 
     @staticmethod

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from kauldron import konfig
-from kauldron.cli.command_table import OK
+from kauldron.cli.command_table import OK, Implementation
 from kauldron.cli.loading import SubCommand, bad_input, load_config
 from kauldron.cli.terminal import print_json, print_table, write_page
 from kauldron.errors import a_type
@@ -53,7 +53,7 @@ class ElementSpec(SubCommand):
         parser.add_argument("--json", action="store_true", help="print a JSON object")
 
 
-class Show:
+class Show(Implementation):
     """Print statistics of the first batches of a data set."""
 
     @staticmethod
@@ -84,7 +84,7 @@ class Show:
         return OK
 
 
-class Profile:
+class Profile(Implementation):
     """Print what a record of a data set costs, stage by stage."""
 
     @staticmethod
@@ -114,7 +114,11 @@ class Profile:
             return OK
         total = costs.building.total
         rows = [
-            (name, *_cost_cells(cost), f"{cost.total / total:.0%}")
+            (
+                name,
+                *(f"{s * 1e3:.4f}" for s in (cost.total, cost.computing, cost.waiting)),
+                f"{cost.total / total:.0%}",
+            )
             for name, cost in costs.stages.items()
         ]
         header = ("stage", "ms per record", "computing", "waiting", "of building")
@@ -123,11 +127,6 @@ class Profile:
         print(f"{costs.thread_speedup:.2f} times as fast.")
         print(f"num_workers='auto' means {costs.builders}.")
         return OK
-
-
-def _cost_cells(cost: Any) -> list[str]:
-    seconds = (cost.total, cost.computing, cost.waiting)
-    return [f"{value * 1e3:.4f}" for value in seconds]
 
 
 def _rows(batch: Any) -> list[tuple[str, ...]]:
@@ -156,12 +155,7 @@ def add_dataset_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def resolve_dataset(cfg: konfig.ConfigDict, path: str) -> Any:
-    """Build the data set alone: neither the model nor the trainer.
-
-    Raises:
-      KeyError: There is nothing at that path.
-      ValueError: What is there is not a data set.
-    """
+    """Build the data set alone: neither the model nor the trainer."""
     node = konfig.get_by_path(cfg, path)
     if node is None:
         raise ValueError(f"cfg.{path} is not set.")

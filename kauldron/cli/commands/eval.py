@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kauldron import konfig, kontext
-from kauldron.cli.command_table import OK
+from kauldron.cli.command_table import OK, Implementation
 from kauldron.cli.job import (
     add_job_arguments,
     ending_with_the_others,
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 _NO_GROUPS = "No evaluator of this config runs in a process of its own."
 
 
-class Eval:
+class Eval(Implementation):
     """Evaluate the checkpoints of a run as they appear, in another process."""
+
+    needs_configs = False
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,14 +95,7 @@ def with_config_of_run(source: ConfigSource, workdir: str | None) -> ConfigSourc
 def evaluate(trainer: Trainer, args: argparse.Namespace, source: ConfigSource) -> None:
     """Run evaluators on checkpoints, until the run that writes them is complete.
 
-    Args:
-      trainer: The experiment.
-      args: Its `eval_names` are evaluators and job groups, separated by commas; `None`
-        for all of an evaluation of an earlier run, or the only group.
-      source: Where the config came from, for messages.
-
-    Raises:
-      SystemExit: Training gave no sign of life for too long.
+    Without `--eval_names`, all of an evaluation of an earlier run, or the only group.
     """
     from kauldron.evals import standalone
     from kauldron.train import trainer_fields
@@ -148,12 +143,7 @@ def _default_names(trainer: Trainer) -> list[str]:
 
 @contextlib.contextmanager
 def checkpoint_errors() -> Iterator[None]:
-    """Report checkpoints that cannot be used without a traceback.
-
-    Raises:
-      UsageError: A folder or checkpoint is missing or of another model, or a key leads
-        nowhere.
-    """
+    """Report missing and unsuitable checkpoints and keys without a traceback."""
     from kauldron import ckpts
 
     try:

@@ -10,7 +10,7 @@ import re
 import sys
 
 import kauldron
-from kauldron.cli.command_table import OK
+from kauldron.cli.command_table import OK, Implementation
 from kauldron.cli.terminal import UsageError
 
 _TEMPLATE = pathlib.Path(kauldron.__file__).parent / "cli" / "project_template"
@@ -19,8 +19,10 @@ _PLACEHOLDER = "PROJECT_NAME"
 _RENAMED = {"package": _PLACEHOLDER, "gitignore": ".gitignore"}
 
 
-class Init:
+class Init(Implementation):
     """Write a new project, which trains and whose tests pass."""
+
+    configs = ()
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:

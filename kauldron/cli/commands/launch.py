@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kauldron import konfig
-from kauldron.cli.command_table import FAILED, OK, STOPPED
+from kauldron.cli.command_table import FAILED, OK, STOPPED, Implementation
 from kauldron.cli.loading import bad_input, source_from_arguments
 from kauldron.cli.terminal import UsageError
 from kauldron.errors import a_type, did_you_mean, message_with_notes
@@ -33,8 +33,11 @@ _DEFAULT = "kd_base"
 _XP_HELP = "--xp.help lists the fields of experiments (--xp.path=value) and of engines."
 
 
-class Launch:
+class Launch(Implementation):
     """Start an experiment: the jobs of a config, or any program."""
+
+    configs = ("cfg", "xp")
+    needs_configs = False
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +63,10 @@ class Launch:
         return _start(experiment, args)
 
 
-class Sweep:
+class Sweep(Launch):
     """Start one run for each combination of values given on the command line."""
+
+    configs = ("cfg", "xp", "sweep")
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -184,12 +189,7 @@ def user_errors() -> Iterator[None]:
 
 
 def build_experiment(xp: ConfigSource, cfg: ConfigSource) -> Experiment:
-    """Return the experiment that flags describe.
-
-    Args:
-      xp: `--xp=file` and `--xp.path=value`.
-      cfg: `--cfg=file` and `--cfg.path=value`; may be empty.
-    """
+    """Return the experiment that the flags `--xp` and `--cfg` describe."""
     if any(override.path == "help" for override in xp.overrides):
         raise UsageError(describe_fields())
     overrides = [o for o in xp.overrides if o.path != "traceback"]

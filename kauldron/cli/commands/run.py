@@ -13,12 +13,7 @@ from typing import Any
 
 from kauldron.cli.command_table import OK
 from kauldron.cli.commands.train import Train as Train
-from kauldron.cli.loading import (
-    ConfigOrigin,
-    SubCommand,
-    build_trainer,
-    load_config,
-)
+from kauldron.cli.loading import SubCommand, load_config
 from kauldron.cli.terminal import print_table
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -28,18 +23,11 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 class _OnTrainer(SubCommand):
     """A command without options that works on the trainer."""
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        del parser
-
     @classmethod
     def run(cls, args: argparse.Namespace) -> int:
         """Run the command if the trainer can be built; otherwise say why it cannot."""
         cfg = load_config(args.cfg, import_nothing=False)
-        command = cls(cfg, ConfigOrigin.of(args.cfg))
-        trainer = build_trainer(cfg, args.cfg)
-        vars(command)["trainer"] = trainer  # the value of the cached property
-        return command() or OK
+        return cls.with_trainer(cfg, args.cfg)() or OK
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,7 +8,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from kauldron.cli.command_table import OK
+from kauldron.cli.command_table import OK, Implementation
 from kauldron.cli.terminal import UsageError, existing_folder, print_json
 
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ _STATE_STYLES = {"running": "green", "failed": "bold red", "stopped": "yellow"}
 _GAP = 2
 
 
-class Runs:
+class Runs(Implementation):
     """List runs: state, step, speed, what differs in their configs, metrics."""
+
+    configs = ()
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:

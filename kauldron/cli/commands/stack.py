@@ -21,6 +21,8 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich import filesize
+
 from kauldron.cli.command_table import FAILED, OK
 from kauldron.cli.loading import build_trainer, load_config, source_from_arguments
 from kauldron.kxm import records
@@ -270,13 +272,10 @@ class States:
 def plan_lines(
     units: Sequence[WorkUnit], stacks: Sequence[StackPlan], *, is_detailed: bool
 ) -> list[str]:
-    """Return one line for each stack: who is in it, what sets it apart, what it needs.
+    """Return one line for each stack: who is in it.
 
-    Args:
-      units: All work units.
-      stacks: How they are divided.
-      is_detailed: Whether to find out what sets stacks apart, and their memory; this
-        traces and compiles.
+    With details, which takes tracing and compiling, also what sets it apart and what
+    memory it needs.
     """
     plural = "" if len(stacks) == 1 else "s"
     lines = [f"{len(units)} work units in {len(stacks)} stack{plural}:"]
@@ -290,7 +289,7 @@ def plan_lines(
         elif is_detailed:
             parts += _comparison(units, stacks[:number], stack)
             if stack.memory is not None:
-                parts.append(_size(stack.memory))
+                parts.append(filesize.decimal(stack.memory))
             if stack.largest is not None:
                 parts.append(f"up to {stack.largest} fit")
         lines.append("; ".join(parts))
@@ -318,10 +317,7 @@ def _comparison(
 def differing_path(one: WorkUnit, two: WorkUnit, stack: StackPlan) -> str:
     """Return the first path of a sweep that alone changes the program of a stack.
 
-    Args:
-      one: A work unit of the stack.
-      two: One whose program is another.
-      stack: The stack.
+    `one` is a work unit of the stack, `two` has another program.
     """
     from kauldron.train.stacked.steps import TracedStep
 
@@ -346,13 +342,6 @@ def _with_flag_of(unit: WorkUnit, path: str, other: WorkUnit) -> WorkUnit:
     )
     job = dataclasses.replace(unit.jobs[JOB], argv=argv)
     return dataclasses.replace(unit, jobs={JOB: job})
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count / 1e3:.0f} kB"
 
 
 def _ranges(numbers: Sequence[int]) -> list[str]:

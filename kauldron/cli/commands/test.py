@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from kauldron.cli.command_table import OK
+from kauldron.cli.command_table import OK, Implementation
 from kauldron.cli.commands.eval import (
     checkpoint_errors,
     split_names,
@@ -18,8 +18,10 @@ from kauldron.cli.loading import bad_input, build_trainer, load_config
 from kauldron.cli.terminal import UsageError, print_json, print_table
 
 
-class Test:
+class Test(Implementation):
     """Evaluate a checkpoint of a run again, and print the values."""
+
+    needs_configs = False
 
     __test__ = False  # not one of pytest's
 

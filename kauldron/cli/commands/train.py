@@ -19,12 +19,7 @@ from kauldron.cli.job import (
     start_job,
     without_traceback,
 )
-from kauldron.cli.loading import (
-    ConfigOrigin,
-    SubCommand,
-    build_trainer,
-    load_config,
-)
+from kauldron.cli.loading import ConfigOrigin, SubCommand, load_config
 from kauldron.cli.terminal import UsageError
 from kauldron.files import InUseError
 
@@ -55,10 +50,10 @@ class Train(SubCommand):
     def run(cls, args: argparse.Namespace) -> int:
         start_job(args)
         cfg = load_config(args.cfg, import_nothing=False)
-        origin = ConfigOrigin.of(args.cfg)
-        if origin.patches:
+        if ConfigOrigin.of(args.cfg).patches:
             _use_another_workdir(cfg)
-        trainer = build_trainer(cfg, args.cfg)
+        command = cls.with_trainer(cfg, args.cfg)
+        trainer = command.trainer
         if str(trainer.workdir or ".") == ".":
             raise UsageError("Where should the run go? Give --cfg.workdir=path/to/run.")
         if args.eval_names or trainer.setup.eval_only:
@@ -70,8 +65,6 @@ class Train(SubCommand):
             if not args.catch_post_mortem:  # the debugger needs what `train` raises
                 _refuse_problems(cfg, trainer)
             _check_workdir(trainer)
-            command = cls(cfg, origin)
-            vars(command)["trainer"] = trainer
             with (
                 without_traceback(*_expected_errors(), show_traceback=args.traceback),
                 ending_with_the_others(),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from kauldron.cli.command_table import OK
+from kauldron.cli.command_table import OK, Implementation
 from kauldron.cli.commands.launch import exit_code, user_errors
 from kauldron.cli.terminal import UsageError, print_json, print_table
 from kauldron.kxm import records
@@ -26,13 +26,19 @@ _POLL_SECONDS = 0.2
 _REFRESH_SECONDS = 1.0
 
 
-def _add_experiment(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("xid", help="the id of the experiment, or its folder")
+class _OnExperiment(Implementation):
+    configs = ()
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("xid", help="the id of the experiment, or its folder")
 
 
-def _add_experiment_and_units(parser: argparse.ArgumentParser) -> None:
-    _add_experiment(parser)
-    parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
+class _OnUnits(_OnExperiment):
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        _OnExperiment.add_arguments(parser)
+        parser.add_argument("wids", nargs="?", help="work units: 3, 2,5 or 5-8")
 
 
 def _find(args: argparse.Namespace) -> ExperimentHandle:
@@ -67,8 +73,10 @@ def _units(
         return handle.units(wids)
 
 
-class List:
+class List(Implementation):
     """List the experiments of the registry."""
+
+    configs = ()
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,12 +126,12 @@ def _age(created: float) -> str:
     return f"{seconds:.0f} s"
 
 
-class Status:
+class Status(_OnUnits):
     """Show the work units of an experiment: state, progress, metrics."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment_and_units(parser)
+        _OnUnits.add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="print a JSON list")
         parser.add_argument(
             "--watch",
@@ -165,12 +173,12 @@ def _watch(handle: ExperimentHandle) -> None:
             live.update(table(handle), refresh=True)
 
 
-class Logs:
+class Logs(_OnExperiment):
     """Print the log of a job."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment(parser)
+        _OnExperiment.add_arguments(parser)
         parser.add_argument("wid", nargs="?", type=int, default=1, help="the work unit")
         parser.add_argument("job", nargs="?", help="the job; by default the first")
         parser.add_argument(
@@ -221,12 +229,8 @@ def _read_from(path: pathlib.Path, position: int) -> tuple[str, int]:
     return data.decode("utf-8", "replace"), position + len(data)
 
 
-class Stop:
+class Stop(_OnUnits):
     """Tell work units to save and stop."""
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment_and_units(parser)
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
@@ -238,12 +242,12 @@ class Stop:
         return OK
 
 
-class Resume:
+class Resume(_OnUnits):
     """Run the work units that did not succeed, where they stopped."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment_and_units(parser)
+        _OnUnits.add_arguments(parser)
         parser.add_argument("--wid", help="the same as the argument wids")
         parser.add_argument(
             "--failed-only", action="store_true", help="only those that failed"
@@ -262,12 +266,12 @@ class Resume:
         return exit_code(handle, resumed)
 
 
-class Best:
+class Best(_OnExperiment):
     """List the work units by a metric, the best first."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment(parser)
+        _OnExperiment.add_arguments(parser)
         parser.add_argument("--metric", help="such as eval/metrics/accuracy")
         parser.add_argument("--goal", choices=("min", "max"))
 
@@ -300,12 +304,8 @@ class Best:
         return OK
 
 
-class Show:
+class Show(_OnExperiment):
     """Print the record of an experiment."""
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment(parser)
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
@@ -313,12 +313,12 @@ class Show:
         return OK
 
 
-class Note:
+class Note(_OnExperiment):
     """Change the note of an experiment."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        _add_experiment(parser)
+        _OnExperiment.add_arguments(parser)
         parser.add_argument("text", nargs="+", help="the note")
 
     @staticmethod

@@ -7,8 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from kauldron import ckpts, from_workdir, konfig
-from kauldron.errors import ReadableKeyError, did_you_mean, error_prefix
+from kauldron import ckpts, from_workdir
 
 
 def get_model_from_workdir(
@@ -27,19 +26,7 @@ def get_model_from_workdir(
     Returns:
       The model, made by the code of today.
     """
-    if config_update_fn is None:
-        return from_workdir.get_resolved(workdir, model_path)
-    cfg: Any = from_workdir.get_cfg(workdir)
-    if model_path is not None:
-        part = konfig.get_by_path(cfg, model_path, default=None)
-        if part is None:
-            hint = did_you_mean(model_path, list(cfg)) or f" It has {', '.join(cfg)}."
-            raise ReadableKeyError(
-                f"{workdir}: the config has no {model_path!r}.{hint}"
-            )
-        cfg = part
-    with error_prefix(f"{workdir}: {model_path or 'config'}: "):
-        return konfig.resolve(config_update_fn(cfg))
+    return from_workdir.get_resolved(workdir, model_path, update=config_update_fn)
 
 
 def get_model_from_xid(

@@ -221,27 +221,14 @@ class MixedPrecision:
         self,
         variables: Mapping[str, Any],
         *args: Any,
-        rngs: Mapping[str, Any] | None = None,
-        method: str | Callable[..., Any] | None = None,
         mutable: Any = False,
-        capture_intermediates: Any = False,
-        is_training_property: bool | None = True,
         **kwargs: Any,
     ) -> Any:
         """Call the model, as `KdNnxModule.apply`."""
         params = variables.get("params", {})
         rounded = {**variables, "params": cast_floats(params, self.compute_dtype)}
         args, kwargs = cast_floats((args, kwargs), self.compute_dtype)
-        output = self.model.apply(
-            rounded,
-            *args,
-            rngs=rngs,
-            method=method,
-            mutable=mutable,
-            capture_intermediates=capture_intermediates,
-            is_training_property=is_training_property,
-            **kwargs,
-        )
+        output = self.model.apply(rounded, *args, mutable=mutable, **kwargs)
         if not mutable:
             return cast_floats(output, self.output_dtype)
         result, changed = output

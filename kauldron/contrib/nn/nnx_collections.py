@@ -48,10 +48,7 @@ def split(module: nnx.Module) -> dict[str, Any]:
 def merge(variables: Mapping[str, Any], rngs: Mapping[str, Any] | None) -> Any:
     """Return a module made from collections, which it shares no variables with.
 
-    Args:
-      variables: The collections.
-      rngs: Keys by the name of their stream. Streams of the module that are named here
-        start again from the new key; others continue.
+    Random streams that `rngs` names start again from its key; others continue.
     """
     if "nnx" not in variables:
         raise ValueError(
@@ -113,11 +110,9 @@ def _check_hashable(graphdef: Any, module: Any) -> None:
 
 
 def make_rngs(rngs: Any) -> nnx.Rngs:
-    """Return the streams to make a module with.
+    """Return the streams for keys by name.
 
-    Args:
-      rngs: Keys by the name of their stream; a single key is that of `params`, and
-        `None` stands for the seed 0.
+    A single key is that of `params`, and `None` stands for the seed 0.
     """
     if rngs is None:
         return nnx.Rngs(0)
@@ -130,10 +125,8 @@ def takes_rngs(function: Callable[..., Any]) -> bool:
     """Return whether `rngs=` is to be given to a function or class."""
     if isinstance(function, functools.partial):
         return "rngs" not in function.keywords and takes_rngs(function.func)
-    if isinstance(
-        function, type
-    ):  # the signature of NNX classes hides that of `__init__`
-        function = function.__init__
+    if isinstance(function, type):
+        function = function.__init__  # which the signature of NNX classes hides
         if function is object.__init__:
             return False
     parameters = inspect.signature(function).parameters

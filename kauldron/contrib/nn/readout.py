@@ -65,7 +65,7 @@ class ReadoutWrapper(nn.Module, kw_only=True):  # pyright: ignore
             {
                 name: head
                 if head.name is None or head.parent is not None
-                else _unnamed(head)
+                else head.clone(name=None)
                 for name, head in self.readout_heads.items()
             }
         )
@@ -76,14 +76,15 @@ class ReadoutWrapper(nn.Module, kw_only=True):  # pyright: ignore
 
     @nn.compact
     def __call__(self, **inputs: Any) -> dict[str, Any]:
-        interms_before = _nested_dict(self.variables.get("intermediates", {}))
+        before: Any = self.variables.get("intermediates", {})
+        before = flax.core.unfreeze(before)  # a copy
         preds = self.model(
             **{arg: inputs[name] for name, arg, _ in self._model_keys if name in inputs}
         )
         self._check_result(preds)
         found = {
             "preds": preds,
-            "interms": _added(self.variables.get("intermediates", {}), interms_before),
+            "interms": _added(self.variables.get("intermediates", {}), before),
         }
         readouts = {}
         for head, module in self.readout_heads.items():
@@ -146,10 +147,6 @@ class ReadoutWrapper(nn.Module, kw_only=True):  # pyright: ignore
             )
 
 
-def _unnamed(head: nn.Module) -> nn.Module:
-    return head.clone(name=None)
-
-
 def _is_external(path: Any) -> bool:
     if path is None:
         return False
@@ -177,13 +174,6 @@ def _find(found: Mapping[str, Any], path: str, head: str) -> Any:
             f"The readout head {head!r} reads {path!r}, which the model does not have."
             f"{hint} There is: {', '.join(available)}."
         ) from error
-
-
-def _nested_dict(tree: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _nested_dict(value) if isinstance(value, Mapping) else value
-        for name, value in tree.items()
-    }
 
 
 def _added(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:

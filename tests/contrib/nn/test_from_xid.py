@@ -1,5 +1,7 @@
 """Models of earlier runs."""
 
+import os
+
 import pytest
 
 from kauldron import kd, konfig
@@ -42,6 +44,18 @@ def test_part_of_the_config_is_changed_before_it_is_resolved(workdir):
         folder, model_path="model.encoder", config_update_fn=narrow
     )
     assert found.features == 4
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
+def test_folder_of_another_user_is_restricted_for_a_changed_config_too(workdir):
+    folder, _ = workdir
+    os.chown(folder / "config.json", 12345, 12345)
+
+    def name_another(cfg):
+        return konfig.ConfigDict({"__const__": "os:getcwd"})
+
+    with pytest.raises(konfig.NotAllowedError, match="Another user owns"):
+        get_model_from_workdir(folder, config_update_fn=name_another)
 
 
 def test_nothing_is_read_while_the_config_is_edited(workdir):
