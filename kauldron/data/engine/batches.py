@@ -450,8 +450,7 @@ class BatchJob:
         try:
             return trees.stack(chunk.records)
         except trees.RecordMismatchError as error:
-            rows = as_array(positions)
-            rows = rows if chunk.kept is None else rows[chunk.kept]
+            rows = chunk.of_kept(positions)
             names = [self.node.locate(int(rows[row])) for row in error.rows]
             raise ValueError(error.described(*names)) from None
 
@@ -473,8 +472,7 @@ class BatchJob:
         return self._survivors(chunk, positions)
 
     def _survivors(self, chunk: Chunk, positions: range) -> Piece:
-        rows = as_array(positions)
-        rows = rows if chunk.kept is None else rows[chunk.kept]
+        rows = chunk.of_kept(positions)
         if not chunk.size:
             return Piece(None, rows)
         if self.plan.batch_size:
