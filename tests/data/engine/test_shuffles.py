@@ -77,4 +77,4 @@ def test_scattered_positions_of_a_large_epoch_bypass_the_cache(monkeypatch):
     indices = np.arange(0, 100_000, 997)
     expected = shuffle_indices(indices, size=100_000, seed=6)
     assert np.array_equal(order(np.ones_like(indices), indices), expected)
-    assert not order._chunks
+    assert not order._chunk.cache_info().currsize
