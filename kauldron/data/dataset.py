@@ -154,6 +154,9 @@ class DatasetOp(IterableDataset):
         """Names of the classes, by label; `None` where the parent does not know them."""
         return shared_class_names([self.parent])
 
+    def first(self) -> Any:
+        return self.parent.first()
+
     def __iter__(self) -> Iterator:
         parent = as_iterator(self.parent)
         return wrap_like(parent, source=self, iterator=self._wrap(parent))
@@ -170,7 +173,21 @@ class DatasetOp(IterableDataset):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class MapDataset(DatasetOp):
+class BatchwiseOp(DatasetOp):
+    """Something done to each batch by itself."""
+
+    def first(self) -> Any:
+        return self._apply(self.parent.first())
+
+    def _wrap(self, iterator: Iterator) -> iters.OpIterator:
+        return iters.MapIterator(iterator, self._apply)
+
+    @abc.abstractmethod
+    def _apply(self, batch: Any) -> Any: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MapDataset(BatchwiseOp):
     """A function applied to each batch. It does not see the mask of a padded batch.
 
     Attributes:
@@ -188,18 +205,12 @@ class MapDataset(DatasetOp):
     def gives_single_records(self) -> bool:
         return False  # the function may make batches
 
-    def first(self) -> Any:
-        return self._apply(self.parent.first())
-
-    def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        return iters.MapIterator(iterator, self._apply)
-
     def _apply(self, batch: Any) -> Any:
         return with_mask_of(batch, self.map_fn(without_mask(batch)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PadDataset(DatasetOp):
+class PadDataset(BatchwiseOp):
     """Batches that are filled up to one size, with the mask of what is real.
 
     Attributes:
@@ -219,13 +230,7 @@ class PadDataset(DatasetOp):
         )
         return {**spec, BATCH_MASK: ArraySpec((self.size,), bool)}
 
-    def first(self) -> Any:
-        return self._pad(self.parent.first())
-
-    def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        return iters.MapIterator(iterator, self._pad)
-
-    def _pad(self, batch: Any) -> Any:
+    def _apply(self, batch: Any) -> Any:
         sizes = {np.shape(leaf)[:1] for _, leaf in trees.leaves_with_paths(batch)}
         if len(sizes) != 1 or sizes == {()}:
             return batch  # nothing says how many records there are
@@ -266,7 +271,7 @@ class TakeDataset(DatasetOp):
     def first(self) -> Any:
         if not self.num_examples:
             raise ValueError("take(0) has no batch.")
-        return self.parent.first()
+        return super().first()
 
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
         return iters.TakeIterator(iterator, self.num_examples)
@@ -280,8 +285,8 @@ class CacheDataset(DatasetOp):
       parent: The data set. It must have a length.
     """
 
-    _kept: iters.KeptBatches = dataclasses.field(
-        default_factory=iters.KeptBatches, init=False, repr=False
+    _kept: list[iters.KeptBatch] = dataclasses.field(
+        default_factory=list, init=False, repr=False
     )
 
     def __post_init__(self) -> None:
@@ -315,9 +320,6 @@ class PrefetchDataset(DatasetOp):
         if self.buffer_size < 0:
             raise ValueError(f"prefetch({self.buffer_size}): the size is negative.")
 
-    def first(self) -> Any:
-        return self.parent.first()
-
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
         # What saves itself, as `tf.data` does, does not know what was read ahead.
         saves_itself = not isinstance(
@@ -329,7 +331,7 @@ class PrefetchDataset(DatasetOp):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class DevicePutDataset(DatasetOp):
+class DevicePutDataset(BatchwiseOp):
     """Batches as `jax.Array`s.
 
     Attributes:
@@ -339,9 +341,15 @@ class DevicePutDataset(DatasetOp):
 
     sharding: Any = None
 
-    def first(self) -> Any:
-        return iters.put_on_devices(self.parent.first(), self.sharding)
+    def _apply(self, batch: Any) -> Any:
+        import jax
 
-    def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        put = functools.partial(iters.put_on_devices, sharding=self.sharding)
-        return iters.MapIterator(iterator, put)
+        from kauldron.sharding.tree import device_put
+
+        # The train loop forbids transfers that nobody asked for; this one is wanted.
+        with jax.transfer_guard("allow"):
+            try:
+                return device_put(batch, self.sharding)
+            except (TypeError, ValueError) as error:
+                error.add_note(f"The batch: {trees.describe(batch)}.")
+                raise

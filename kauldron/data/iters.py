@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from collections.abc import Iterator as PyIterator
 from typing import TYPE_CHECKING, Any, Self
 
-from kauldron.data.engine import trees
 from kauldron.data.engine.executors import ThreadExecutor
 from kauldron.data.engine.iterator import stack_next
 from kauldron.lazy_namespace import lazy_imports
@@ -67,17 +66,26 @@ class Iterator(abc.ABC):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    @abc.abstractmethod
-    def __kd_ocp_handlers__(self) -> Any: ...
+    # What checkpoints hold: the state as JSON, unless a sub-class saves something else.
 
-    @abc.abstractmethod
-    def __kd_ocp_save_args__(self) -> Any: ...
+    def __kd_ocp_handlers__(self) -> Any:
+        from kauldron.data import checkpointing
 
-    @abc.abstractmethod
-    def __kd_ocp_restore_args__(self) -> Any: ...
+        return checkpointing.PyGrainCheckpointHandler()
+
+    def __kd_ocp_save_args__(self) -> Any:
+        from kauldron.data import checkpointing
+
+        return checkpointing.PyGrainCheckpointSave(self.get_state())
+
+    def __kd_ocp_restore_args__(self) -> Any:
+        from kauldron.data import checkpointing
+
+        return checkpointing.PyGrainCheckpointRestore()
 
     def __kd_ocp_restore_post__(self, value: Any) -> Self:
         """Return the iterator after its item was read: itself, at the saved place."""
+        self.set_state(value)
         return self
 
 
@@ -146,25 +154,6 @@ class PyGrainIterator(Iterator):
     def close(self) -> None:
         if hasattr(self.iter, "close"):
             self.iter.close()
-
-    def __kd_ocp_handlers__(self) -> Any:
-        from kauldron.data import checkpointing
-
-        return checkpointing.PyGrainCheckpointHandler()
-
-    def __kd_ocp_save_args__(self) -> Any:
-        from kauldron.data import checkpointing
-
-        return checkpointing.PyGrainCheckpointSave(self.get_state())
-
-    def __kd_ocp_restore_args__(self) -> Any:
-        from kauldron.data import checkpointing
-
-        return checkpointing.PyGrainCheckpointRestore()
-
-    def __kd_ocp_restore_post__(self, value: Any) -> Self:
-        self.set_state(value)
-        return self
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -299,21 +288,6 @@ class MapIterator(OpIterator):
         return self._map_fn(next(self._parent))
 
 
-def put_on_devices(batch: Any, sharding: Any) -> Any:
-    """Return the batch as `jax.Array`s; `None` stands for `kd.sharding.FIRST_DIM`."""
-    import jax
-
-    from kauldron.sharding.tree import device_put
-
-    # The train loop forbids transfers that nobody asked for; this one is wanted.
-    with jax.transfer_guard("allow"):
-        try:
-            return device_put(batch, sharding)
-        except (TypeError, ValueError) as error:
-            error.add_note(f"The batch: {trees.describe(batch)}.")
-            raise
-
-
 class TakeIterator(OpIterator):
     """Ends after some batches; the state knows how many came already."""
 
@@ -339,29 +313,25 @@ class TakeIterator(OpIterator):
         self._taken = taken
 
 
-@dataclasses.dataclass
-class KeptBatches:
-    """The batches of a first full pass, each with the state after it."""
-
-    batches: list[tuple[Any, dict[str, Any]]] | None = None
+KeptBatch = tuple[Any, dict[str, Any]]  # with the state after it
 
 
 class CacheIterator(OpIterator):
-    """Reads the parent once; afterwards gives what was kept."""
+    """Reads the parent once; afterwards gives what was kept of the first full pass."""
 
-    def __init__(self, parent: Iterator, kept: KeptBatches):
+    def __init__(self, parent: Iterator, kept: list[KeptBatch]):
         super().__init__(parent)
         self._kept = kept
         self._state = parent.get_state()
-        self._collected: list[tuple[Any, dict[str, Any]]] | None = []
+        self._collected: list[KeptBatch] | None = []
         self._next = 0
 
     def __next__(self) -> Any:
-        if self._kept.batches is None:
+        if not self._kept:
             return self._read()
-        if self._next >= len(self._kept.batches):
+        if self._next >= len(self._kept):
             raise StopIteration
-        batch, self._state = self._kept.batches[self._next]
+        batch, self._state = self._kept[self._next]
         self._next += 1
         return batch
 
@@ -369,7 +339,7 @@ class CacheIterator(OpIterator):
         try:
             batch = next(self._parent)
         except StopIteration:
-            self._kept.batches = self._collected
+            self._kept[:] = self._collected or []
             raise
         except Exception:
             self._collected = None  # what follows may not be all of the rest
@@ -385,12 +355,12 @@ class CacheIterator(OpIterator):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._state = dict(state)
-        states = [after for _, after in self._kept.batches or []]
+        states = [after for _, after in self._kept]
         if self._state in states:
             self._next = states.index(self._state) + 1
             return
         self._parent.set_state(state)
-        self._kept = KeptBatches()  # the rest of a pass is not a full pass
+        self._kept = []  # the rest of a pass is not a full pass
         self._collected = None
 
 
