@@ -265,7 +265,9 @@ class ColumnSource:
 
 def _take(column: np.ndarray, indices: np.ndarray) -> np.ndarray:
     # `take` is faster than an index, but copies all of an array that has gaps.
-    return column.take(indices, axis=0) if column.flags.c_contiguous else column[indices]
+    return (
+        column.take(indices, axis=0) if column.flags.c_contiguous else column[indices]
+    )
 
 
 def as_columns(columns: Any, *, name: str) -> Any:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from kauldron.data.engine import batch_memory
 from kauldron.data.engine.batches import BatchJob, Piece
@@ -49,16 +49,10 @@ class CannotStartError(Exception):
     """Worker processes are not possible here; the message says why."""
 
 
-class JobRecipe(Protocol):
-    """Something that can be pickled and then gives the job."""
-
-    def job(self) -> BatchJob:
-        """Return the job, made in the process that is to run it."""
-        ...
-
-
 class WorkerExecutor(Executor):
     """Processes build units ahead, `ahead` for each worker.
+
+    Each makes the job itself: `recipe` is pickled and called there.
 
     Raises:
       CannotStartError: They cannot be started, or cannot load the pipeline.
@@ -66,7 +60,7 @@ class WorkerExecutor(Executor):
 
     def __init__(
         self,
-        recipe: JobRecipe,
+        recipe: Callable[[], BatchJob],
         stop: int | None,
         *,
         num_workers: int,
@@ -247,7 +241,7 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _shared(recipe: JobRecipe) -> batch_memory.SharedValue:
+def _shared(recipe: Callable[[], BatchJob]) -> batch_memory.SharedValue:
     import cloudpickle  # classes and functions of scripts and notebooks by value
 
     try:
