@@ -209,14 +209,16 @@ def _check_dtypes(spec: Any) -> None:
 
 
 def _traced(entries: Sequence[Entry]) -> list[Callable[[Any], Any]]:
-    steps = [jax_form(entry.transform) for entry in entries]
-    for entry, step in zip(entries, steps):
+    steps = []
+    for entry in entries:
+        step = jax_form(entry.transform)
         if step is None:
             raise _NotPossibleError(
                 f"the records need too much memory after {entry}, which cannot run on"
                 " the device"
             )
-    return [step for step in steps if step is not None]
+        steps.append(step)
+    return steps
 
 
 def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:

@@ -89,14 +89,9 @@ class Iterator(abc.ABC):
         return self
 
 
-def as_iterator(dataset: IterableDataset, iterator: Any = None) -> Iterator:
-    """Return an `Iterator` over a data set, whatever its `__iter__` returns.
-
-    Args:
-      dataset: The data set.
-      iterator: What to wrap; by default `iter(dataset)`.
-    """
-    iterator = iter(dataset) if iterator is None else iterator
+def as_iterator(dataset: IterableDataset) -> Iterator:
+    """Return an `Iterator` over a data set, whatever its `__iter__` returns."""
+    iterator = iter(dataset)
     if isinstance(iterator, Iterator):
         return iterator
     if hasattr(iterator, "get_state") and hasattr(iterator, "set_state"):

@@ -157,7 +157,7 @@ class StreamPipeline(Pipeline):
         size, plan = job.plan.local_batch_size, job.plan
         if plan.remainder is DropRemainder.KEEP and plan.total is not None:
             size = min(size, plan.total)
-        columns = job.with_masks(columns, 1, 1)
+        columns = job.with_masks(columns, 1)
         return trees.map_leaves(
             lambda c: ArraySpec((size, *c.shape[1:]), c.dtype), columns
         )

@@ -279,7 +279,7 @@ class SparsePlan(Plan):
 
     @property
     def may_be_short(self) -> bool:
-        return True
+        return self.cut_epochs or self.total is not None
 
     def positions(self, unit: int) -> range:
         index, count = self.share.index, self.share.count
@@ -369,22 +369,18 @@ class BatchJob:
         chunk = self.node.fetch(positions)
         if chunk.kept is not None:
             return None
-        shape = (len(units), self.plan.local_batch_size)
-        if chunk.records is None:
-            columns = self.columns(chunk, positions)
-        else:  # batches of single records may differ in shapes and dtypes
-            starts = range(0, chunk.size, shape[1])
-            groups = [chunk.records[start : start + shape[1]] for start in starts]
+        size = self.plan.local_batch_size
+        if chunk.records is not None:  # such batches may differ in shapes and dtypes
+            starts = range(0, chunk.size, size)
+            groups = [chunk.records[start : start + size] for start in starts]
             batches = [
-                self.columns(Chunk(len(group), records=group), span)
+                self.with_masks(self.columns(Chunk(size, records=group), span), size)
                 for group, span in zip(groups, spans)
             ]
-            forms = [trees.form(batch) for batch in batches]
-            if any(form != forms[0] for form in forms):
-                return None
-            columns = trees.concatenate(batches)
-        batch = self.with_masks(columns, len(positions), len(positions))
-        return trees.map_leaves(lambda c: c.reshape(*shape, *c.shape[1:]), batch)
+            is_alike = all(trees.form(b) == trees.form(batches[0]) for b in batches)
+            return trees.stack(batches) if is_alike else None
+        batch = self.with_masks(self.columns(chunk, positions), len(positions))
+        return trees.map_leaves(lambda c: c.reshape(-1, size, *c.shape[1:]), batch)
 
     def finish(self, columns: Any, size: int) -> Any:
         """Return a batch of `size` real records ready to use: padded, with masks."""
@@ -399,18 +395,19 @@ class BatchJob:
     def mask_names(self) -> tuple[str, ...]:
         """Fields that tell real records from filler: the user's, and that of metrics."""
         names = () if self.mask_key is None else (self.mask_key,)
-        is_endless = isinstance(self.plan, SparsePlan) and self.plan.total is None
-        may_pad = (
-            self.plan.batch_size is not None
-            and self.plan.remainder is DropRemainder.PAD
-            and self.plan.may_be_short
-            and (self.plan.cut_epochs or not is_endless)
-        )
+        is_padded = self.plan.remainder is DropRemainder.PAD
+        may_pad = is_padded and self.plan.batch_size and self.plan.may_be_short
         return (*names, BATCH_MASK) if may_pad else names
 
-    def with_masks(self, columns: Any, real: int, size: int) -> Any:
-        """Return the batch with the fields that are true for real records."""
-        names = self.mask_names
+    def with_masks(self, columns: Any, real: int, size: int | None = None) -> Any:
+        """Return the batch with the fields that are true for real records.
+
+        Args:
+          columns: The batch.
+          real: How many of its records are real: the first ones.
+          size: How many there are; by default all are real.
+        """
+        names, size = self.mask_names, real if size is None else size
         if real < size and BATCH_MASK not in names:
             names = (*names, BATCH_MASK)  # records are missing that should be there
         if not isinstance(columns, dict):

@@ -46,6 +46,9 @@ class Cost:
     def __add__(self, other: Self) -> Cost:
         return Cost(self.computing + other.computing, self.waiting + other.waiting)
 
+    def __truediv__(self, count: int) -> Cost:
+        return Cost(self.computing / count, self.waiting / count)
+
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
@@ -114,7 +117,7 @@ def measure(job: BatchJob, *, seconds: float = _SECONDS) -> Costs:
             batch = value
         if time.perf_counter() > deadline:
             break
-    stages = {name: _divided(cost, num_records) for name, cost in sums.items()}
+    stages = {name: cost / num_records for name, cost in sums.items()}
     stages |= _transport(batch, len(span))
     speedup = _thread_speedup(lambda span: list(_stages(job, span)), spans, seconds)
     if job.skipped is not None:
@@ -124,8 +127,8 @@ def measure(job: BatchJob, *, seconds: float = _SECONDS) -> Costs:
 
 def _spans(job: BatchJob, at_once: int) -> Iterator[range]:
     """Yield stream positions, so many at once."""
-    units = itertools.count() if job.plan.num_units is None else job.plan.num_units
-    for unit in range(units) if isinstance(units, int) else units:
+    count = job.plan.num_units
+    for unit in itertools.count() if count is None else range(count):
         positions = job.plan.positions(unit)
         for start in range(0, len(positions), at_once):
             yield positions[start : start + at_once]
@@ -159,7 +162,7 @@ def _transport(batch: Any, num_records: int) -> dict[str, Cost]:
         receive = stopwatch.lap()
     finally:
         os.close(fd)
-    return {SEND: _divided(send, num_records), RECEIVE: _divided(receive, num_records)}
+    return {SEND: send / num_records, RECEIVE: receive / num_records}
 
 
 def _thread_speedup(
@@ -206,10 +209,6 @@ def _seconds_in_run_queue() -> float:
             return int(file.read().split()[1]) * 1e-9
     except (OSError, IndexError, ValueError):
         return 0.0
-
-
-def _divided(cost: Cost, count: int) -> Cost:
-    return Cost(*(getattr(cost, f.name) / count for f in dataclasses.fields(cost)))
 
 
 # ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
 from kauldron.data.engine import batch_memory
@@ -70,19 +70,29 @@ class WorkerExecutor(Executor):
         describe: Callable[[int], str],
     ):
         super().__init__(stop)
+        import cloudpickle  # classes and functions of scripts and notebooks by value
+
         self._describe = describe
+        with _pickling("worker_init_fn"):
+            pickled_init_fn = init_fn and cloudpickle.dumps(init_fn)
+        with _pickling("the pipeline"):
+            shared = batch_memory.SharedValue(recipe, cloudpickle.dumps)
         setup = {
-            "init_fn": init_fn and _pickled(init_fn, "worker_init_fn"),
+            "init_fn": pickled_init_fn,
             "num_workers": num_workers,
             "num_slots": ahead + _NUM_HELD,
         }
-        shared = _shared(recipe)
         self._workers: list[_Worker] = []
         self._end = weakref.finalize(self, _close_all, self._workers)
         try:
             for number in range(num_workers):
                 self._workers.append(_Worker(number, shared.fd, setup["num_slots"]))
-            _write(shared)  # while they import what they need
+            try:
+                shared.write()  # while they import what they need
+            except OSError as error:
+                raise CannotStartError(
+                    f"no memory to share the pipeline: {error}"
+                ) from error
             for number, worker in enumerate(self._workers):
                 mine = {"worker": number, "profile": profile and not number}
                 worker.send({**setup, **mine})
@@ -241,32 +251,11 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _shared(recipe: Callable[[], BatchJob]) -> batch_memory.SharedValue:
-    import cloudpickle  # classes and functions of scripts and notebooks by value
-
+@contextlib.contextmanager
+def _pickling(what: str) -> Iterator[None]:
     try:
-        return batch_memory.SharedValue(recipe, cloudpickle.dumps)
+        yield
     except Exception as error:
-        raise _not_picklable("the pipeline", error) from error
-
-
-def _write(shared: batch_memory.SharedValue) -> None:
-    try:
-        shared.write()
-    except OSError as error:
-        raise CannotStartError(f"no memory to share the pipeline: {error}") from error
-
-
-def _pickled(value: Any, what: str) -> bytes:
-    import cloudpickle
-
-    try:
-        return cloudpickle.dumps(value)
-    except Exception as error:
-        raise _not_picklable(what, error) from error
-
-
-def _not_picklable(what: str, error: Exception) -> CannotStartError:
-    return CannotStartError(
-        f"{what} cannot be pickled: {type(error).__name__}: {error}"
-    )
+        raise CannotStartError(
+            f"{what} cannot be pickled: {type(error).__name__}: {error}"
+        ) from error
