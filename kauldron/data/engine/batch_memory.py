@@ -76,12 +76,7 @@ def open_shared_file() -> int:
 class SharedValue:
     """A value in a file, for any number of readers with `load_shared`.
 
-    Args:
-      value: What to share. It is pickled at once, and its arrays are written later.
-      dumps: `pickle.dumps`, or that of a library that pickles more.
-
-    Attributes:
-      fd: The file. Whoever makes the object closes it.
+    It is pickled at once; its arrays are written later. Whoever makes it closes `fd`.
     """
 
     def __init__(self, value: Any, dumps: Callable[..., bytes]):
@@ -127,12 +122,7 @@ def _write_all(file: Any, content: bytes | memoryview) -> None:
 
 
 class SharedSlots:
-    """The worker's side: places in shared memory, each for one message at a time.
-
-    Args:
-      fd: The shared file.
-      num_slots: How many places there are.
-    """
+    """The worker's side: places in shared memory, each for one message at a time."""
 
     def __init__(self, fd: int, num_slots: int):
         self._fd = fd
@@ -177,11 +167,8 @@ class SharedSlots:
 class SharedReader:
     """The parent's side: gives out the arrays of the worker's messages.
 
-    Args:
-      fd: The shared file.
-      num_slots: How many places there are.
-      num_held: How many of them may be held by arrays that are still in use. Messages
-        that come while these are all held are copied.
+    Arrays that are still in use hold their slots, at most `num_held` of them. Messages
+    that come while these are all held are copied.
     """
 
     def __init__(self, fd: int, *, num_slots: int, num_held: int):
@@ -347,9 +334,6 @@ class RowStacker:
 
     The memory of a record serves the next one then, while it is in the cache. Records
     that are held until all are there cost new pages instead.
-
-    Args:
-      size: Number of records.
 
     Attributes:
       records: What was added, `None` included; large arrays are views of the batch.

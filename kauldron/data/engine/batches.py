@@ -359,10 +359,9 @@ class BatchJob:
         return piece
 
     def build_stacked(self, units: range) -> Any | None:
-        """Several full batches at once, stacked on a new leading axis.
+        """Return several full batches, stacked on a new leading axis.
 
-        Returns:
-          `None` where that cannot be done at once: records are missing, or differ.
+        `None` where that cannot be done at once: records are missing, or differ.
         """
         spans = [self.plan.positions(unit) for unit in units]
         positions = _joined_spans(spans)
@@ -400,12 +399,9 @@ class BatchJob:
         return (*names, BATCH_MASK) if may_pad else names
 
     def with_masks(self, columns: Any, real: int, size: int | None = None) -> Any:
-        """Return the batch with the fields that are true for real records.
+        """Return the batch with the fields that are true for its first `real` records.
 
-        Args:
-          columns: The batch.
-          real: How many of its records are real: the first ones.
-          size: How many there are; by default all are real.
+        It has `size` records; by default all of them are real.
         """
         names, size = self.mask_names, real if size is None else size
         if real < size and BATCH_MASK not in names:
@@ -437,11 +433,7 @@ class BatchJob:
             )
 
     def columns(self, chunk: Chunk, positions: Positions) -> Any:
-        """Return the chunk as columns that the caller may write to.
-
-        Raises:
-          ValueError: Two records do not fit together; says which and why.
-        """
+        """Return the chunk as columns that the caller may write to."""
         if chunk.records is None:
             return trees.map_leaves(_writeable, chunk.columns)
         try:

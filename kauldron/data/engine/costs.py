@@ -88,14 +88,9 @@ RECEIVE = "transport: parent"
 
 
 def measure(job: BatchJob, *, seconds: float = _SECONDS) -> Costs:
-    """Measure what a record costs at each stage.
+    """Measure what a record costs at each stage, on records from the beginning.
 
-    Args:
-      job: What to build. Some records of its beginning are read and transformed.
-      seconds: For how long to measure, about; twice as long in all.
-
-    Raises:
-      ValueError: There are no records.
+    Takes about twice as long as `seconds`: the second half is for two threads.
     """
     ones = list(itertools.islice(_spans(job, 1), 2))
     if not ones:
@@ -244,12 +239,7 @@ _GOOD_SPEEDUP = 1.6
 
 
 def choose(costs: Costs, num_cores: int) -> Builders:
-    """Return who should build batches that cost so much.
-
-    Args:
-      costs: What they cost.
-      num_cores: How many cores this process may use.
-    """
+    """Return who should build batches that cost so much."""
     building = costs.building
     per_batch = building.total * costs.batch_size
     if per_batch < _CHEAP_BATCH:

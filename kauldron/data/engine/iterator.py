@@ -66,12 +66,8 @@ class BatchIterator:
     def next_batches(self, count: int) -> Any:
         """Return the next batches stacked on a new leading axis, built in one go.
 
-        Args:
-          count: How many. Fewer come at the end of the data, and before a last batch
-            that is smaller than the others.
-
-        Raises:
-          StopIteration: There is none left.
+        Fewer than `count` come at the end of the data, and before a last batch that is
+        smaller than the others.
         """
         self._check_open()
         units = self._full_units(count)
@@ -91,9 +87,6 @@ class BatchIterator:
 
         For data that lives on the device: only these numbers travel. Fewer batches come
         at the end of the data.
-
-        Raises:
-          StopIteration: There is none left.
         """
         self._check_open()
         units = self._full_units(count)
@@ -138,12 +131,6 @@ class BatchIterator:
         """End all threads and processes of the iterator."""
         self._stop_executor()
         self._is_closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     # ------------------------------------------------------------------------
     # Position
@@ -415,15 +402,10 @@ class Rebatcher:
 
 
 def stack_next(iterator: Any, count: int) -> Any:
-    """Return the next batches stacked on a new leading axis.
+    """Return the next batches of a checkpointable iterator, stacked on a new axis.
 
-    Args:
-      iterator: With `get_state` and `set_state`.
-      count: How many. Fewer come at the end of the data, and before a batch that does
-        not look like the others (the last one, if it is smaller).
-
-    Raises:
-      StopIteration: There is none left.
+    Fewer than `count` come at the end of the data, and before a batch that does not look
+    like the others (the last one, if it is smaller).
     """
     batches = [next(iterator)]
     form = trees.form(batches[0])
