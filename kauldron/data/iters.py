@@ -11,7 +11,6 @@ import abc
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from collections.abc import Iterator as PyIterator
 from typing import TYPE_CHECKING, Any, Self
 
 from kauldron.data.engine.executors import ThreadExecutor
@@ -110,7 +109,26 @@ def wrap_like(parent: Iterator, *, source: IterableDataset, iterator: Any) -> It
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PyGrainIterator(Iterator):
+class WrappingIterator(Iterator):
+    """Gives the batches of another iterator.
+
+    Attributes:
+      source: The data set it iterates over.
+      iter: The other iterator.
+    """
+
+    iter: Any
+
+    def __next__(self) -> Any:
+        return next(self.iter)
+
+    def close(self) -> None:
+        if hasattr(self.iter, "close"):
+            self.iter.close()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PyGrainIterator(WrappingIterator):
     """An iterator whose position is saved as one JSON file per process.
 
     Attributes:
@@ -118,11 +136,6 @@ class PyGrainIterator(Iterator):
       iter: Anything with `__next__`, `get_state` and `set_state`: ours, or a
         `grain.DatasetIterator`.
     """
-
-    iter: Any
-
-    def __next__(self) -> Any:
-        return next(self.iter)
 
     def next_batches(self, count: int) -> Any:
         """Up to `count` batches stacked on a new leading axis, built in one go.
@@ -146,24 +159,15 @@ class PyGrainIterator(Iterator):
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.iter.set_state(dict(state))
 
-    def close(self) -> None:
-        if hasattr(self.iter, "close"):
-            self.iter.close()
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class NonCheckpointableIterator(Iterator):
+class NonCheckpointableIterator(WrappingIterator):
     """Any Python iterator. Its position is not saved.
 
     Attributes:
       source: The data set it iterates over.
       iter: The iterator.
     """
-
-    iter: PyIterator[Any]
-
-    def __next__(self) -> Any:
-        return next(self.iter)
 
     def get_state(self) -> dict[str, Any]:
         """Return an empty state: the position is unknown."""
@@ -172,11 +176,6 @@ class NonCheckpointableIterator(Iterator):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Warn: the position is unknown, so the data goes on from where it is."""
         self._warn()
-
-    def close(self) -> None:
-        close = getattr(self.iter, "close", None)
-        if close is not None:
-            close()
 
     def __kd_ocp_handlers__(self) -> Any:
         from kauldron.data import checkpointing
@@ -207,7 +206,7 @@ class NonCheckpointableIterator(Iterator):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ForwardingIterator(Iterator):
+class ForwardingIterator(WrappingIterator):
     """The iterator of an operation over one that is saved in its own way.
 
     Attributes:
@@ -216,20 +215,13 @@ class ForwardingIterator(Iterator):
       root: The iterator that is saved and restored.
     """
 
-    iter: Any
     root: Iterator
-
-    def __next__(self) -> Any:
-        return next(self.iter)
 
     def get_state(self) -> dict[str, Any]:
         return self.root.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.root.set_state(state)
-
-    def close(self) -> None:
-        self.iter.close()
 
     def __kd_ocp_handlers__(self) -> Any:
         return self.root.__kd_ocp_handlers__()

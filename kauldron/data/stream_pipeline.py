@@ -65,7 +65,7 @@ class StreamPipeline(Pipeline):
 
     @property
     def _name(self) -> str:
-        """How messages call the data."""
+        """What messages call the data."""
         return type(self).__name__
 
     @property

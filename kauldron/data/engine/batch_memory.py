@@ -89,11 +89,11 @@ class SharedValue:
         """Fill the file; readers must wait for it."""
         first = _aligned(_HEADER.size + len(self._index))
         os.ftruncate(self.fd, first + self._size)
-        with open(self.fd, "wb", buffering=0, closefd=False) as file:
-            _write_all(file, _HEADER.pack(len(self._index)) + self._index)
+        with open(self.fd, "wb", closefd=False) as file:
+            file.write(_HEADER.pack(len(self._index)) + self._index)
             for (offset, _), view in zip(self._places, self._views):
                 file.seek(first + offset)
-                _write_all(file, view)
+                file.write(view)
 
 
 def load_shared(fd: int) -> Any:
@@ -108,12 +108,6 @@ def load_shared(fd: int) -> Any:
     content = memory[_aligned(index_end) :]
     buffers = [content[offset : offset + size] for offset, size in places]
     return pickle.loads(header, buffers=buffers)
-
-
-def _write_all(file: Any, content: bytes | memoryview) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[file.write(rest) :]
 
 
 # ----------------------------------------------------------------------------

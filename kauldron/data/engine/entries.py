@@ -32,7 +32,7 @@ class Entry:
     Attributes:
       kind: How it is applied.
       transform: The object the user gave.
-      label: How messages call it: `transforms[2]` or `transforms['scale']`.
+      label: What messages call it: `transforms[2]` or `transforms['scale']`.
     """
 
     kind: Kind
