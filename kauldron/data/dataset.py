@@ -154,9 +154,6 @@ class DatasetOp(IterableDataset):
         """Names of the classes, by label; `None` where the parent does not know them."""
         return shared_class_names([self.parent])
 
-    def first(self) -> Any:
-        return self.parent.first()
-
     def __iter__(self) -> Iterator:
         parent = as_iterator(self.parent)
         return wrap_like(parent, source=self, iterator=self._wrap(parent))
@@ -173,21 +170,7 @@ class DatasetOp(IterableDataset):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BatchwiseOp(DatasetOp):
-    """Something done to each batch by itself."""
-
-    def first(self) -> Any:
-        return self._apply(self.parent.first())
-
-    def _wrap(self, iterator: Iterator) -> iters.OpIterator:
-        return iters.MapIterator(iterator, self._apply)
-
-    @abc.abstractmethod
-    def _apply(self, batch: Any) -> Any: ...
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class MapDataset(BatchwiseOp):
+class MapDataset(DatasetOp):
     """A function applied to each batch. It does not see the mask of a padded batch.
 
     Attributes:
@@ -205,12 +188,18 @@ class MapDataset(BatchwiseOp):
     def gives_single_records(self) -> bool:
         return False  # the function may make batches
 
+    def first(self) -> Any:
+        return self._apply(self.parent.first())
+
+    def _wrap(self, iterator: Iterator) -> iters.OpIterator:
+        return iters.MapIterator(iterator, self._apply)
+
     def _apply(self, batch: Any) -> Any:
         return with_mask_of(batch, self.map_fn(without_mask(batch)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PadDataset(BatchwiseOp):
+class PadDataset(DatasetOp):
     """Batches that are filled up to one size, with the mask of what is real.
 
     Attributes:
@@ -230,7 +219,13 @@ class PadDataset(BatchwiseOp):
         )
         return {**spec, BATCH_MASK: ArraySpec((self.size,), bool)}
 
-    def _apply(self, batch: Any) -> Any:
+    def first(self) -> Any:
+        return self._pad(self.parent.first())
+
+    def _wrap(self, iterator: Iterator) -> iters.OpIterator:
+        return iters.MapIterator(iterator, self._pad)
+
+    def _pad(self, batch: Any) -> Any:
         sizes = {np.shape(leaf)[:1] for _, leaf in trees.leaves_with_paths(batch)}
         if len(sizes) != 1 or sizes == {()}:
             return batch  # nothing says how many records there are
@@ -271,7 +266,7 @@ class TakeDataset(DatasetOp):
     def first(self) -> Any:
         if not self.num_examples:
             raise ValueError("take(0) has no batch.")
-        return super().first()
+        return self.parent.first()
 
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
         return iters.TakeIterator(iterator, self.num_examples)
@@ -320,6 +315,9 @@ class PrefetchDataset(DatasetOp):
         if self.buffer_size < 0:
             raise ValueError(f"prefetch({self.buffer_size}): the size is negative.")
 
+    def first(self) -> Any:
+        return self.parent.first()
+
     def _wrap(self, iterator: Iterator) -> iters.OpIterator:
         # What saves itself, as `tf.data` does, does not know what was read ahead.
         saves_itself = not isinstance(
@@ -331,7 +329,7 @@ class PrefetchDataset(DatasetOp):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class DevicePutDataset(BatchwiseOp):
+class DevicePutDataset(DatasetOp):
     """Batches as `jax.Array`s.
 
     Attributes:
@@ -341,15 +339,9 @@ class DevicePutDataset(BatchwiseOp):
 
     sharding: Any = None
 
-    def _apply(self, batch: Any) -> Any:
-        import jax
+    def first(self) -> Any:
+        return iters.put_on_devices(self.parent.first(), self.sharding)
 
-        from kauldron.sharding.tree import device_put
-
-        # The train loop forbids transfers that nobody asked for; this one is wanted.
-        with jax.transfer_guard("allow"):
-            try:
-                return device_put(batch, self.sharding)
-            except (TypeError, ValueError) as error:
-                error.add_note(f"The batch: {trees.describe(batch)}.")
-                raise
+    def _wrap(self, iterator: Iterator) -> iters.OpIterator:
+        put = functools.partial(iters.put_on_devices, sharding=self.sharding)
+        return iters.MapIterator(iterator, put)

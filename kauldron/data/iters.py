@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from kauldron.data.engine import trees
 from kauldron.data.engine.executors import ThreadExecutor
 from kauldron.data.engine.iterator import stack_next
 from kauldron.lazy_namespace import lazy_imports
@@ -270,6 +271,21 @@ class MapIterator(OpIterator):
 
     def __next__(self) -> Any:
         return self._map_fn(next(self._parent))
+
+
+def put_on_devices(batch: Any, sharding: Any) -> Any:
+    """Return the batch as `jax.Array`s; `None` stands for `kd.sharding.FIRST_DIM`."""
+    import jax
+
+    from kauldron.sharding.tree import device_put
+
+    # The train loop forbids transfers that nobody asked for; this one is wanted.
+    with jax.transfer_guard("allow"):
+        try:
+            return device_put(batch, sharding)
+        except (TypeError, ValueError) as error:
+            error.add_note(f"The batch: {trees.describe(batch)}.")
+            raise
 
 
 class TakeIterator(OpIterator):
