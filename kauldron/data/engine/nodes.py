@@ -258,7 +258,7 @@ class SourceNode(StreamNode):
             self._read = self._read_many
 
     def fetch(self, positions: Positions) -> Chunk:
-        indices = self.source_indices(positions)
+        indices = self._selected(positions)
         try:
             chunk = self._read(indices)
         except Exception as error:
@@ -267,7 +267,7 @@ class SourceNode(StreamNode):
             return chunk.with_records(chunk.as_records(), is_fresh=chunk.is_fresh)
         return chunk
 
-    def source_indices(self, positions: Positions) -> np.ndarray:
+    def _selected(self, positions: Positions) -> np.ndarray:
         """Return the numbers of the records in the source."""
         indices = as_array(positions) % self.length
         start, step = self._selection.start, self._selection.step

@@ -16,6 +16,7 @@ import numpy as np
 
 _MASK = 0xFFFFFFFF
 _CHUNK = 1 << 16
+_MAX_KEPT = 32  # chunks of one stream
 _SMALL = 1 << 12  # such epochs cost more to shuffle than to remember
 
 
@@ -72,12 +73,11 @@ class EpochOrder:
     Epoch `e` uses the seed `seed + e`, so epochs differ. Threads may share it.
     """
 
-    def __init__(self, size: int, seed: int, *, max_cached: int = 32):
+    def __init__(self, size: int, seed: int):
         self._size = size
         self._seed = seed
-        self._max_cached = max_cached
         make_chunk = functools.partial(_make_chunk, size, seed)
-        self._chunk = functools.lru_cache(max_cached)(make_chunk)
+        self._chunk = functools.lru_cache(_MAX_KEPT)(make_chunk)
 
     def span(self, positions: range) -> np.ndarray:
         """Items at consecutive stream positions, as positions of their epoch."""
@@ -100,7 +100,7 @@ class EpochOrder:
         num_chunks = -(-self._size // _CHUNK)
         runs = epochs * num_chunks + chunk_ids
         distinct = np.unique(runs).tolist()
-        if len(distinct) > self._max_cached:  # from all over large epochs
+        if len(distinct) > _MAX_KEPT:  # from all over large epochs
             for epoch in np.unique(epochs).tolist():
                 here = epochs == epoch
                 seed = self._seed + epoch
