@@ -35,7 +35,7 @@ from kauldron.data.specs import ArraySpec, specs_of
 class StreamPipeline(Pipeline):
     """A pipeline whose batches are a function of their number.
 
-    Hence iteration can be resumed anywhere, and single batches can be read.
+    So iteration can be resumed anywhere, and single batches can be read.
 
     Attributes:
       batch_size: See `kd.data.Pipeline`.
@@ -88,8 +88,8 @@ class StreamPipeline(Pipeline):
             )
         if plan.num_units is None:
             raise TypeError(
-                f"{self._name} has no end (num_epochs=None): only with `num_epochs=1` or"
-                " more is there a number of batches."
+                f"{self._name} has no end (num_epochs=None), and thus no number of"
+                " batches: set `num_epochs`."
             )
         return plan.num_units
 

@@ -69,9 +69,9 @@ class WorkerExecutor(Executor):
         profile: bool = False,
         describe: Callable[[int], str],
     ):
-        super().__init__(stop)
         import cloudpickle  # classes and functions of scripts and notebooks by value
 
+        super().__init__(stop)
         self._describe = describe
         with _pickling("worker_init_fn"):
             pickled_init_fn = init_fn and cloudpickle.dumps(init_fn)
@@ -87,12 +87,7 @@ class WorkerExecutor(Executor):
         try:
             for number in range(num_workers):
                 self._workers.append(_Worker(number, shared.fd, setup["num_slots"]))
-            try:
-                shared.write()  # while they import what they need
-            except OSError as error:
-                raise CannotStartError(
-                    f"no memory to share the pipeline: {error}"
-                ) from error
+            _write(shared)  # while they import what they need
             for number, worker in enumerate(self._workers):
                 mine = {"worker": number, "profile": profile and not number}
                 worker.send({**setup, **mine})
@@ -249,6 +244,13 @@ def _environment() -> dict[str, str]:
         for name in _ONE_THREAD:
             environment.setdefault(name, "1")
     return environment
+
+
+def _write(shared: batch_memory.SharedValue) -> None:
+    try:
+        shared.write()
+    except OSError as error:
+        raise CannotStartError(f"no memory to share the pipeline: {error}") from error
 
 
 @contextlib.contextmanager
