@@ -407,8 +407,7 @@ def _split_off(
 
 
 def _last_traceable(node: TransformNode) -> Sequence[Entry]:
-    # What gets files instead of pixels must stay where the files are.
-    first = 1 if node.starts_encoded else 0
+    first = node.num_fixed
     for number in reversed(range(first, len(node.entries))):
         entry = node.entries[number]
         if entry.kind is not Kind.MAP or jax_form(entry.transform) is None:

@@ -11,6 +11,7 @@ import abc
 import collections
 import dataclasses
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -415,9 +416,11 @@ class TransformNode(StreamNode):
         self._num_by_record = 0
 
     @property
-    def starts_encoded(self) -> bool:
-        """Whether the first transform gets images that are not decoded yet."""
-        return self._num_encoded > 0
+    def num_fixed(self) -> int:
+        """How many of the first entries must stay: the last of them takes files."""
+        if not self._num_encoded:
+            return 0
+        return _count_while(self.entries, lambda entry: entry.kind is Kind.SLICE) + 1
 
     def stack_early(self) -> None:
         """Turn records into columns as soon as nothing needs them one by one.
@@ -602,11 +605,9 @@ class _Step:
         return lambda row, record: method(record)
 
 
-def _count_while(steps: Sequence[_Step], condition: Callable[[_Step], bool]) -> int:
-    """Return how many steps come before the first that does not fulfil it."""
-    return next(
-        (number for number, step in enumerate(steps) if not condition(step)), len(steps)
-    )
+def _count_while(items: Sequence[Any], condition: Callable[[Any], bool]) -> int:
+    """Return how many items come before the first that does not fulfil it."""
+    return sum(1 for _ in itertools.takewhile(condition, items))
 
 
 def _leave_encoded(node: StreamNode) -> bool:
