@@ -10,9 +10,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
-import functools
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -251,7 +249,7 @@ class SourceNode(StreamNode):
         self._skipped = skipped
         self._as_records = as_records
         self._is_fresh = getattr(source, "gives_fresh_records", False)
-        self._read_record = functools.partial(operator.getitem, source)
+        self._read_encoded: Callable[[int], Any] | None = None
         self._read = self._read_each
         if is_columnar(source):
             self._read = self._read_columns
@@ -285,7 +283,7 @@ class SourceNode(StreamNode):
         read = getattr(self.source, "encoded_record", None)
         if read is None or self._read != self._read_each:
             return False
-        self._read_record = read
+        self._read_encoded = read
         self._is_fresh = False  # what is cut out of a file cannot be written to
         return True
 
@@ -320,7 +318,11 @@ class SourceNode(StreamNode):
         return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
 
     def _read_each(self, indices: np.ndarray) -> Chunk:
-        records = [self._read_record(index) for index in indices.tolist()]
+        source = self.source
+        if self._read_encoded is not None:
+            records = [self._read_encoded(index) for index in indices.tolist()]
+        else:
+            records = [source[index] for index in indices.tolist()]
         return Chunk(len(records)).with_records(records, is_fresh=self._is_fresh)
 
     def _read_one_by_one(self, indices: np.ndarray, error: Exception) -> Chunk:
