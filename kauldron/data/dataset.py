@@ -171,12 +171,7 @@ class DatasetOp(IterableDataset):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MapDataset(DatasetOp):
-    """A function applied to each batch. It does not see the mask of a padded batch.
-
-    Attributes:
-      parent: The data set.
-      map_fn: From batch to batch.
-    """
+    """A function applied to each batch. It does not see the mask of a padded batch."""
 
     map_fn: Callable[[Any], Any]
 
@@ -200,14 +195,9 @@ class MapDataset(DatasetOp):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PadDataset(DatasetOp):
-    """Batches that are filled up to one size, with the mask of what is real.
+    """Batches that are filled up to one size, with the mask of what is real."""
 
-    Attributes:
-      parent: The data set.
-      size: Records of a batch on this process.
-    """
-
-    size: int
+    size: int  # of a batch on this process
 
     @property
     def element_spec(self) -> Any:
@@ -244,14 +234,9 @@ class PadDataset(DatasetOp):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TakeDataset(DatasetOp):
-    """The first batches.
+    """The first batches."""
 
-    Attributes:
-      parent: The data set.
-      num_examples: Number of batches.
-    """
-
-    num_examples: int
+    num_examples: int  # of batches: the name is that of `take`
 
     def __post_init__(self) -> None:
         if self.num_examples < 0:
@@ -274,14 +259,10 @@ class TakeDataset(DatasetOp):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CacheDataset(DatasetOp):
-    """Batches that are kept in memory once all of them were read.
+    """Batches that are kept in memory once all of them were read."""
 
-    Attributes:
-      parent: The data set. It must have a length.
-    """
-
-    _kept: iters.KeptBatches = dataclasses.field(
-        default_factory=iters.KeptBatches, init=False, repr=False
+    _kept: list[iters.KeptBatch] = dataclasses.field(
+        default_factory=list, init=False, repr=False
     )
 
     def __post_init__(self) -> None:
@@ -303,10 +284,6 @@ class PrefetchDataset(DatasetOp):
 
     Pipelines of `kd.data.tf` that checkpoints hold are left as they are: TensorFlow
     reads ahead itself, see their `prefetch_size`.
-
-    Attributes:
-      parent: The data set.
-      buffer_size: How many are kept ready.
     """
 
     buffer_size: int = 1
@@ -330,12 +307,7 @@ class PrefetchDataset(DatasetOp):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DevicePutDataset(DatasetOp):
-    """Batches as `jax.Array`s.
-
-    Attributes:
-      parent: The data set.
-      sharding: Where the arrays go; `None` for `kd.sharding.FIRST_DIM`.
-    """
+    """Batches as `jax.Array`s."""
 
     sharding: Any = None
 

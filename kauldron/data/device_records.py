@@ -209,14 +209,16 @@ def _check_dtypes(spec: Any) -> None:
 
 
 def _traced(entries: Sequence[Entry]) -> list[Callable[[Any], Any]]:
-    steps = [jax_form(entry.transform) for entry in entries]
-    for entry, step in zip(entries, steps):
+    steps = []
+    for entry in entries:
+        step = jax_form(entry.transform)
         if step is None:
             raise _NotPossibleError(
                 f"the records need too much memory after {entry}, which cannot run on"
                 " the device"
             )
-    return [step for step in steps if step is not None]
+        steps.append(step)
+    return steps
 
 
 def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:
@@ -224,24 +226,21 @@ def _transformed(source: SourceNode, entries: Sequence[Entry]) -> Any:
     if not entries:
         return source.all_columns()
     node = TransformNode(source, entries)
-    outputs: list[np.ndarray] = []
-    first: Any = None
+    outputs: Any = None
     for start in range(0, source.length, _ROWS_AT_ONCE):
         rows = range(start, min(start + _ROWS_AT_ONCE, source.length))
         chunk = node.fetch(rows)
         if chunk.kept is not None or chunk.records is not None:
             raise _NotPossibleError("its transforms drop records or change shapes")
-        leaves = [leaf for _, leaf in trees.leaves_with_paths(chunk.columns)]
-        if first is None:
-            first = chunk.columns
-            outputs = [
-                np.empty((source.length, *leaf.shape[1:]), leaf.dtype)
-                for leaf in leaves
-            ]
-        for output, leaf in zip(outputs, leaves):
-            output[rows.start : rows.stop] = leaf
-    filled = iter(outputs)
-    return trees.map_leaves(lambda _: next(filled), first)
+        if outputs is None:
+            outputs = trees.map_leaves(
+                lambda leaf: np.empty((source.length, *leaf.shape[1:]), leaf.dtype),
+                chunk.columns,
+            )
+        parts = trees.leaves_with_paths(chunk.columns)
+        for (_, output), (_, part) in zip(trees.leaves_with_paths(outputs), parts):
+            output[start : rows.stop] = part
+    return outputs
 
 
 def _num_bytes(tree: Any) -> int:
@@ -408,8 +407,7 @@ def _split_off(
 
 
 def _last_traceable(node: TransformNode) -> Sequence[Entry]:
-    # What gets files instead of pixels must stay where the files are.
-    first = 1 if node.starts_encoded else 0
+    first = node.num_fixed
     for number in reversed(range(first, len(node.entries))):
         entry = node.entries[number]
         if entry.kind is not Kind.MAP or jax_form(entry.transform) is None:
@@ -420,10 +418,7 @@ def _last_traceable(node: TransformNode) -> Sequence[Entry]:
 def _is_same_on_device(entry: Entry, before: Any, after: Any) -> bool:
     """Return whether a transform gives the same there, whichever records follow.
 
-    Args:
-      entry: The transform.
-      before: Columns of a record.
-      after: What the transform made of them.
+    It made the columns `after` of one record out of the columns `before`.
     """
     import jax
 

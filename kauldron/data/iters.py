@@ -11,7 +11,6 @@ import abc
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from collections.abc import Iterator as PyIterator
 from typing import TYPE_CHECKING, Any, Self
 
 from kauldron.data.engine import trees
@@ -67,28 +66,32 @@ class Iterator(abc.ABC):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    @abc.abstractmethod
-    def __kd_ocp_handlers__(self) -> Any: ...
+    # What checkpoints hold: the state as JSON, unless a sub-class saves something else.
 
-    @abc.abstractmethod
-    def __kd_ocp_save_args__(self) -> Any: ...
+    def __kd_ocp_handlers__(self) -> Any:
+        from kauldron.data import checkpointing
 
-    @abc.abstractmethod
-    def __kd_ocp_restore_args__(self) -> Any: ...
+        return checkpointing.PyGrainCheckpointHandler()
+
+    def __kd_ocp_save_args__(self) -> Any:
+        from kauldron.data import checkpointing
+
+        return checkpointing.PyGrainCheckpointSave(self.get_state())
+
+    def __kd_ocp_restore_args__(self) -> Any:
+        from kauldron.data import checkpointing
+
+        return checkpointing.PyGrainCheckpointRestore()
 
     def __kd_ocp_restore_post__(self, value: Any) -> Self:
         """Return the iterator after its item was read: itself, at the saved place."""
+        self.set_state(value)
         return self
 
 
-def as_iterator(dataset: IterableDataset, iterator: Any = None) -> Iterator:
-    """Return an `Iterator` over a data set, whatever its `__iter__` returns.
-
-    Args:
-      dataset: The data set.
-      iterator: What to wrap; by default `iter(dataset)`.
-    """
-    iterator = iter(dataset) if iterator is None else iterator
+def as_iterator(dataset: IterableDataset) -> Iterator:
+    """Return an `Iterator` over a data set, whatever its `__iter__` returns."""
+    iterator = iter(dataset)
     if isinstance(iterator, Iterator):
         return iterator
     if hasattr(iterator, "get_state") and hasattr(iterator, "set_state"):
@@ -107,7 +110,26 @@ def wrap_like(parent: Iterator, *, source: IterableDataset, iterator: Any) -> It
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PyGrainIterator(Iterator):
+class WrappingIterator(Iterator):
+    """Gives the batches of another iterator.
+
+    Attributes:
+      source: The data set it iterates over.
+      iter: The other iterator.
+    """
+
+    iter: Any
+
+    def __next__(self) -> Any:
+        return next(self.iter)
+
+    def close(self) -> None:
+        if hasattr(self.iter, "close"):
+            self.iter.close()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PyGrainIterator(WrappingIterator):
     """An iterator whose position is saved as one JSON file per process.
 
     Attributes:
@@ -115,11 +137,6 @@ class PyGrainIterator(Iterator):
       iter: Anything with `__next__`, `get_state` and `set_state`: ours, or a
         `grain.DatasetIterator`.
     """
-
-    iter: Any
-
-    def __next__(self) -> Any:
-        return next(self.iter)
 
     def next_batches(self, count: int) -> Any:
         """Up to `count` batches stacked on a new leading axis, built in one go.
@@ -143,43 +160,15 @@ class PyGrainIterator(Iterator):
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.iter.set_state(dict(state))
 
-    def close(self) -> None:
-        if hasattr(self.iter, "close"):
-            self.iter.close()
-
-    def __kd_ocp_handlers__(self) -> Any:
-        from kauldron.data import checkpointing
-
-        return checkpointing.PyGrainCheckpointHandler()
-
-    def __kd_ocp_save_args__(self) -> Any:
-        from kauldron.data import checkpointing
-
-        return checkpointing.PyGrainCheckpointSave(self.get_state())
-
-    def __kd_ocp_restore_args__(self) -> Any:
-        from kauldron.data import checkpointing
-
-        return checkpointing.PyGrainCheckpointRestore()
-
-    def __kd_ocp_restore_post__(self, value: Any) -> Self:
-        self.set_state(value)
-        return self
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class NonCheckpointableIterator(Iterator):
+class NonCheckpointableIterator(WrappingIterator):
     """Any Python iterator. Its position is not saved.
 
     Attributes:
       source: The data set it iterates over.
       iter: The iterator.
     """
-
-    iter: PyIterator[Any]
-
-    def __next__(self) -> Any:
-        return next(self.iter)
 
     def get_state(self) -> dict[str, Any]:
         """Return an empty state: the position is unknown."""
@@ -188,11 +177,6 @@ class NonCheckpointableIterator(Iterator):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Warn: the position is unknown, so the data goes on from where it is."""
         self._warn()
-
-    def close(self) -> None:
-        close = getattr(self.iter, "close", None)
-        if close is not None:
-            close()
 
     def __kd_ocp_handlers__(self) -> Any:
         from kauldron.data import checkpointing
@@ -223,7 +207,7 @@ class NonCheckpointableIterator(Iterator):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ForwardingIterator(Iterator):
+class ForwardingIterator(WrappingIterator):
     """The iterator of an operation over one that is saved in its own way.
 
     Attributes:
@@ -232,20 +216,13 @@ class ForwardingIterator(Iterator):
       root: The iterator that is saved and restored.
     """
 
-    iter: Any
     root: Iterator
-
-    def __next__(self) -> Any:
-        return next(self.iter)
 
     def get_state(self) -> dict[str, Any]:
         return self.root.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.root.set_state(state)
-
-    def close(self) -> None:
-        self.iter.close()
 
     def __kd_ocp_handlers__(self) -> Any:
         return self.root.__kd_ocp_handlers__()
@@ -271,9 +248,6 @@ class OpIterator:
 
     def __init__(self, parent: Iterator):
         self._parent = parent
-
-    def __iter__(self) -> Self:
-        return self
 
     def __next__(self) -> Any:
         return next(self._parent)
@@ -339,29 +313,25 @@ class TakeIterator(OpIterator):
         self._taken = taken
 
 
-@dataclasses.dataclass
-class KeptBatches:
-    """The batches of a first full pass, each with the state after it."""
-
-    batches: list[tuple[Any, dict[str, Any]]] | None = None
+KeptBatch = tuple[Any, dict[str, Any]]  # with the state after it
 
 
 class CacheIterator(OpIterator):
-    """Reads the parent once; afterwards gives what was kept."""
+    """Reads the parent once; afterwards gives what was kept of the first full pass."""
 
-    def __init__(self, parent: Iterator, kept: KeptBatches):
+    def __init__(self, parent: Iterator, kept: list[KeptBatch]):
         super().__init__(parent)
         self._kept = kept
         self._state = parent.get_state()
-        self._collected: list[tuple[Any, dict[str, Any]]] | None = []
+        self._collected: list[KeptBatch] | None = []
         self._next = 0
 
     def __next__(self) -> Any:
-        if self._kept.batches is None:
+        if not self._kept:
             return self._read()
-        if self._next >= len(self._kept.batches):
+        if self._next >= len(self._kept):
             raise StopIteration
-        batch, self._state = self._kept.batches[self._next]
+        batch, self._state = self._kept[self._next]
         self._next += 1
         return batch
 
@@ -369,7 +339,7 @@ class CacheIterator(OpIterator):
         try:
             batch = next(self._parent)
         except StopIteration:
-            self._kept.batches = self._collected
+            self._kept[:] = self._collected or []
             raise
         except Exception:
             self._collected = None  # what follows may not be all of the rest
@@ -385,12 +355,12 @@ class CacheIterator(OpIterator):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._state = dict(state)
-        states = [after for _, after in self._kept.batches or []]
+        states = [after for _, after in self._kept]
         if self._state in states:
             self._next = states.index(self._state) + 1
             return
         self._parent.set_state(state)
-        self._kept = KeptBatches()  # the rest of a pass is not a full pass
+        self._kept = []  # the rest of a pass is not a full pass
         self._collected = None
 
 

@@ -168,7 +168,7 @@ def check_choice(pipeline: Any, name: str) -> None:
 
 
 def check_epochs(pipeline: Any) -> None:
-    """`shuffle` is a bool; `num_epochs` is `None`, or an integer from 1 on."""
+    """Raise unless `shuffle` is a bool, and `num_epochs` at least 1 or `None`."""
     shuffle = getattr(pipeline, "shuffle", False)
     if not isinstance(shuffle, bool | np.bool_ | int):
         raise TypeError(
@@ -180,6 +180,6 @@ def check_epochs(pipeline: Any) -> None:
     is_integer = isinstance(epochs, int | np.integer) and not isinstance(epochs, bool)
     if not is_integer or epochs < 1:
         raise ValueError(
-            f"{type(pipeline).__name__}(num_epochs={epochs!r}): expected an integer from"
-            " 1 on, or None for endless data."
+            f"{type(pipeline).__name__}(num_epochs={epochs!r}): expected an integer of"
+            " at least 1, or None for endless data."
         )

@@ -16,6 +16,7 @@ from kauldron.data.engine import trees
 from kauldron.data.engine.batches import (
     BatchJob,
     DropRemainder,
+    Plan,
     Share,
     SparsePlan,
     current_share,
@@ -34,7 +35,7 @@ from kauldron.data.specs import ArraySpec, specs_of
 class StreamPipeline(Pipeline):
     """A pipeline whose batches are a function of their number.
 
-    Hence iteration can be resumed anywhere, and single batches can be read.
+    So iteration can be resumed anywhere, and single batches can be read.
 
     Attributes:
       batch_size: See `kd.data.Pipeline`.
@@ -64,7 +65,7 @@ class StreamPipeline(Pipeline):
 
     @property
     def _name(self) -> str:
-        """How messages call the data."""
+        """What messages call the data."""
         return type(self).__name__
 
     @property
@@ -87,8 +88,8 @@ class StreamPipeline(Pipeline):
             )
         if plan.num_units is None:
             raise TypeError(
-                f"{self._name} has no end (num_epochs=None): only with `num_epochs=1` or"
-                " more is there a number of batches."
+                f"{self._name} has no end (num_epochs=None), and thus no number of"
+                " batches: set `num_epochs`."
             )
         return plan.num_units
 
@@ -156,7 +157,7 @@ class StreamPipeline(Pipeline):
         size, plan = job.plan.local_batch_size, job.plan
         if plan.remainder is DropRemainder.KEEP and plan.total is not None:
             size = min(size, plan.total)
-        columns = job.with_masks(columns, 1, 1)
+        columns = job.with_masks(columns, 1)
         return trees.map_leaves(
             lambda c: ArraySpec((size, *c.shape[1:]), c.dtype), columns
         )
@@ -210,53 +211,42 @@ class StreamPipeline(Pipeline):
 
     def _check(self, job: BatchJob) -> None:
         """Refuse what could only hang or end in nothing."""
-        plan, batch_size = job.plan, job.plan.batch_size
-        count, total = plan.share.count, plan.total
+        plan, total = job.plan, job.plan.total
         if not plan.length and total is None:
             raise ValueError(
                 f"{self._name} has no records, so it cannot be repeated without end"
                 " (num_epochs=None)."
             )
-        if isinstance(plan, SparsePlan):
-            if count > 1 and (total is not None or plan.cut_epochs):
-                raise ValueError(
-                    f"{self._name} drops records ({_droppers(job)})"
-                    f" and ends, so its {count} processes would end at different times"
-                    " and wait for each other. Use num_epochs=None, or filter the data"
-                    " beforehand."
-                )
-            return
-        if not batch_size:
-            return
-        needed = total if total is not None else plan.length
-        is_cut = plan.remainder is DropRemainder.DROP
-        if plan.remainder is DropRemainder.KEEP and count > 1:
-            self._check_equal_batches(job)
-        if is_cut and plan.cut_epochs and plan.length < batch_size:
-            self._report_too_few(plan.length, batch_size, endless=total is None)
-        elif is_cut and total is not None and needed < batch_size:
-            self._report_too_few(needed, batch_size, endless=False)
+        if not isinstance(plan, SparsePlan):
+            self._check_batches(plan)
+        elif plan.share.count > 1 and (total is not None or plan.cut_epochs):
+            raise ValueError(
+                f"{self._name} drops records ({_droppers(job)})"
+                f" and ends, so its {plan.share.count} processes would end at different"
+                " times and wait for each other. Use num_epochs=None, or filter the"
+                " data beforehand."
+            )
 
-    def _check_equal_batches(self, job: BatchJob) -> None:
-        plan = job.plan
-        assert plan.batch_size is not None
+    def _check_batches(self, plan: Plan) -> None:
         records = plan.length if plan.cut_epochs else plan.total
-        if records is not None and records % plan.batch_size:
+        if not plan.batch_size or records is None:
+            return
+        count, remainder = plan.share.count, plan.remainder
+        if remainder is DropRemainder.KEEP and count > 1 and records % plan.batch_size:
             raise ValueError(
                 f"{self._name}: {records} records do not fill batches of"
                 f" {plan.batch_size}, and a smaller last batch cannot be shared by"
-                f" {plan.share.count} processes; use batch_drop_remainder='pad'."
+                f" {count} processes; use batch_drop_remainder='pad'."
             )
-
-    def _report_too_few(self, records: int, batch_size: int, *, endless: bool) -> None:
-        message = (
-            f"{self._name} has {records} records, fewer than one batch of {batch_size},"
-            " so there is no batch at all; use a smaller batch, or 'pad' or 'keep' for"
-            " the remainder."
-        )
-        if endless:
-            raise ValueError(message)
-        warnings.warn(message, stacklevel=4)
+        if remainder is DropRemainder.DROP and records < plan.batch_size:
+            message = (
+                f"{self._name} has {records} records, fewer than one batch of"
+                f" {plan.batch_size}, so there is no batch at all; use a smaller batch,"
+                " or 'pad' or 'keep' for the remainder."
+            )
+            if plan.total is None:
+                raise ValueError(message)
+            warnings.warn(message, stacklevel=4)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -287,17 +277,15 @@ class OtherRemainder(StreamPipeline):
 
     def __iter__(self) -> PyGrainIterator:
         job = self._job
-        if BATCH_MASK in job.mask_names and not isinstance(job.plan, SparsePlan):
-            self._check_that_masks_fit()
-        return super().__iter__()
-
-    def _check_that_masks_fit(self) -> None:
-        if not isinstance(self.element_spec, dict):
+        is_sparse = isinstance(job.plan, SparsePlan)
+        is_padded = BATCH_MASK in job.mask_names and not is_sparse
+        if is_padded and not isinstance(self.element_spec, dict):
             raise UnmaskableError(
                 f"The last batch of {self._name} would have to be filled up, but a "
                 f"{type(self.element_spec).__name__} cannot carry the mask of its "
                 "filler: make the records dicts."
             )
+        return super().__iter__()
 
     def _make_job(self, share: Share) -> BatchJob:
         job = self.parent._make_job(share)

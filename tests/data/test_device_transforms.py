@@ -214,7 +214,8 @@ def test_images_of_different_shapes_are_resized_on_the_host():
     assert_same_batches(ds)
 
 
-def test_files_that_a_crop_reads_stay_on_the_host(tmp_path):
+@pytest.mark.parametrize("slices", [[], [kd.data.py.SliceDataset(8)]], ids=str)
+def test_files_that_a_crop_reads_stay_on_the_host(tmp_path, slices):
     image = pytest.importorskip("PIL.Image")
     (tmp_path / "a").mkdir()
     for n, record in enumerate(make_records(8)):
@@ -225,7 +226,7 @@ def test_files_that_a_crop_reads_stay_on_the_host(tmp_path):
         batch_size=4,
         num_epochs=1,
         device_transforms=True,
-        transforms=[kd.data.Elements(keep=["image", "label"]), TO_UNIT],
+        transforms=[*slices, kd.data.Elements(keep=["image", "label"]), TO_UNIT],
     )
     assert moved(ds) == ["ValueRange"]
     assert_same_batches(ds)

@@ -76,12 +76,7 @@ def open_shared_file() -> int:
 class SharedValue:
     """A value in a file, for any number of readers with `load_shared`.
 
-    Args:
-      value: What to share. It is pickled at once, and its arrays are written later.
-      dumps: `pickle.dumps`, or that of a library that pickles more.
-
-    Attributes:
-      fd: The file. Whoever makes the object closes it.
+    It is pickled at once; its arrays are written later. Whoever makes it closes `fd`.
     """
 
     def __init__(self, value: Any, dumps: Callable[..., bytes]):
@@ -94,11 +89,11 @@ class SharedValue:
         """Fill the file; readers must wait for it."""
         first = _aligned(_HEADER.size + len(self._index))
         os.ftruncate(self.fd, first + self._size)
-        with open(self.fd, "wb", buffering=0, closefd=False) as file:
-            _write_all(file, _HEADER.pack(len(self._index)) + self._index)
+        with open(self.fd, "wb", closefd=False) as file:
+            file.write(_HEADER.pack(len(self._index)) + self._index)
             for (offset, _), view in zip(self._places, self._views):
                 file.seek(first + offset)
-                _write_all(file, view)
+                file.write(view)
 
 
 def load_shared(fd: int) -> Any:
@@ -115,24 +110,13 @@ def load_shared(fd: int) -> Any:
     return pickle.loads(header, buffers=buffers)
 
 
-def _write_all(file: Any, content: bytes | memoryview) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[file.write(rest) :]
-
-
 # ----------------------------------------------------------------------------
 # Slots for batches
 # ----------------------------------------------------------------------------
 
 
 class SharedSlots:
-    """The worker's side: places in shared memory, each for one message at a time.
-
-    Args:
-      fd: The shared file.
-      num_slots: How many places there are.
-    """
+    """The worker's side: places in shared memory, each for one message at a time."""
 
     def __init__(self, fd: int, num_slots: int):
         self._fd = fd
@@ -177,11 +161,8 @@ class SharedSlots:
 class SharedReader:
     """The parent's side: gives out the arrays of the worker's messages.
 
-    Args:
-      fd: The shared file.
-      num_slots: How many places there are.
-      num_held: How many of them may be held by arrays that are still in use. Messages
-        that come while these are all held are copied.
+    Arrays that are still in use hold their slots, at most `num_held` of them. Messages
+    that come while these are all held are copied.
     """
 
     def __init__(self, fd: int, *, num_slots: int, num_held: int):
@@ -347,9 +328,6 @@ class RowStacker:
 
     The memory of a record serves the next one then, while it is in the cache. Records
     that are held until all are there cost new pages instead.
-
-    Args:
-      size: Number of records.
 
     Attributes:
       records: What was added, `None` included; large arrays are views of the batch.

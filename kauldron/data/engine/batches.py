@@ -279,7 +279,7 @@ class SparsePlan(Plan):
 
     @property
     def may_be_short(self) -> bool:
-        return True
+        return self.cut_epochs or self.total is not None
 
     def positions(self, unit: int) -> range:
         index, count = self.share.index, self.share.count
@@ -359,32 +359,27 @@ class BatchJob:
         return piece
 
     def build_stacked(self, units: range) -> Any | None:
-        """Several full batches at once, stacked on a new leading axis.
+        """Return several full batches, stacked on a new leading axis.
 
-        Returns:
-          `None` where that cannot be done at once: records are missing, or differ.
+        `None` where that cannot be done at once: records are missing, or differ.
         """
         spans = [self.plan.positions(unit) for unit in units]
         positions = _joined_spans(spans)
         chunk = self.node.fetch(positions)
         if chunk.kept is not None:
             return None
-        shape = (len(units), self.plan.local_batch_size)
-        if chunk.records is None:
-            columns = self.columns(chunk, positions)
-        else:  # batches of single records may differ in shapes and dtypes
-            starts = range(0, chunk.size, shape[1])
-            groups = [chunk.records[start : start + shape[1]] for start in starts]
+        size = self.plan.local_batch_size
+        if chunk.records is not None:  # such batches may differ in shapes and dtypes
+            starts = range(0, chunk.size, size)
+            groups = [chunk.records[start : start + size] for start in starts]
             batches = [
-                self.columns(Chunk(len(group), records=group), span)
+                self.with_masks(self.columns(Chunk(size, records=group), span), size)
                 for group, span in zip(groups, spans)
             ]
-            forms = [trees.form(batch) for batch in batches]
-            if any(form != forms[0] for form in forms):
-                return None
-            columns = trees.concatenate(batches)
-        batch = self.with_masks(columns, len(positions), len(positions))
-        return trees.map_leaves(lambda c: c.reshape(*shape, *c.shape[1:]), batch)
+            is_alike = all(trees.form(b) == trees.form(batches[0]) for b in batches)
+            return trees.stack(batches) if is_alike else None
+        batch = self.with_masks(self.columns(chunk, positions), len(positions))
+        return trees.map_leaves(lambda c: c.reshape(-1, size, *c.shape[1:]), batch)
 
     def finish(self, columns: Any, size: int) -> Any:
         """Return a batch of `size` real records ready to use: padded, with masks."""
@@ -399,18 +394,16 @@ class BatchJob:
     def mask_names(self) -> tuple[str, ...]:
         """Fields that tell real records from filler: the user's, and that of metrics."""
         names = () if self.mask_key is None else (self.mask_key,)
-        is_endless = isinstance(self.plan, SparsePlan) and self.plan.total is None
-        may_pad = (
-            self.plan.batch_size is not None
-            and self.plan.remainder is DropRemainder.PAD
-            and self.plan.may_be_short
-            and (self.plan.cut_epochs or not is_endless)
-        )
+        is_padded = self.plan.remainder is DropRemainder.PAD
+        may_pad = is_padded and self.plan.batch_size and self.plan.may_be_short
         return (*names, BATCH_MASK) if may_pad else names
 
-    def with_masks(self, columns: Any, real: int, size: int) -> Any:
-        """Return the batch with the fields that are true for real records."""
-        names = self.mask_names
+    def with_masks(self, columns: Any, real: int, size: int | None = None) -> Any:
+        """Return the batch with the fields that are true for its first `real` records.
+
+        It has `size` records; by default all of them are real.
+        """
+        names, size = self.mask_names, real if size is None else size
         if real < size and BATCH_MASK not in names:
             names = (*names, BATCH_MASK)  # records are missing that should be there
         if not isinstance(columns, dict):
@@ -440,18 +433,13 @@ class BatchJob:
             )
 
     def columns(self, chunk: Chunk, positions: Positions) -> Any:
-        """Return the chunk as columns that the caller may write to.
-
-        Raises:
-          ValueError: Two records do not fit together; says which and why.
-        """
+        """Return the chunk as columns that the caller may write to."""
         if chunk.records is None:
             return trees.map_leaves(_writeable, chunk.columns)
         try:
             return trees.stack(chunk.records)
         except trees.RecordMismatchError as error:
-            rows = as_array(positions)
-            rows = rows if chunk.kept is None else rows[chunk.kept]
+            rows = chunk.of_kept(positions)
             names = [self.node.locate(int(rows[row])) for row in error.rows]
             raise ValueError(error.described(*names)) from None
 
@@ -473,8 +461,7 @@ class BatchJob:
         return self._survivors(chunk, positions)
 
     def _survivors(self, chunk: Chunk, positions: range) -> Piece:
-        rows = as_array(positions)
-        rows = rows if chunk.kept is None else rows[chunk.kept]
+        rows = chunk.of_kept(positions)
         if not chunk.size:
             return Piece(None, rows)
         if self.plan.batch_size:

@@ -32,13 +32,11 @@ class Entry:
     Attributes:
       kind: How it is applied.
       transform: The object the user gave.
-      number: Its place, counted from 0.
-      label: How messages call it: `transforms[2]` or `transforms['scale']`.
+      label: What messages call it: `transforms[2]` or `transforms['scale']`.
     """
 
     kind: Kind
     transform: Any
-    number: int
     label: str
 
     def __str__(self) -> str:
@@ -63,8 +61,8 @@ def parse_entries(transforms: Sequence[Any] | Mapping[str, Any]) -> tuple[Entry,
       ValueError: An entry belongs to the other back-end.
     """
     return tuple(
-        Entry(_kind(transform, label), transform, number, label)
-        for number, (label, transform) in enumerate(labelled(transforms))
+        Entry(_kind(transform, label), transform, label)
+        for label, transform in labelled(transforms)
     )
 
 

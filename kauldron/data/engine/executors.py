@@ -14,11 +14,7 @@ Build = Callable[[int], Any]
 
 
 class Executor(abc.ABC):
-    """Builds the units ahead and gives them one after another.
-
-    Args:
-      stop: The unit after the last one, `None` for endless data.
-    """
+    """Builds the units before `stop` ahead and gives them one after another."""
 
     def __init__(self, stop: int | None):
         self._next = 0

@@ -66,18 +66,12 @@ class BatchIterator:
     def next_batches(self, count: int) -> Any:
         """Return the next batches stacked on a new leading axis, built in one go.
 
-        Args:
-          count: How many. Fewer come at the end of the data, and before a last batch
-            that is smaller than the others.
-
-        Raises:
-          StopIteration: There is none left.
+        Fewer than `count` come at the end of the data, and before a last batch that is
+        smaller than the others.
         """
         self._check_open()
         units = self._full_units(count)
-        if not units:
-            return stack_next(self, count)
-        if self._running_executor() is not None:
+        if not units or self._running_executor() is not None:
             return stack_next(self, count)
         batches = self._job.build_stacked(units)
         if self._job.skipped is not None:
@@ -93,9 +87,6 @@ class BatchIterator:
 
         For data that lives on the device: only these numbers travel. Fewer batches come
         at the end of the data.
-
-        Raises:
-          StopIteration: There is none left.
         """
         self._check_open()
         units = self._full_units(count)
@@ -141,12 +132,6 @@ class BatchIterator:
         self._stop_executor()
         self._is_closed = True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
     # ------------------------------------------------------------------------
     # Position
     # ------------------------------------------------------------------------
@@ -159,11 +144,8 @@ class BatchIterator:
         self._has_ended = False
         self._units = 0  # taken from the executor
         self._walked = 0  # positions since the last record, where some are missing
-        plan = self._job.plan
-        self._rebatcher = None
-        if isinstance(plan, SparsePlan):
-            cut_every = plan.length if plan.cut_epochs else None
-            self._rebatcher = Rebatcher(self._job, cut_every)
+        is_sparse = isinstance(self._job.plan, SparsePlan)
+        self._rebatcher = Rebatcher(self._job) if is_sparse else None
 
     @property
     def _num_sharing(self) -> int:
@@ -345,18 +327,13 @@ def _next_index(state: Mapping[str, Any], name: str) -> int:
 
 
 class Rebatcher:
-    """Takes survivors in stream order and gives batches (or records) of them.
+    """Takes survivors in stream order and gives batches (or records) of them."""
 
-    Args:
-      job: Where the batches belong.
-      cut_every: Length of an epoch that no batch may span, `None` if batches may.
-    """
-
-    def __init__(self, job: BatchJob, cut_every: int | None = None):
+    def __init__(self, job: BatchJob):
         self._job = job
-        self._cut_every = cut_every
+        self._cut_every = job.plan.length if job.plan.cut_epochs else None
         self._is_batched = job.plan.batch_size is not None
-        self._size = job.plan.local_batch_size if self._is_batched else 1
+        self._size = job.plan.local_batch_size
         self._parts: list[Any] = []
         self._positions = np.zeros(0, np.int64)
         self.finished: list[tuple[Any, int]] = []  # (batch, its last position)
@@ -425,15 +402,10 @@ class Rebatcher:
 
 
 def stack_next(iterator: Any, count: int) -> Any:
-    """Return the next batches stacked on a new leading axis.
+    """Return the next batches of a checkpointable iterator, stacked on a new axis.
 
-    Args:
-      iterator: With `get_state` and `set_state`.
-      count: How many. Fewer come at the end of the data, and before a batch that does
-        not look like the others (the last one, if it is smaller).
-
-    Raises:
-      StopIteration: There is none left.
+    Fewer than `count` come at the end of the data, and before a batch that does not look
+    like the others (the last one, if it is smaller).
     """
     batches = [next(iterator)]
     form = trees.form(batches[0])

@@ -31,7 +31,7 @@ class MixtureNode(StreamNode):
         for number in np.unique(which).tolist():
             (rows,) = np.nonzero(which == number)
             chunk = self.children[number].fetch(child_positions[rows])
-            parts.append((rows if chunk.kept is None else rows[chunk.kept], chunk))
+            parts.append((chunk.of_kept(rows), chunk))
         return _interleave(parts, len(positions))
 
     def locate(self, position: int) -> str:
@@ -153,7 +153,7 @@ class ZipNode(StreamNode):
                 alive &= np.isin(np.arange(len(positions)), chunk.kept)
         if not alive.all():  # a record is whole or absent
             chunks = {
-                name: chunk.select(alive if chunk.kept is None else alive[chunk.kept])
+                name: chunk.select(chunk.of_kept(alive))
                 for name, chunk in chunks.items()
             }
         kept = None if alive.all() else np.nonzero(alive)[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -75,9 +76,13 @@ class Chunk:
         columns = trees.take_rows(self.columns, alive)
         return Chunk(size, columns, None, kept, is_fresh=True)
 
+    def of_kept(self, positions: Positions) -> np.ndarray:
+        """Return those of the requested positions that have a record here."""
+        positions = as_array(positions)
+        return positions if self.kept is None else positions[self.kept]
+
     def _rows(self, alive: np.ndarray) -> np.ndarray:
-        kept = np.arange(len(alive)) if self.kept is None else self.kept
-        return kept[alive]
+        return np.nonzero(alive)[0] if self.kept is None else self.kept[alive]
 
 
 Positions = range | np.ndarray
@@ -252,7 +257,7 @@ class SourceNode(StreamNode):
             self._read = self._read_many
 
     def fetch(self, positions: Positions) -> Chunk:
-        indices = self.source_indices(positions)
+        indices = self._selected(positions)
         try:
             chunk = self._read(indices)
         except Exception as error:
@@ -261,7 +266,7 @@ class SourceNode(StreamNode):
             return chunk.with_records(chunk.as_records(), is_fresh=chunk.is_fresh)
         return chunk
 
-    def source_indices(self, positions: Positions) -> np.ndarray:
+    def _selected(self, positions: Positions) -> np.ndarray:
         """Return the numbers of the records in the source."""
         indices = as_array(positions) % self.length
         start, step = self._selection.start, self._selection.step
@@ -279,6 +284,7 @@ class SourceNode(StreamNode):
         if read is None or self._read != self._read_each:
             return False
         self._read_encoded = read
+        self._is_fresh = False  # what is cut out of a file cannot be written to
         return True
 
     def locate(self, position: int) -> str:
@@ -396,20 +402,27 @@ class TransformNode(StreamNode):
         self.is_sparse = parent.is_sparse or any(e.may_drop for e in entries)
         self.entries = tuple(entries)
         self._skipped = skipped
-        self._steps = []
+        self._steps: list[_Step] = []
         leaf_seeds = parent.leaf_seeds
         for entry in entries:
             leaf_seeds = deeper(leaf_seeds)
             if entry.kind is not Kind.SLICE:  # done at the source, but counted
                 self._steps.append(_Step(entry, leaf_seeds))
         self.leaf_seeds = leaf_seeds
+        self._num_encoded = _count_while(self._steps, lambda step: step.takes_encoded)
+        if self._num_encoded and not _leave_encoded(parent):
+            self._num_encoded = 0
+        if self._num_encoded:
+            self._steps[self._num_encoded - 1].decode_result()
         self._stack_before = len(self._steps)
         self._num_by_record = 0
-        self.starts_encoded = (
-            bool(self._steps)
-            and self._steps[0].takes_encoded
-            and _leave_encoded(parent)
-        )
+
+    @property
+    def num_fixed(self) -> int:
+        """How many of the first entries must stay: the last of them takes files."""
+        if not self._num_encoded:
+            return 0
+        return _count_while(self.entries, lambda entry: entry.kind is Kind.SLICE) + 1
 
     def stack_early(self) -> None:
         """Turn records into columns as soon as nothing needs them one by one.
@@ -417,13 +430,12 @@ class TransformNode(StreamNode):
         For the last node before the batch: then nobody sees the difference, except in
         time.
         """
-        while self._stack_before and self._steps[self._stack_before - 1].on_columns:
-            self._stack_before -= 1
-        if self.starts_encoded:
-            count = _count_while(self._steps, lambda step: step.takes_encoded)
-            count += _count_while(
-                self._steps[count:], lambda step: step.goes_one_by_one
-            )
+        rest = self._steps[self._num_encoded :]
+        num_late = _count_while(rest[::-1], lambda step: step.on_columns)
+        self._stack_before = len(self._steps) - num_late
+        if self._num_encoded:
+            count = self._num_encoded
+            count += _count_while(rest, lambda step: step.goes_one_by_one)
             self._num_by_record = count if count >= self._stack_before else 0
 
     def without_last(self, count: int) -> TransformNode:
@@ -453,16 +465,13 @@ class TransformNode(StreamNode):
 
         Little memory is needed on the way from a file to its place in the batch.
         """
-        steps: list[_Step | _Decoding] = [*self._steps[: self._num_by_record]]
-        steps.insert(_count_while(self._steps, lambda s: s.takes_encoded), _Decoding())
-        rows = _rows_of(chunk, positions)
-        chain = [(step, step.record_function(rows)) for step in steps]
+        rows = chunk.of_kept(positions)
+        steps = self._steps[: self._num_by_record]
+        chain = [self._record_function(step, rows) for step in steps]
         stacker = RowStacker(chunk.size)
         for row, record in enumerate(chunk.as_records()):
-            for step, apply in chain:
-                record = self._apply_to_record(
-                    step, apply, chunk, positions, row, record
-                )
+            for apply in chain:
+                record = apply(row, record)
                 if record is None:
                     break
             stacker.add(record)
@@ -475,26 +484,14 @@ class TransformNode(StreamNode):
         self, chunk: Chunk, positions: Positions, first: int = 0
     ) -> Iterator[tuple[str, Chunk]]:
         """Yield the records after each step from the first on, with its name."""
-        is_encoded = self.starts_encoded and not first
         for number, step in enumerate(self._steps[first:], first):
             if not chunk.size:
                 return
-            if is_encoded and not step.takes_encoded:
-                chunk, is_encoded = self._decode(chunk, positions), False
-            is_late = number >= self._stack_before and not is_encoded
+            is_late = number >= self._stack_before
             if is_late and not (step.goes_one_by_one and _is_large(chunk)):
                 chunk = _try_to_stack(chunk)
             chunk = self._apply(step, chunk, positions)
-            if is_encoded:
-                chunk.is_fresh = False  # what is cut out of a file cannot be written to
-                if number == len(self._steps) - 1:
-                    chunk = self._decode(chunk, positions)
             yield step.name, chunk
-
-    def _decode(self, chunk: Chunk, positions: Positions) -> Chunk:
-        records = chunk.as_records()
-        results, _ = self._apply_to_records(_Decoding(), chunk, records, positions)
-        return chunk.with_records(results, is_fresh=chunk.is_fresh)
 
     def locate(self, position: int) -> str:
         return self.parent.locate(position)
@@ -511,7 +508,8 @@ class TransformNode(StreamNode):
                 return self._find_bad_record(step, chunk, positions, error)
         records = chunk.as_records() if step.is_ours else chunk.own_records()
         is_fresh = chunk.is_fresh or not step.is_ours
-        results, _ = self._apply_to_records(step, chunk, records, positions)
+        apply = self._record_function(step, chunk.of_kept(positions))
+        results = [apply(row, record) for row, record in enumerate(records)]
         changed = chunk.with_records(results, is_fresh=is_fresh)
         return _try_to_stack(changed) if chunk.records is None else changed
 
@@ -519,9 +517,10 @@ class TransformNode(StreamNode):
         self, step: _Step, chunk: Chunk, positions: Positions, error: Exception
     ) -> Chunk:
         """Find out at which record a batch form fails; leave it out if allowed."""
-        records = chunk.own_records()
-        results, has_failed = self._apply_to_records(step, chunk, records, positions)
-        if not has_failed:
+        failed: list[int] = []
+        apply = self._record_function(step, chunk.of_kept(positions), failed)
+        results = [apply(row, r) for row, r in enumerate(chunk.own_records())]
+        if not failed:
             error.add_note(
                 f"In the batch form of {step.entry}; record by record it does not fail."
                 f" The batch: {trees.describe(chunk.columns)}."
@@ -529,58 +528,33 @@ class TransformNode(StreamNode):
             raise error
         return _try_to_stack(chunk.with_records(results, is_fresh=True))
 
-    def _apply_to_records(
-        self,
-        step: _Step | _Decoding,
-        chunk: Chunk,
-        records: list[Any],
-        positions: Positions,
-    ) -> tuple[list[Any], bool]:
-        """Return a result per record (`None`: dropped), and whether some failed."""
-        apply = step.record_function(_rows_of(chunk, positions))
-        failed: list[int] = []
-        results = [
-            self._apply_to_record(step, apply, chunk, positions, row, record, failed)
-            for row, record in enumerate(records)
-        ]
-        return results, bool(failed)
+    def _record_function(
+        self, step: _Step, rows: np.ndarray, failed: list[int] | None = None
+    ) -> Callable[[int, Any], Any]:
+        """Return the function of (row, record) that gives the new record.
 
-    def _apply_to_record(
-        self,
-        step: _Step | _Decoding,
-        apply: Callable[[int, Any], Any],
-        chunk: Chunk,
-        positions: Positions,
-        row: int,
-        record: Any,
-        failed: list[int] | None = None,
-    ) -> Any:
-        """Return the result; `None` if the record is dropped, or bad and may be."""
-        try:
-            return apply(row, record)
-        except Exception as error:
-            where = self._where(step, chunk, positions, row, record)
-            if self._skipped is None:
-                error.add_note(where)
-                raise
-            self._skipped.add(where, error)
-            if failed is not None:
-                failed.append(row)
-            return None
+        It gives `None` for a record that is dropped, or bad and may be left out. Rows of
+        bad ones are added to `failed`.
+        """
+        function = step.record_function(rows)
 
-    def _where(
-        self,
-        step: _Step | _Decoding,
-        chunk: Chunk,
-        positions: Positions,
-        row: int,
-        record: Any,
-    ) -> str:
-        position = int(_rows_of(chunk, positions)[row])
-        return (
-            f"In {step.entry}, applied to {self.locate(position)}:"
-            f" {trees.describe(record)}."
-        )
+        def apply(row: int, record: Any) -> Any:
+            try:
+                return function(row, record)
+            except Exception as error:
+                place = self.locate(int(rows[row]))
+                where = (
+                    f"In {step.entry}, applied to {place}: {trees.describe(record)}."
+                )
+                if self._skipped is None:
+                    error.add_note(where)
+                    raise
+                self._skipped.add(where, error)
+                if failed is not None:
+                    failed.append(row)
+                return None
+
+        return apply
 
 
 class _Step:
@@ -600,13 +574,18 @@ class _Step:
         self.goes_one_by_one = entry.kind is Kind.RANDOM_MAP and self.is_ours
         self._seed = keys.op_seed(leaf_seeds)
 
+    def decode_result(self) -> None:
+        """Decode the images that it leaves as files: the next step needs pixels."""
+        method = self._method
+        self._method = lambda *args: decoded_record(method(*args))
+
     def apply_to_columns(self, chunk: Chunk, positions: Positions) -> Chunk:
         assert self._batch_method is not None
         kind = self.entry.kind
         if kind is Kind.MAP:
             columns = self._batch_method(chunk.columns)
         elif kind is Kind.RANDOM_MAP:
-            rngs = keys.RecordRngs(self._seed, _rows_of(chunk, positions))
+            rngs = keys.RecordRngs(self._seed, chunk.of_kept(positions))
             columns = self._batch_method(chunk.columns, rngs)
         else:
             alive = np.asarray(self._batch_method(chunk.columns), bool)
@@ -628,32 +607,15 @@ class _Step:
         return lambda row, record: method(record)
 
 
-class _Decoding:
-    """The step before the first transform that needs pixels."""
-
-    entry = "the decoder of images"
-
-    def record_function(self, rows: np.ndarray) -> Callable[[int, Any], Any]:
-        del rows
-        return lambda row, record: decoded_record(record)
-
-
-def _count_while(steps: Sequence[_Step], condition: Callable[[_Step], bool]) -> int:
-    """Return how many steps come before the first that does not fulfil it."""
-    return next(
-        (number for number, step in enumerate(steps) if not condition(step)), len(steps)
-    )
+def _count_while(items: Sequence[Any], condition: Callable[[Any], bool]) -> int:
+    """Return how many items come before the first that does not fulfil it."""
+    return sum(1 for _ in itertools.takewhile(condition, items))
 
 
 def _leave_encoded(node: StreamNode) -> bool:
     while isinstance(node, ReorderNode):
         node = node.parent
     return isinstance(node, SourceNode) and node.leave_encoded()
-
-
-def _rows_of(chunk: Chunk, positions: Positions) -> np.ndarray:
-    rows = as_array(positions)
-    return rows if chunk.kept is None else rows[chunk.kept]
 
 
 def _check_size(columns: Any, size: int) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 from collections.abc import Sequence
 
 import numpy as np
 
 _MASK = 0xFFFFFFFF
 _CHUNK = 1 << 16
+_MAX_KEPT = 32  # chunks of one stream
 _SMALL = 1 << 12  # such epochs cost more to shuffle than to remember
 
 
@@ -67,26 +67,17 @@ def _further_along(block: np.ndarray, size: int) -> np.ndarray:
     return table
 
 
-@functools.lru_cache(maxsize=64)
-def _small_epoch(size: int, seed: int) -> np.ndarray:
-    """Return the order of a whole epoch; iterators of the same data share it."""
-    order = shuffle_indices(np.arange(size), size=size, seed=seed)
-    order.flags.writeable = False
-    return order
-
-
 class EpochOrder:
-    """The permutations of all epochs of one shuffled stream, cached in chunks.
+    """The permutations of all epochs of one shuffled stream; some chunks are kept.
 
     Epoch `e` uses the seed `seed + e`, so epochs differ. Threads may share it.
     """
 
-    def __init__(self, size: int, seed: int, *, max_cached: int = 32):
+    def __init__(self, size: int, seed: int):
         self._size = size
         self._seed = seed
-        self._max_cached = max_cached
-        self._chunks: dict[tuple[int, int], np.ndarray] = {}
-        self._lock = threading.Lock()
+        make_chunk = functools.partial(_make_chunk, size, seed)
+        self._chunk = functools.lru_cache(_MAX_KEPT)(make_chunk)
 
     def span(self, positions: range) -> np.ndarray:
         """Items at consecutive stream positions, as positions of their epoch."""
@@ -109,7 +100,7 @@ class EpochOrder:
         num_chunks = -(-self._size // _CHUNK)
         runs = epochs * num_chunks + chunk_ids
         distinct = np.unique(runs).tolist()
-        if len(distinct) > self._max_cached:  # from all over large epochs
+        if len(distinct) > _MAX_KEPT:  # from all over large epochs
             for epoch in np.unique(epochs).tolist():
                 here = epochs == epoch
                 seed = self._seed + epoch
@@ -122,26 +113,21 @@ class EpochOrder:
             out[here] = chunk[indices[here] - chunk_id * _CHUNK]
         return out
 
-    def _chunk(self, epoch: int, chunk_id: int) -> np.ndarray:
-        key = (epoch, chunk_id)
-        chunk = self._chunks.get(key)
-        if chunk is not None:
-            return chunk
-        with self._lock:
-            if key not in self._chunks:
-                seed = self._seed + epoch
-                if self._size <= _SMALL:
-                    self._chunks[key] = _small_epoch(self._size, seed)
-                else:
-                    stop = min((chunk_id + 1) * _CHUNK, self._size)
-                    positions = np.arange(chunk_id * _CHUNK, stop)
-                    self._chunks[key] = shuffle_indices(
-                        positions, size=self._size, seed=seed
-                    )
-            chunk = self._chunks[key]
-            while len(self._chunks) > self._max_cached:
-                del self._chunks[next(iter(self._chunks))]  # the oldest
-            return chunk
+
+def _make_chunk(size: int, seed: int, epoch: int, chunk_id: int) -> np.ndarray:
+    if size <= _SMALL:
+        return _small_epoch(size, seed + epoch)
+    start = chunk_id * _CHUNK
+    positions = np.arange(start, min(start + _CHUNK, size))
+    return shuffle_indices(positions, size=size, seed=seed + epoch)
+
+
+@functools.lru_cache(maxsize=64)
+def _small_epoch(size: int, seed: int) -> np.ndarray:
+    """Return the order of a whole epoch; iterators of the same data share it."""
+    order = shuffle_indices(np.arange(size), size=size, seed=seed)
+    order.flags.writeable = False
+    return order
 
 
 class _Cipher:

@@ -42,11 +42,8 @@ def apply_entries(
 ) -> StreamNode:
     """Return the stream after all entries.
 
-    Args:
-      node: The stream before them.
-      entries: What to apply.
-      skipped: Where bad records are noted, if they may be left out.
-      slices_done: Whether the source is already restricted to its `selection`.
+    Bad records are left out and noted in `skipped`, if there is one. `slices_done` says
+    that the source is already restricted to its `selection`.
     """
     group: list[Entry] = []
     for entry in entries:
@@ -66,12 +63,7 @@ def apply_entries(
 
 
 def selection(length: int, entries: Sequence[Entry]) -> range:
-    """Return the records of a source that the slices before any regrouping leave.
-
-    Args:
-      length: Number of records in the source.
-      entries: The transforms of the source.
-    """
+    """Return the records of a source that the slices before any regrouping leave."""
     selected = range(length)
     for entry in entries:
         if entry.kind in (Kind.FLAT_MAP, Kind.BATCH):

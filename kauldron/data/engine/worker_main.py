@@ -37,7 +37,7 @@ def main(parent_pid: int, recipe_fd: int, shared_fd: int) -> None:
         return
     setup = pickle.loads(first)
     try:
-        job = batch_memory.load_shared(recipe_fd).job()
+        job = batch_memory.load_shared(recipe_fd)()
     except Exception as error:
         batch_memory.write_frame(
             replies_out, pickle.dumps(("cannot start", _shown(error)))

@@ -10,8 +10,8 @@ import pickle
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
-from typing import Any, BinaryIO, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
 
 from kauldron.data.engine import batch_memory
 from kauldron.data.engine.batches import BatchJob, Piece
@@ -49,16 +49,10 @@ class CannotStartError(Exception):
     """Worker processes are not possible here; the message says why."""
 
 
-class JobRecipe(Protocol):
-    """Something that can be pickled and then gives the job."""
-
-    def job(self) -> BatchJob:
-        """Return the job, made in the process that is to run it."""
-        ...
-
-
 class WorkerExecutor(Executor):
     """Processes build units ahead, `ahead` for each worker.
+
+    Each makes the job itself: `recipe` is pickled and called there.
 
     Raises:
       CannotStartError: They cannot be started, or cannot load the pipeline.
@@ -66,7 +60,7 @@ class WorkerExecutor(Executor):
 
     def __init__(
         self,
-        recipe: JobRecipe,
+        recipe: Callable[[], BatchJob],
         stop: int | None,
         *,
         num_workers: int,
@@ -75,14 +69,19 @@ class WorkerExecutor(Executor):
         profile: bool = False,
         describe: Callable[[int], str],
     ):
+        import cloudpickle  # classes and functions of scripts and notebooks by value
+
         super().__init__(stop)
         self._describe = describe
+        with _pickling("worker_init_fn"):
+            pickled_init_fn = init_fn and cloudpickle.dumps(init_fn)
+        with _pickling("the pipeline"):
+            shared = batch_memory.SharedValue(recipe, cloudpickle.dumps)
         setup = {
-            "init_fn": init_fn and _pickled(init_fn, "worker_init_fn"),
+            "init_fn": pickled_init_fn,
             "num_workers": num_workers,
             "num_slots": ahead + _NUM_HELD,
         }
-        shared = _shared(recipe)
         self._workers: list[_Worker] = []
         self._end = weakref.finalize(self, _close_all, self._workers)
         try:
@@ -247,15 +246,6 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _shared(recipe: JobRecipe) -> batch_memory.SharedValue:
-    import cloudpickle  # classes and functions of scripts and notebooks by value
-
-    try:
-        return batch_memory.SharedValue(recipe, cloudpickle.dumps)
-    except Exception as error:
-        raise _not_picklable("the pipeline", error) from error
-
-
 def _write(shared: batch_memory.SharedValue) -> None:
     try:
         shared.write()
@@ -263,16 +253,11 @@ def _write(shared: batch_memory.SharedValue) -> None:
         raise CannotStartError(f"no memory to share the pipeline: {error}") from error
 
 
-def _pickled(value: Any, what: str) -> bytes:
-    import cloudpickle
-
+@contextlib.contextmanager
+def _pickling(what: str) -> Iterator[None]:
     try:
-        return cloudpickle.dumps(value)
+        yield
     except Exception as error:
-        raise _not_picklable(what, error) from error
-
-
-def _not_picklable(what: str, error: Exception) -> CannotStartError:
-    return CannotStartError(
-        f"{what} cannot be pickled: {type(error).__name__}: {error}"
-    )
+        raise CannotStartError(
+            f"{what} cannot be pickled: {type(error).__name__}: {error}"
+        ) from error

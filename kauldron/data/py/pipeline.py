@@ -346,7 +346,7 @@ class _Recipe:
     plan: Plan
     left_out: int
 
-    def job(self) -> BatchJob:
+    def __call__(self) -> BatchJob:
         inherit_share(self.share)
         job = self.pipeline._make_job(self.share).without_last(self.left_out)
         return dataclasses.replace(job, plan=self.plan)

@@ -322,3 +322,20 @@ def test_stacked_batches_of_records_are_the_batches(prefetch_batches):
         state = iterator.get_state()
     assert seen == expected[:4]
     assert stream_of(ds, Share(), state) == expected[4:]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "records"])
+def test_stacked_batches_have_the_masks_of_the_batches(kind):
+    ds = make_ds(
+        kind,
+        10,
+        num_epochs=1,
+        batch_size=4,
+        batch_drop_remainder="pad",
+        batch_mask_key="is_real",
+    )
+    expected = list(ds)
+    stacked, last = iter(ds).next_batches(2), expected.pop()
+    assert stacked.keys() == last.keys()
+    for name, column in stacked.items():
+        assert column.tolist() == [batch[name].tolist() for batch in expected]

@@ -73,8 +73,9 @@ def test_a_span_of_positions_is_looked_up_like_single_ones(size, start, count, s
 
 def test_scattered_positions_of_a_large_epoch_bypass_the_cache(monkeypatch):
     monkeypatch.setattr(shuffles, "_CHUNK", 64)
-    order = EpochOrder(100_000, seed=5, max_cached=4)
+    monkeypatch.setattr(shuffles, "_MAX_KEPT", 4)
+    order = EpochOrder(100_000, seed=5)
     indices = np.arange(0, 100_000, 997)
     expected = shuffle_indices(indices, size=100_000, seed=6)
     assert np.array_equal(order(np.ones_like(indices), indices), expected)
-    assert not order._chunks
+    assert not order._chunk.cache_info().currsize
