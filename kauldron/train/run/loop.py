@@ -135,6 +135,7 @@ class Run:
         trainer = self.trainer
         host_steps = HostSteps(trainer, self.last_step)
         dispatcher = make_dispatcher(trainer, host_steps)
+        dispatcher.chrono = self.chrono
         if dispatcher.transforms is not None:
             dispatcher.transforms.leave_out(self.begin.ds_iter)
         self.data_wait_hint = DataWaitHint(trainer, transforms=dispatcher.transforms)
