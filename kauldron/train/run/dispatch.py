@@ -31,7 +31,7 @@ from kauldron.train.train_step import TrainStep
 if TYPE_CHECKING:
     from kauldron.train.run.chrono import Chrono
     from kauldron.train.run.feed import Feed
-    from kauldron.train.run.host_steps import HostSteps
+    from kauldron.train.run.step_groups import HostSteps
     from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import queue
 import threading
@@ -252,14 +253,8 @@ class _Reader:
         return Feed(size, batch, position_of(self._iterator), is_rows=True)
 
     def _read_for_calls(self, size: int) -> Feed:
-        batches = []
-        for _ in range(size):
-            try:
-                batches.append(self._to.put(next(self._iterator), 1))
-            except StopIteration:
-                if not batches:
-                    raise
-                break
+        # Each is put at once: another library may use its memory for the next one.
+        batches = self._take(size, lambda batch: self._to.put(batch, 1))
         batch = batches if len(batches) > 1 else batches[0]
         return Feed(len(batches), batch, position_of(self._iterator))
 
@@ -272,23 +267,21 @@ class _Reader:
         return Feed(size, self._to.put(batches, size), position_of(self._iterator))
 
     def _read_one_by_one(self, size: int) -> list[Feed]:
-        batches, positions = [], []
-        for _ in range(size):
-            try:
-                batches.append(next(self._iterator))
-            except StopIteration:
-                if not batches:
-                    raise
-                break
-            positions.append(position_of(self._iterator))
+        taken = self._take(size, lambda batch: (batch, position_of(self._iterator)))
+        batches = [batch for batch, _ in taken]
         if len(batches) > 1 and _have_equal_shapes(batches):
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
             count = len(batches)
-            return [Feed(count, self._to.put(stacked, count), positions[-1])]
-        return [
-            Feed(1, self._to.put(batch, 1), position)
-            for batch, position in zip(batches, positions)
-        ]
+            return [Feed(count, self._to.put(stacked, count), taken[-1][1])]
+        return [Feed(1, self._to.put(batch, 1), position) for batch, position in taken]
+
+    def _take(self, size: int, prepare: Callable[[Any], Any]) -> list[Any]:
+        """Read some batches, fewer at the end of the data; raise if there are none."""
+        taken = [prepare(next(self._iterator))]
+        with contextlib.suppress(StopIteration):
+            while len(taken) < size:
+                taken.append(prepare(next(self._iterator)))
+        return taken
 
 
 def _have_equal_shapes(batches: list[Any]) -> bool:

@@ -25,11 +25,10 @@ from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
 from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import preemption, workdir_files
-from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
+from kauldron.train.state import CheckpointState
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feeder
-    from kauldron.train.run.loop import DeferredLog
     from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
 
@@ -118,39 +117,6 @@ def can_read_ahead(ds_iter: Any) -> bool:
 def is_real(checkpointer: ckpts.BaseCheckpointer) -> bool:
     """Return whether the checkpointer saves at all."""
     return not isinstance(checkpointer, ckpts.NoopCheckpointer)
-
-
-def best_metrics(
-    evaluated: dict[str, Any], log: DeferredLog, step: int
-) -> dict[str, Any]:
-    """Return values by collection, for a checkpointer that keeps the best."""
-    values: dict[str, Any] = {}
-    if log.last_values is not None and log.last_values[0] == step - 1:
-        logged = log.last_values[1]
-        values["train"] = logged_values(logged)
-    for name, result in evaluated.items():
-        if isinstance(result, AuxiliariesState):
-            result = result.compute(flatten=False)
-        if isinstance(result, AuxiliariesOutput):
-            values[name] = {**result.metric_values, "losses": result.loss_values}
-    return values
-
-
-def logged_values(logged: AuxiliariesOutput) -> dict[str, Any]:
-    """Return what a train step measured, as `best_metric_path` names it."""
-    return _nested({**logged.metric_values, **logged.loss_values})
-
-
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return values by logged name (`metrics/acc`, `losses/l2`) as nested mappings."""
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, last = name.removeprefix("metrics/").split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = value
-    return tree
 
 
 def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start | None:
@@ -321,16 +287,31 @@ def leaving_if_asked(stop_request: preemption.StopRequest, step: int) -> Iterato
 
 
 def finish(
-    trainer: Trainer, state: TrainState, step: int, hooks: hooks_lib.ActiveHooks
+    trainer: Trainer,
+    state: TrainState,
+    step: int,
+    hooks: hooks_lib.ActiveHooks,
+    *,
+    marker: Mapping[str, Any] | None = None,
 ) -> TrainState:
     """Run the `Final` evaluators and declare the run complete.
+
+    Args:
+      trainer: The experiment.
+      state: The state after the last update.
+      step: The number of updates.
+      hooks: What the hooks of the run remember.
+      marker: The completion marker of an earlier start: what it says is done already.
 
     Returns:
       The state, intact.
     """
     final = _final_evals(trainer)
-    state = _evaluate(trainer, final, state, step)
-    hooks.end(step, state)
+    done = (marker or {}).get("final_evals", ())
+    missing = {name: final[name] for name in final if name not in done}
+    state = _evaluate(trainer, missing, state, step)
+    if marker is None:
+        hooks.end(step, state)
     _declare_complete(trainer, step, final, hooks)
     return state
 
@@ -340,17 +321,9 @@ def finish_complete_run(trainer: Trainer, begin: Start) -> TrainState:
     status.log(
         f"Training is complete: {trainer.workdir} has reached step {begin.step}."
     )
-    marker = workdir_files.read_train_complete(trainer.workdir)
     hooks = hooks_lib.ActiveHooks(trainer, begin.hooks)
-    is_ended = marker is not None
-    marker = marker or {}
-    final = _final_evals(trainer)
-    missing = {n: e for n, e in final.items() if n not in marker.get("final_evals", ())}
-    state = _evaluate(trainer, missing, begin.state, begin.step)
-    if not is_ended:
-        hooks.end(begin.step, state)
-    _declare_complete(trainer, begin.step, final, hooks)
-    return state
+    marker = workdir_files.read_train_complete(trainer.workdir)
+    return finish(trainer, begin.state, begin.step, hooks, marker=marker)
 
 
 def frees_memory(trainer: Trainer) -> bool:

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
-import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
-import numpy as np
 
 from kauldron import status
 from kauldron.errors import error_prefix
-from kauldron.optim.updates import ScheduleAt
 from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
-from kauldron.train.problems import describe_wrong_labels
 from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import lifecycle, preemption, workdir_files
+from kauldron.train.run.deferred_log import (
+    DeferredLog,
+    measured_values,
+    nested_values,
+)
 from kauldron.train.run.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.run.feed import DataWaitHint, Feeder
-from kauldron.train.run.host_steps import HostSteps
+from kauldron.train.run.step_groups import HostSteps
 from kauldron.train.run.terminal import panel
 from kauldron.train.run.terminal.progress import Progress
 from kauldron.train.run.workdir_files import workdir_lock
-from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
-from kauldron.writers.writer import FlushedTimer
+from kauldron.train.state import AuxiliariesState, CheckpointState
 
 if TYPE_CHECKING:
     from kauldron.train.run.profiler import ProfilerSession
@@ -97,8 +96,8 @@ class Run:
         self.is_save_to_be_noted = False
         self.has_noted_save = begin.is_resumed
         self.log = DeferredLog(trainer)
-        self.data_wait_hint = DataWaitHint(trainer)
         self.in_flight: collections.deque[tuple[jax.Array, int]] = collections.deque()
+        self.data_wait_hint: DataWaitHint
         self.progress: Progress
         self.feeder: Feeder
         self.profiler: ProfilerSession
@@ -177,7 +176,7 @@ class Run:
         if not self._is_just_resumed() or self.begin.evals_pending:
             evaluated = self._evaluate()
             if evaluated and self.hooks:
-                values = lifecycle.best_metrics(evaluated, self.log, self.step)
+                values = measured_values(evaluated, self.log, self.step)
                 self.hooks.after_evaluation(self.step, self.state, values)
                 if self._stop_if_hooks_ask():
                     evaluated |= self._evaluate(at_data_end=True)
@@ -207,10 +206,14 @@ class Run:
 
     def _add_metrics(self, evaluated: dict[str, Any]) -> None:
         """Add to a checkpoint the metrics that the earlier start had no time for."""
-        checkpointer = self.trainer.checkpointer
-        if evaluated and getattr(checkpointer, "tracks_metrics", False):
-            metrics = lifecycle.best_metrics(evaluated, self.log, self.step)
-            checkpointer.add_metrics(metrics, step=self.step)
+        if evaluated and (metrics := self._best_metrics(evaluated)) is not None:
+            self.trainer.checkpointer.add_metrics(metrics, step=self.step)
+
+    def _best_metrics(self, evaluated: dict[str, Any]) -> dict[str, Any] | None:
+        """Return values by collection, for a checkpointer that keeps the best."""
+        if not getattr(self.trainer.checkpointer, "tracks_metrics", False):
+            return None
+        return measured_values(evaluated, self.log, self.step)
 
     def _should_save(self, is_last: bool) -> bool:
         checkpointer = self.trainer.checkpointer
@@ -288,9 +291,7 @@ class Run:
                     self.state, self.chrono, self.begin.position_item(self.feeder)
                 ),
                 step=self.step,
-                metrics=lifecycle.best_metrics(evaluated or {}, self.log, self.step)
-                if getattr(checkpointer, "tracks_metrics", False)
-                else None,
+                metrics=self._best_metrics(evaluated or {}),
                 custom_metadata={
                     "evals_pending": evals_pending,
                     "interrupted": evaluated is None,
@@ -357,7 +358,9 @@ class Run:
             self.state, self.aux, token = dispatcher.run(self.state, feed, step)
         self.step += feed.size
         self.in_flight.append((token, feed.size))
-        self._throw_check_errors(step, self.aux)
+        if self.aux.error is not None:
+            with error_prefix(f"Step {step}: "):
+                self.aux.error.throw()
         if self.log.is_pending:
             self._finish_steps(but=1)
         else:
@@ -390,7 +393,7 @@ class Run:
         values = self.log.last_values
         if values is None or values[0] != self.step - 1:
             values = (self.step - 1, self.aux.replace(summary_states=None).compute())
-        measured = {"train": lifecycle.logged_values(values[1])}
+        measured = {"train": nested_values(values[1])}
         self.hooks.after_step(self.step, self.state, measured)
 
     def _finish_steps(self, *, but: int = 0) -> None:
@@ -412,11 +415,6 @@ class Run:
             token, size = self.in_flight.popleft()
             token.block_until_ready()
             self.chrono.finish_step(size)
-
-    def _throw_check_errors(self, step: int, aux: AuxiliariesState) -> None:
-        if aux.error is not None:
-            with error_prefix(f"Step {step}: "):
-                aux.error.throw()
 
     def _check_step_count(self) -> None:
         """Raise unless the state is that of the step to save."""
@@ -473,112 +471,3 @@ def _hints() -> Iterator[None]:
                 "`with jax.transfer_guard('allow'):`."
             )
         raise
-
-
-#
-# Values are written one dispatch late, so that the device never waits for the host
-#
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pending:
-    step: int
-    aux: AuxiliariesState
-    log_summaries: bool
-
-
-class DeferredLog:
-    """Holds the last logged step until the next one is on its way."""
-
-    def __init__(self, trainer: Trainer):
-        self._trainer = trainer
-        self._pending: _Pending | None = None
-        self._was_finite = True
-        self.last_values: tuple[int, AuxiliariesOutput] | None = None
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether something waits to be written."""
-        return self._pending is not None
-
-    def push(
-        self,
-        step: int,
-        aux: AuxiliariesState,
-        *,
-        log_metrics: bool,
-        log_summaries: bool,
-    ) -> None:
-        """Keep what was measured in `step`; its copy to the host starts now."""
-        aux = aux.replace(
-            metric_states=aux.metric_states if log_metrics else None,
-            summary_states=aux.summary_states if log_summaries else None,
-            error=None,
-        )
-        for leaf in jax.tree.leaves(aux):
-            if isinstance(leaf, jax.Array):
-                leaf.copy_to_host_async()
-        self._pending = _Pending(step, aux, log_summaries)
-
-    def write(self, perf_stats: dict[str, float]) -> None:
-        """Write what is held, with the speed until then."""
-        assert self._pending is not None
-        pending, self._pending = self._pending, None
-        values = pending.aux.compute()
-        self.last_values = (pending.step, values)
-        self._trainer.writer.write_step_metrics(
-            step=pending.step,
-            aux=values,
-            schedules=_schedules_at(
-                self._trainer, pending.step, pending.aux.schedule_counts
-            ),
-            log_summaries=pending.log_summaries,
-            timer=FlushedTimer(perf_stats),
-            flush=False,
-        )
-        self._check_finite(pending.step, values)
-
-    def _check_finite(self, step: int, values: AuxiliariesOutput) -> None:
-        if self._trainer.on_nonfinite == "ignore":
-            return
-        bad = {
-            key: float(value)
-            for key, value in values.loss_values.items()
-            if _is_number(value) and not math.isfinite(value)
-        }
-        if bad and self._trainer.on_nonfinite == "raise":
-            listed = ", ".join(f"{key}={value}" for key, value in bad.items())
-            raise FloatingPointError(
-                f"Loss not finite at step {step}: {listed}."
-                + describe_wrong_labels(self._trainer)
-            )
-        if bad and self._was_finite:
-            status.log_warning(
-                f"Loss not finite at step {step}: {', '.join(bad)}. Training goes on; "
-                "`cfg.on_nonfinite='raise'` stops it."
-                + describe_wrong_labels(self._trainer)
-            )
-        elif not bad and not self._was_finite:
-            status.log_warning(f"All losses are finite again at step {step}.")
-        self._was_finite = not bad
-
-
-def _schedules_at(trainer: Trainer, step: int, counts: Any) -> Any:
-    """Return the schedules, held at the optimizer's count where it is not the step."""
-    with jax.transfer_guard("allow"):
-        found = {int(count) for count in counts or ()}
-    if len(found) != 1 or found == {step}:
-        return trainer.schedules
-    (count,) = found
-    losses = jax.tree.leaves(trainer.train_losses)
-    weights = [getattr(loss, "weight", None) for loss in losses]  # go by the step
-
-    def hold(schedule: Any) -> Any:
-        is_weight = any(schedule is weight for weight in weights)
-        return schedule if is_weight else ScheduleAt(schedule, count)
-
-    return jax.tree.map(hold, trainer.schedules, is_leaf=callable)
-
-
-def _is_number(value: Any) -> bool:
-    return np.ndim(value) == 0 and np.issubdtype(np.result_type(value), np.number)

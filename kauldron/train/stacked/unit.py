@@ -11,8 +11,9 @@ from kauldron import konfig, status
 from kauldron.files import write_atomically
 from kauldron.train.run import lifecycle, workdir_files
 from kauldron.train.run.chrono import Pause
-from kauldron.train.run.host_steps import HostSteps
-from kauldron.train.run.loop import DeferredLog, Run
+from kauldron.train.run.deferred_log import DeferredLog
+from kauldron.train.run.loop import Run
+from kauldron.train.run.step_groups import HostSteps
 from kauldron.train.stacked import steps
 
 if TYPE_CHECKING:

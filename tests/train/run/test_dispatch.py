@@ -15,7 +15,7 @@ from kauldron.train.run import dispatch
 from kauldron.train.run.chrono import Chrono, Section
 from kauldron.train.run.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.run.feed import read_feeds
-from kauldron.train.run.host_steps import HostSteps
+from kauldron.train.run.step_groups import HostSteps
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 
