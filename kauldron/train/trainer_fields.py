@@ -338,13 +338,7 @@ def select_evaluators(trainer: Trainer, names: str | list[str]) -> dict[str, Any
 def state_specs(
     trainer: Trainer, *, element_spec: Any = None, with_optimizer: bool = True
 ) -> TrainState:
-    """Return the state as `jax.ShapeDtypeStruct`s with shardings.
-
-    Args:
-      trainer: Needs a model, and an optimizer if that is wanted.
-      element_spec: Specs of a batch, instead of those of `train_ds`.
-      with_optimizer: Whether to include the optimizer state.
-    """
+    """Return the state as `jax.ShapeDtypeStruct`s with shardings."""
     return kd_sharding.eval_shape_with_sharding(
         lambda: trainer.init_state(
             skip_transforms=True,

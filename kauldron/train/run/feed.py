@@ -25,13 +25,6 @@ _PATIENCE_SECONDS = 10.0
 _PROFILE_SECONDS = 0.25
 
 
-@dataclasses.dataclass(frozen=True)
-class _End:
-    """Nothing follows: the data ended, or reading failed."""
-
-    error: BaseException | None = None
-
-
 class Feeder:
     """Reads, stacks and places batches in a thread, ahead of the loop.
 
@@ -65,11 +58,11 @@ class Feeder:
         self._position = position_of(iterator)
         self._while_waiting = while_waiting
         self._depth = depth
-        self._ready: queue.SimpleQueue[Feed | _End] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Feed | BaseException] = queue.SimpleQueue()
         self._num_waiting = 0  # batches in `_ready`
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._end: _End | None = None
+        self._end: BaseException | None = None  # after which nothing follows
         self._is_closed = False
 
     def __iter__(self) -> Iterator[Feed]:
@@ -78,11 +71,9 @@ class Feeder:
     def __next__(self) -> Feed:
         """Return the next feed; raises what reading it raised."""
         item = self._end or (self._from_thread() if self._depth else self._read())
-        if isinstance(item, _End):
+        if isinstance(item, BaseException):
             self._end = item
-            if item.error is None:
-                raise StopIteration
-            raise item.error
+            raise item
         self._position = item.position
         return item
 
@@ -105,7 +96,7 @@ class Feeder:
                 return
         self._iterator.close()
 
-    def _from_thread(self) -> Feed | _End:
+    def _from_thread(self) -> Feed | BaseException:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._fill, name="kauldron-feeder", daemon=True
@@ -126,32 +117,30 @@ class Feeder:
     #
 
     def _fill(self) -> None:
-        while self._wait_for_a_place():
+        item: Feed | BaseException | None = None
+        while not isinstance(item, BaseException):
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_closed or self._num_waiting < self._depth
+                )
+            if self._is_closed:
+                return
             item = self._read()
             if isinstance(item, Feed):
                 self._add_waiting(item.size)
             self._ready.put(item)
-            if isinstance(item, _End):
-                return
-
-    def _wait_for_a_place(self) -> bool:
-        """Return whether to read on, once there is room for it."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_closed or self._num_waiting < self._depth
-            )
-        return not self._is_closed
 
     def _add_waiting(self, count: int) -> None:
         with self._changed:
             self._num_waiting += count
             self._changed.notify()
 
-    def _read(self) -> Feed | _End:
+    def _read(self) -> Feed | BaseException:
+        """Return the next feed, or why there is none: the end of the data, or an error."""
         try:
-            return next(self._feeds, None) or _End()
+            return next(self._feeds)
         except BaseException as error:  # whatever it is, the loop must hear of it
-            return _End(error)
+            return error
 
 
 #
@@ -311,12 +300,7 @@ class DataWaitHint:
     PATIENCE_WRITES = 3
 
     def __init__(self, trainer: Trainer, *, transforms: DeviceTransforms | None = None):
-        """Begin to look.
-
-        Args:
-          trainer: The experiment.
-          transforms: What is not done on the host.
-        """
+        """Begin to look; `transforms` are not done on the host."""
         self.slowest: str | None = None
         self._trainer = trainer
         self._num_moved = len(transforms.entries) if transforms else 0

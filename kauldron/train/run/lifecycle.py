@@ -82,7 +82,7 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     begin = dataclasses.replace(
         begin, is_complete=_is_complete(trainer, begin, last_step)
     )
-    if begin.is_resumed or workdir_files.read_starts(trainer.workdir):
+    if begin.is_resumed or workdir_files.read_run_info(trainer.workdir)["starts"]:
         _resume_writers(trainer, begin)
     is_changed = status.is_lead_host and _write_files(trainer, begin)
     # If the config has changed, what it no longer keeps goes only after the first save.
@@ -245,11 +245,7 @@ class DataEndedError(ValueError):
 
 
 def find_last_step(trainer: Trainer) -> int | None:
-    """Return the number of updates after which training stops.
-
-    Returns:
-      The step, or `None` if it is known only when the data ends.
-    """
+    """Return after how many updates training stops; `None` if the data decides."""
     given = [
         number
         for number in (trainer.num_train_steps, trainer.stop_after_steps)
@@ -294,17 +290,9 @@ def finish(
     *,
     marker: Mapping[str, Any] | None = None,
 ) -> TrainState:
-    """Run the `Final` evaluators and declare the run complete.
+    """Run the `Final` evaluators, declare the run complete, and return the state.
 
-    Args:
-      trainer: The experiment.
-      state: The state after the last update.
-      step: The number of updates.
-      hooks: What the hooks of the run remember.
-      marker: The completion marker of an earlier start: what it says is done already.
-
-    Returns:
-      The state, intact.
+    What the completion `marker` of an earlier start lists is done already.
     """
     final = _final_evals(trainer)
     done = (marker or {}).get("final_evals", ())
@@ -358,8 +346,7 @@ def _offload_optimizer(
 ) -> tuple[TrainState, Callable[[], Any]]:
     """Free the devices of the optimizer state while no evaluator needs it.
 
-    Returns:
-      The state to evaluate, and a function that gives the optimizer state back.
+    Returns the state to evaluate, and a function that gives the optimizer state back.
     """
     frees = all(
         not e.needs_opt_state and getattr(e.run, "free_memory", False)

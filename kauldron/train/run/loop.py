@@ -67,10 +67,11 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
         panel.begin(trainer, begin.state, step=begin.step, last_step=last_step)
         run = Run(trainer, begin, last_step, stop_request)
         stack.push(run.note_end)
-        state, aux, step = run.until_the_end(stack)
+        run.until_the_end(stack)
         run.progress.doing("finishing")
-        with lifecycle.leaving_if_asked(stop_request, step):
-            return lifecycle.finish(trainer, state, step, run.hooks), aux
+        with lifecycle.leaving_if_asked(stop_request, run.step):
+            state = lifecycle.finish(trainer, run.state, run.step, run.hooks)
+            return state, run.aux
 
 
 class Run:
@@ -92,6 +93,7 @@ class Run:
         self.chrono = begin.chrono
         self.hooks = hooks_lib.ActiveHooks(trainer, begin.hooks)
         self.aux: AuxiliariesState | None = None
+        self.evaluated: dict[str, Any] = {}  # at this step, by evaluator
         self.is_over = False
         self.is_save_to_be_noted = False
         self.has_noted_save = begin.is_resumed
@@ -110,9 +112,7 @@ class Run:
                 workdir = self.trainer.workdir
                 workdir_files.note_end(workdir, error=error, step=self.step)
 
-    def until_the_end(
-        self, stack: contextlib.ExitStack
-    ) -> tuple[TrainState, AuxiliariesState | None, int]:
+    def until_the_end(self, stack: contextlib.ExitStack) -> None:
         """Run the loop; pending values are written on every way out."""
         trainer = self.trainer
         dispatcher = self._prepare(stack)
@@ -128,7 +128,6 @@ class Run:
             raise
         if lifecycle.frees_memory(trainer):
             dispatcher.free_programs()
-        return self.state, self.aux, self.step
 
     def _prepare(self, stack: contextlib.ExitStack) -> Dispatcher:
         trainer = self.trainer
@@ -172,22 +171,22 @@ class Run:
         if self.stop_request.is_set(self.step):
             self._save_and_leave(evals_pending=not self._is_just_resumed())
         self._stop_if_hooks_ask()
-        evaluated: dict[str, Any] = {}
+        self.evaluated = {}
         if not self._is_just_resumed() or self.begin.evals_pending:
-            evaluated = self._evaluate()
-            if evaluated and self.hooks:
-                values = measured_values(evaluated, self.log, self.step)
+            self._evaluate()
+            if self.evaluated and self.hooks:
+                values = measured_values(self.evaluated, self.log, self.step)
                 self.hooks.after_evaluation(self.step, self.state, values)
                 if self._stop_if_hooks_ask():
-                    evaluated |= self._evaluate(at_data_end=True)
+                    self._evaluate()
         is_last = self.step == self.last_step
         if self._is_just_resumed():
-            self._add_metrics(evaluated)
+            self._add_metrics()
             if self.begin.evals_pending and self._was_to_be_saved():
                 self.hooks.before_checkpoint(self.step, self.state)
                 self._complete_checkpoint()
         elif self._should_save(is_last):
-            self._save(evaluated)
+            self._save(self.evaluated)
         return not is_last
 
     def _stop_if_hooks_ask(self) -> bool:
@@ -204,9 +203,10 @@ class Run:
         self.last_step = self.step
         return True
 
-    def _add_metrics(self, evaluated: dict[str, Any]) -> None:
+    def _add_metrics(self) -> None:
         """Add to a checkpoint the metrics that the earlier start had no time for."""
-        if evaluated and (metrics := self._best_metrics(evaluated)) is not None:
+        metrics = self._best_metrics(self.evaluated)
+        if self.evaluated and metrics is not None:
             self.trainer.checkpointer.add_metrics(metrics, step=self.step)
 
     def _best_metrics(self, evaluated: dict[str, Any]) -> dict[str, Any] | None:
@@ -247,20 +247,20 @@ class Run:
     def _is_just_resumed(self) -> bool:
         return self.begin.is_resumed and self.step == self.begin.step
 
-    def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
-        """Run the evaluators that are due; at the last step, all that run in training.
-
-        With `at_data_end`, run only what the last step adds: the rest has run already.
-        """
+    def _evaluate(self) -> None:
+        """Run the evaluators that are due and have not run yet at this step."""
         is_last = self.step == self.last_step
-        due = {}
-        for name, evaluator in self.trainer.evals.items():
-            is_regular = evaluator.run.should_eval_in_train(self.step)
-            is_extra = is_last and evaluator.run.includes_last_step and not is_regular
-            if is_extra or (is_regular and not at_data_end):
-                due[name] = evaluator
+        due = {
+            name: evaluator
+            for name, evaluator in self.trainer.evals.items()
+            if name not in self.evaluated
+            and (
+                evaluator.run.should_eval_in_train(self.step)
+                or (is_last and evaluator.run.includes_last_step)
+            )
+        }
         if not due:
-            return {}
+            return
         self._finish_steps()
         results = {}
         with self.chrono.pause(chrono_lib.Pause.EVALS_ALONG_TRAIN):
@@ -273,7 +273,7 @@ class Run:
                         )
                 except preemption.StopRequested:
                     self._save_and_leave(evals_pending=True)
-        return results
+        self.evaluated |= results
 
     def _save(
         self, evaluated: dict[str, Any] | None = None, *, evals_pending: bool = False
@@ -430,10 +430,10 @@ class Run:
         """Stop here if the data decides how long to train; else it is too short."""
         if self.trainer.num_train_steps is None:
             self.last_step = self.step
-            is_new = not self._is_just_resumed()
-            evaluated = self._evaluate(at_data_end=True) if is_new else {}
+            if not self._is_just_resumed():
+                self._evaluate()
             if self._should_save(is_last=True):
-                self._save(evaluated)
+                self._save(self.evaluated)
             self.is_over = True
             return
         if lifecycle.is_real(self.trainer.checkpointer):

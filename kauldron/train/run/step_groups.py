@@ -32,15 +32,10 @@ _PLANNED_STEPS = 5_000
 
 @dataclasses.dataclass(frozen=True)
 class HostSteps:
-    """The steps before, or in, which something happens on the host.
-
-    Attributes:
-      trainer: The experiment.
-      last_step: The step at which training stops, if it is known.
-    """
+    """The steps before, or in, which something happens on the host."""
 
     trainer: Trainer
-    last_step: int | None
+    last_step: int | None  # unknown if the data decides
 
     def logs_metrics(self, step: int) -> bool:
         """Return whether the update `step` writes metrics."""
@@ -176,14 +171,7 @@ def best_size(runs: Sequence[int], most: int) -> int:
 
 
 def most_steps(jaxpr: ClosedJaxpr, *, bytes_per_step: int) -> int:
-    """Return the most steps that make a short dispatch; 1 if a single one is long.
-
-    Depends on the program alone, never on measured time.
-
-    Args:
-      jaxpr: The step, as `jax.jit(step).trace(...).jaxpr` gives it.
-      bytes_per_step: Memory for what goes in and out of each step.
-    """
+    """Return the most steps that make a short dispatch; 1 if a single one is long."""
     seconds = seconds_of(jaxpr)
     if seconds > _LONG_STEP_SECONDS:
         return 1

@@ -121,10 +121,9 @@ class Unit(Run):
         with self.chrono.measure(Pause.METRICS_WRITING):
             self.log.write(perf_stats)
 
-    def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
-        results = super()._evaluate(at_data_end=at_data_end)
+    def _evaluate(self) -> None:
+        super()._evaluate()
         self.evaluated_at = self.step
-        return results
 
     def _save(self, *args: Any, **kwargs: Any) -> None:
         super()._save(*args, **kwargs)
