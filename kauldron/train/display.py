@@ -50,13 +50,13 @@ def trainer_html(trainer: Trainer) -> str:
     return f"<b>{title}</b><ul>{''.join(rows)}</ul>"
 
 
-def brief(value: Any, *, room: int = _LINE) -> str:
+def brief(value: Any) -> str:
     """Return an object in at most a line: nested parts only while there is room."""
     for depth in (3, 2, 1):
         text = " ".join(_brief(value, depth).split())
-        if len(text) <= room:
+        if len(text) <= _LINE:
             return text
-    return f"{text[: room - 4]} ..."
+    return f"{text[: _LINE - 4]} ..."
 
 
 def _brief(value: Any, depth: int) -> str:

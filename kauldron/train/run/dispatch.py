@@ -41,7 +41,7 @@ class Dispatched(NamedTuple):
 
     Attributes:
       state: The state after its updates.
-      aux: What was measured; of use only if its step logs.
+      aux: What was measured; it counts only if its step logs.
       token: Ready when the updates are done. The state itself cannot be waited for: the
         next dispatch consumes it.
     """

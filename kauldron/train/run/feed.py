@@ -220,7 +220,7 @@ class _Reader:
         if self._next_positions is not None:
             try:
                 return [self._read_rows(size)]
-            except StopIteration:  # what is left are no full batches
+            except StopIteration:  # what is left does not fill a batch
                 self._next_positions = None
         if self._to.in_calls:
             return [self._read_for_calls(size)]
@@ -339,7 +339,7 @@ class DataWaitHint:
             return ""
         try:
             costs = ds.profile(seconds=_PROFILE_SECONDS, num_left_out=self._num_moved)
-        except Exception:  # who reads the data meets it as well, and says where
+        except Exception:  # training meets the same error, and says where
             return ""
         name, cost = max(costs.stages.items(), key=lambda item: item[1].total)
         self.slowest = name

@@ -108,7 +108,7 @@ class Run:
         """Note how the run ended, on its way out."""
         del kind, traceback
         if status.is_lead_host:
-            with contextlib.suppress(OSError):  # no reason to lose another error
+            with contextlib.suppress(OSError):  # it would hide why the run ended
                 workdir = self.trainer.workdir
                 workdir_files.note_end(workdir, error=error, step=self.step)
 
