@@ -70,11 +70,9 @@ class HostSteps:
 
     def pauses_before(self, step: int) -> bool:
         """Return whether anything happens between the updates `step - 1` and `step`."""
-        trainer = self.trainer
+        is_last = step == self.last_step
         return (
-            step == self.last_step
-            or any(e.run.should_eval_in_train(step) for e in trainer.evals.values())
-            or trainer.checkpointer.is_due(step)
+            is_last or self._evaluates(step) or self.trainer.checkpointer.is_due(step)
         )
 
     def free_run(self, step: int, limit: int) -> int:
@@ -110,10 +108,13 @@ class HostSteps:
         return [run for run in runs if run]
 
     def _plans_to_pause(self, step: int) -> bool:
-        trainer = self.trainer
+        return self._evaluates(step) or self.trainer.checkpointer.is_planned(step)
+
+    def _evaluates(self, step: int) -> bool:
         return any(
-            e.run.should_eval_in_train(step) for e in trainer.evals.values()
-        ) or trainer.checkpointer.is_planned(step)
+            evaluator.run.should_eval_in_train(step)
+            for evaluator in self.trainer.evals.values()
+        )
 
 
 #

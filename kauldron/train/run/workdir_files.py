@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import flax
@@ -311,15 +311,13 @@ def remove_train_complete(workdir: epath.PathLike) -> None:
 LOCK_FILENAME = "train.lock"
 
 
-@contextlib.contextmanager
-def workdir_lock(workdir: epath.Path) -> Iterator[None]:
+def workdir_lock(workdir: epath.Path) -> contextlib.AbstractContextManager[None]:
     """Keep other training jobs out of the workdir inside the block."""
-    with file_lock(
+    return file_lock(
         workdir / LOCK_FILENAME,
         problem=f"Another training job uses {workdir}",
         advice="set another `cfg.workdir`",
-    ):
-        yield
+    )
 
 
 #
