@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Pending:
+class Pending:
+    """What waits to be written."""
+
     step: int
     aux: AuxiliariesState
     log_summaries: bool
@@ -32,14 +34,9 @@ class DeferredLog:
 
     def __init__(self, trainer: Trainer):
         self._trainer = trainer
-        self._pending: _Pending | None = None
+        self.pending: Pending | None = None
         self._was_finite = True
         self.last_values: tuple[int, AuxiliariesOutput] | None = None
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether something waits to be written."""
-        return self._pending is not None
 
     def push(
         self,
@@ -58,12 +55,12 @@ class DeferredLog:
         for leaf in jax.tree.leaves(aux):
             if isinstance(leaf, jax.Array):
                 leaf.copy_to_host_async()
-        self._pending = _Pending(step, aux, log_summaries)
+        self.pending = Pending(step, aux, log_summaries)
 
     def write(self, perf_stats: dict[str, float]) -> None:
         """Write what is held, with the speed until then."""
-        assert self._pending is not None
-        pending, self._pending = self._pending, None
+        assert self.pending is not None
+        pending, self.pending = self.pending, None
         values = pending.aux.compute()
         self.last_values = (pending.step, values)
         self._trainer.writer.write_step_metrics(

@@ -29,7 +29,6 @@ from kauldron.train.state import AuxiliariesState
 from kauldron.train.train_step import TrainStep
 
 if TYPE_CHECKING:
-    from kauldron.train.run.chrono import Chrono
     from kauldron.train.run.feed import Feed
     from kauldron.train.run.step_groups import HostSteps
     from kauldron.train.state import TrainState
@@ -80,8 +79,8 @@ class Dispatcher:
         device, which is the same memory.
       on_compile: Called before a program runs for the first time.
       step: The step that runs.
-      chrono: Knows how fast steps are. That decides only how many calls are made in a
-        row, which changes no result.
+      speed: Steps per second, once they are known. They decide only how many calls are
+        made in a row, which changes no result.
     """
 
     trainer: Trainer
@@ -94,15 +93,14 @@ class Dispatcher:
     takes_host_arrays: bool = False
     on_compile: Callable[[], None] = lambda: None
     step: int = 0
-    chrono: Chrono | None = None
+    speed: float | None = None
     _compiled: set[Any] = dataclasses.field(default_factory=set)
     _singly_until: int = 0
 
     def size_at(self, step: int) -> int:
         """Return how many steps the dispatch at `step` takes; call it in order of steps."""
         if self.in_calls:
-            speed = self.chrono and self.chrono.steps_per_sec
-            short = int(_LONGEST_CALLS_SECONDS * (speed or 0))
+            short = int(_LONGEST_CALLS_SECONDS * (self.speed or 0))
             return self.host_steps.free_run(step, max(1, min(self.size, short)))
         if step < self._singly_until:
             return 1

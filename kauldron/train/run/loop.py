@@ -133,7 +133,6 @@ class Run:
         trainer = self.trainer
         host_steps = HostSteps(trainer, self.last_step)
         dispatcher = make_dispatcher(trainer, host_steps)
-        dispatcher.chrono = self.chrono
         if dispatcher.transforms is not None:
             dispatcher.transforms.leave_out(self.begin.ds_iter)
         self.data_wait_hint = DataWaitHint(trainer, transforms=dispatcher.transforms)
@@ -361,7 +360,7 @@ class Run:
         if self.aux.error is not None:
             with error_prefix(f"Step {step}: "):
                 self.aux.error.throw()
-        if self.log.is_pending:
+        if self.log.pending:
             self._finish_steps(but=1)
         else:
             self._wait_for_steps(but=_MOST_DISPATCHES_IN_FLIGHT)
@@ -372,11 +371,12 @@ class Run:
                 log_metrics=dispatcher.host_steps.logs_metrics(step),
                 log_summaries=dispatcher.host_steps.logs_summaries(step),
             )
+        dispatcher.speed = self.chrono.steps_per_sec
         values = self.log.last_values
         self.progress.update(
             self.step,
             values[1].loss_values if values else None,
-            speed=self.chrono.steps_per_sec,
+            speed=dispatcher.speed,
             data_wait=self.chrono.data_wait_fraction,
             slowest_stage=self.data_wait_hint.slowest,
         )
@@ -403,7 +403,7 @@ class Run:
         time of what follows is not charged to them.
         """
         self._wait_for_steps(but=but)
-        if self.log.is_pending:
+        if self.log.pending:
             perf_stats = self.chrono.flush_metrics()
             with self.chrono.measure(chrono_lib.Pause.METRICS_WRITING):
                 self.log.write(perf_stats)

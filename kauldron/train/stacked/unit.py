@@ -112,10 +112,10 @@ class Unit(Run):
 
     def write_log(self) -> None:
         """Write what the last logged step measured, unless the training died before."""
-        if not self.log.is_pending:
+        if self.log.pending is None:
             return
-        if 0 <= self.died < self.log.pending_step:
-            self.log.drop()
+        if 0 <= self.died < self.log.pending.step:
+            self.log.pending = None
             return
         perf_stats = self.chrono.flush_metrics()
         with self.chrono.measure(Pause.METRICS_WRITING):
@@ -142,14 +142,6 @@ class Unit(Run):
 
 class Log(DeferredLog):
     """Writes values as they are: what is not finite is noticed by the stack."""
-
-    @property
-    def pending_step(self) -> int:
-        assert self._pending is not None
-        return self._pending.step
-
-    def drop(self) -> None:
-        self._pending = None
 
     def _check_finite(self, step: int, values: Any) -> None:
         pass

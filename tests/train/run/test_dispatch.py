@@ -12,7 +12,6 @@ from jax.experimental import checkify
 from kauldron import kd, writers
 from kauldron.data.iters import as_iterator
 from kauldron.train.run import dispatch
-from kauldron.train.run.chrono import Chrono, Section
 from kauldron.train.run.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.run.feed import read_feeds
 from kauldron.train.run.step_groups import HostSteps
@@ -275,23 +274,16 @@ def test_groups_share_the_steps_between_two_logs(tmp_path, wanted, size):
     assert make_dispatcher(trainer, HostSteps(trainer, 1001)).size == size
 
 
-def _chrono(*, seconds_per_step):
-    """One that has seen a step."""
-    chrono = Chrono(name="train")
-    chrono.chrono_since_last_flush["train"] = Section(1, seconds_per_step)
-    return chrono
-
-
 def test_on_a_cpu_short_steps_are_calls_in_a_row(tmp_path):
     trainer = make_trainer(tmp_path, log_metrics_every=10, checkpointer=None)
     dispatcher = make_dispatcher(trainer, HostSteps(trainer, 100))
     assert dispatcher.in_calls
     assert dispatcher.size_at(1) == 1  # how long they take is not known yet
-    dispatcher.chrono = _chrono(seconds_per_step=0.012)
+    dispatcher.speed = 1 / 0.012
     assert [dispatcher.size_at(step) for step in (0, 1, 8, 10, 95, 98)] == [
         *(1, 4, 2, 1, 4, 1)
     ]
-    dispatcher.chrono = _chrono(seconds_per_step=30.0)
+    dispatcher.speed = 1 / 30.0
     assert dispatcher.size_at(1) == 1
 
 
@@ -302,7 +294,7 @@ def test_calls_in_a_row_bring_their_batches_themselves(tmp_path):
         tmp_path, train_ds=ds, log_metrics_every=None, checkpointer=None
     )
     dispatcher = make_dispatcher(trainer, HostSteps(trainer, None))
-    dispatcher.chrono = _chrono(seconds_per_step=0.01)
+    dispatcher.speed = 1 / 0.01
     feeds = list(read_feeds(as_iterator(ds), dispatcher, 0))
     assert [feed.size for feed in feeds] == [5, 2]
     batches = [batch for feed in feeds for batch in feed.batch]
@@ -331,7 +323,7 @@ def test_batches_of_another_library_are_put_on_the_device_at_once(tmp_path):
         checkpointer=None,
     )
     dispatcher = make_dispatcher(trainer, HostSteps(trainer, None))
-    dispatcher.chrono = _chrono(seconds_per_step=0.01)
+    dispatcher.speed = 1 / 0.01
     feeds = list(read_feeds(as_iterator(trainer.train_ds), dispatcher, 0))
     assert [feed.size for feed in feeds] == [5, 1]
     batches = [*feeds[0].batch, feeds[1].batch]
