@@ -75,7 +75,7 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     ds_iter = as_iterator(trainer.train_ds)
     begin = _restore(trainer, chrono, ds_iter)
     if begin is None:
-        _keep_the_log_of_what_is_gone(trainer)
+        _refuse_to_start_over(trainer)
         state = trainer.init_state()
         begin = Start(state, int(state.step), chrono, ds_iter)
     problems.report(problems.find_with_state(trainer, begin.state))
@@ -153,10 +153,10 @@ class CheckpointsGoneError(FileNotFoundError):
     """The run was saved before, but its checkpoints are no longer there."""
 
 
-def _keep_the_log_of_what_is_gone(trainer: Trainer) -> None:
-    """Refuse to start over what was saved before, or move its log aside."""
+def _refuse_to_start_over(trainer: Trainer) -> None:
+    """Raise if checkpoints of the run are gone; if that is allowed, move its log aside."""
     saved = workdir_files.saved_step(trainer.workdir)
-    if not any_process(_is_gone(trainer, saved)):
+    if not any_process(_has_lost_checkpoints(trainer, saved)):
         return
     target = workdir_files.earlier_folder(trainer.workdir)
     where = getattr(trainer.checkpointer, "folder", "`cfg.checkpointer`, which is None")
@@ -174,7 +174,7 @@ def _keep_the_log_of_what_is_gone(trainer: Trainer) -> None:
         status.log_warning(f"{message} It starts over; its log is now in {target}.")
 
 
-def _is_gone(trainer: Trainer, saved: int | None) -> bool:
+def _has_lost_checkpoints(trainer: Trainer, saved: int | None) -> bool:
     if saved is None:
         return False
     # Without a checkpointer, only a run that once had one has lost something.
@@ -401,7 +401,7 @@ def _declare_complete(
 
 _LONGEST_WAIT_AFTER_ERROR_SECS = 60.0
 # A save that needs a process that is gone never ends.
-_LONGEST_WAIT_FOR_THE_DEAD_SECS = 3.0
+_LONGEST_WAIT_FOR_LOST_PROCESS_SECS = 3.0
 _SIGNS_OF_A_LOST_PROCESS = (
     "Gloo",
     "NCCL",
@@ -442,7 +442,7 @@ def _closer(what: str, close: Callable[[], None]) -> Callable[..., None]:
             close()
             return
         limit = (
-            _LONGEST_WAIT_FOR_THE_DEAD_SECS
+            _LONGEST_WAIT_FOR_LOST_PROCESS_SECS
             if is_process_lost(error)
             else _LONGEST_WAIT_AFTER_ERROR_SECS
         )

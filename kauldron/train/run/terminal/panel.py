@@ -315,7 +315,7 @@ def shown(trainer: Trainer) -> Iterator[None]:
 def begin(
     trainer: Trainer, state: TrainState, *, step: int, last_step: int | None
 ) -> None:
-    """Tell what is trained; from now on, a panel shows values as a table."""
+    """Show what is trained; from now on, a panel shows values as a table."""
     text = describe(trainer, state, step=step)
     panel = current()
     if panel is None:
@@ -326,7 +326,7 @@ def begin(
 
 
 def begin_evaluations(trainer: Trainer, names: Sequence[str]) -> None:
-    """Tell which evaluators follow a run; a panel shows their values as a table."""
+    """Show which evaluators follow a run; a panel shows their values as a table."""
     panel = current()
     if panel is None:
         return

@@ -24,7 +24,7 @@ _SHORTEST_MEASURED = 0.3  # seconds
 class Progress:
     """Step, speed and what happens now; lead host only.
 
-    One inside the block of another (an evaluation along training) is told at the end of
+    One inside the block of another (an evaluation along training) is shown at the end of
     the other's line. The loop only sets attributes: a thread draws them now and then.
     """
 
