@@ -184,7 +184,7 @@ def _labels_outside(size: int, labels: Any, mask: Any) -> int | None:
 def measured_values(
     evaluated: dict[str, Any], log: DeferredLog, step: int
 ) -> dict[str, Any]:
-    """Return what evaluators measured at a step, and the last update if it was logged."""
+    """Return what evaluators measured, and the last update if it was logged."""
     values: dict[str, Any] = {}
     if log.last_values is not None and log.last_values[0] == step - 1:
         values["train"] = nested_values(log.last_values[1])

@@ -136,7 +136,7 @@ class Feeder:
             self._changed.notify()
 
     def _read(self) -> Feed | BaseException:
-        """Return the next feed, or why there is none: the end of the data, or an error."""
+        """Return the next feed, or why there is none: the data ended, or an error."""
         try:
             return next(self._feeds)
         except BaseException as error:  # whatever it is, the loop must hear of it

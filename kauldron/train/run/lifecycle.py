@@ -154,7 +154,7 @@ class CheckpointsGoneError(FileNotFoundError):
 
 
 def _refuse_to_start_over(trainer: Trainer) -> None:
-    """Raise if checkpoints of the run are gone; if that is allowed, move its log aside."""
+    """Raise if checkpoints are gone; if starting over is wanted, move the log aside."""
     saved = workdir_files.saved_step(trainer.workdir)
     if not any_process(_has_lost_checkpoints(trainer, saved)):
         return

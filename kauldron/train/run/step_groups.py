@@ -1,8 +1,8 @@
 """How many steps a dispatch may have: until the host must look, and while it is short.
 
-The latter is estimated before any step runs, also for batches of an evaluation. It depends
-on the program alone, never on measured time: the same config gives the same numbers, run
-after run.
+The latter is estimated before any step runs, also for batches of an evaluation. It
+depends on the program alone, never on measured time: the same config gives the same
+numbers, run after run.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Panel:
                 console=self._console,
                 auto_refresh=False,
                 transient=True,
-                # Otherwise, what the program prints into a pipe would go to the terminal.
+                # Otherwise, what is printed into a pipe would go to the terminal.
                 redirect_stdout=sys.stdout.isatty(),
             )
             stack.enter_context(self._console.alone(live))
