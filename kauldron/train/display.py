@@ -50,13 +50,13 @@ def trainer_html(trainer: Trainer) -> str:
     return f"<b>{title}</b><ul>{''.join(rows)}</ul>"
 
 
-def brief(value: Any, *, room: int = _LINE) -> str:
+def brief(value: Any) -> str:
     """Return an object in at most a line: nested parts only while there is room."""
     for depth in (3, 2, 1):
         text = " ".join(_brief(value, depth).split())
-        if len(text) <= room:
+        if len(text) <= _LINE:
             return text
-    return f"{text[: room - 4]} ..."
+    return f"{text[: _LINE - 4]} ..."
 
 
 def _brief(value: Any, depth: int) -> str:
@@ -184,7 +184,9 @@ def _count(tree: Any) -> str:
         return repr(tree)
     arrays = [leaf for leaf in leaves if _is_array(leaf)]
     number = sum(math.prod(leaf.shape) for leaf in arrays)
-    size = sum(math.prod(leaf.shape) * _item_size(leaf) for leaf in arrays)
+    size = sum(
+        math.prod(leaf.shape) * getattr(leaf.dtype, "itemsize", 0) for leaf in arrays
+    )
     noun = "array" if len(leaves) == 1 else "arrays"
     return f"{number:_} numbers in {len(leaves)} {noun}, {_bytes(size)}"
 
@@ -210,10 +212,6 @@ def _is_array(value: Any) -> bool:
 
 def _spec(value: Any) -> str:
     return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-
-
-def _item_size(leaf: Any) -> int:
-    return getattr(leaf.dtype, "itemsize", 0)
 
 
 def _bytes(size: float) -> str:

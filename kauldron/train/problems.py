@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from kauldron import kontext, status
 from kauldron.ckpts import Checkpointer, retention
 from kauldron.data import DeviceRecords
 from kauldron.data.dataset import TakeDataset
 from kauldron.errors import did_you_mean, error_prefix, message_with_notes
-from kauldron.losses import SoftmaxCrossEntropyWithIntLabels
 from kauldron.optim.mistakes import find_mistakes
 from kauldron.train import setup, trainer_fields
 from kauldron.train.forward import forward
@@ -52,6 +49,11 @@ class Problem:
     is_error: bool = True
     error: Exception | None = dataclasses.field(default=None, compare=False)
 
+    @classmethod
+    def of(cls, path: str, error: Exception) -> Problem:
+        """Return what was raised as a problem."""
+        return cls(path, message_with_notes(error), error=error)
+
     def __str__(self) -> str:
         return f"cfg.{self.path}: {self.message}"
 
@@ -62,7 +64,15 @@ def caught(found: list[Problem], path: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found.append(Problem(path, message_with_notes(error), error=error))
+        found.append(Problem.of(path, error))
+
+
+def _tried(path: str, function: Callable[..., object], *args: Any) -> list[Problem]:
+    """Call a function; return what it raises as a problem of `cfg.<path>`."""
+    found: list[Problem] = []
+    with caught(found, path):
+        function(*args)
+    return found
 
 
 def find(trainer: Trainer) -> list[Problem]:
@@ -145,24 +155,21 @@ def _losses(trainer: Trainer) -> Iterator[Problem]:
 
 
 def _data(trainer: Trainer) -> list[Problem]:
-    found: list[Problem] = []
-    if trainer.train_ds is not None:
-        with caught(found, "train_ds"):
-            _check_has_batches(trainer)
-            DeviceRecords.check(trainer.train_ds)
-        if not found:
-            with caught(found, "num_train_steps"):
-                _check_ends(trainer)
-    return found
+    if trainer.train_ds is None:
+        return []
+    return _tried("train_ds", _check_can_be_read, trainer) or _tried(
+        "num_train_steps", _check_ends, trainer
+    )
 
 
-def _check_has_batches(trainer: Trainer) -> None:
-    """Raise `ValueError` if there is nothing to train on."""
+def _check_can_be_read(trainer: Trainer) -> None:
+    """Raise `ValueError` if there is nothing to train on, or not where it should be."""
     if batch_count(trainer.train_ds) == 0:
         raise ValueError(
             "`trainer.train_ds` has no batch to train on: it is empty, or has fewer "
             "records than `cfg.train_ds.batch_size`."
         )
+    DeviceRecords.check(trainer.train_ds)
 
 
 def _check_ends(trainer: Trainer) -> None:
@@ -201,33 +208,27 @@ def is_endless(dataset: Any) -> bool:
 
 
 def _workdir(trainer: Trainer) -> list[Problem]:
-    found: list[Problem] = []
-    is_set = str(trainer.workdir or ".") != "."
-    if is_set and type(trainer.setup).run is setup.Setup.run:
-        with caught(found, "workdir"):
-            check_writable(trainer.workdir)
-    return found
+    is_usual = type(trainer.setup).run is setup.Setup.run
+    if not is_usual or not setup.is_workdir_set(trainer):
+        return []
+    return _tried("workdir", check_writable, trainer.workdir)
 
 
 def _writer(trainer: Trainer) -> list[Problem]:
-    found: list[Problem] = []
-    with caught(found, "writer"):
-        trainer.writer.check()
-    return found
+    return _tried("writer", trainer.writer.check)
 
 
 def _init_transform(trainer: Trainer) -> list[Problem]:
-    found: list[Problem] = []
-    if not _is_resumed(trainer):
-        with caught(found, "init_transform"):
-            trainer.init_transform.check()
-    return found
+    if _is_resumed(trainer):
+        return []
+    return _tried("init_transform", trainer.init_transform.check)
 
 
 def _is_resumed(trainer: Trainer) -> bool:
     """Return whether the run continues from a checkpoint."""
-    has_folder = str(trainer.workdir or ".") != "."
-    return has_folder and trainer.checkpointer.latest_step is not None
+    return (
+        setup.is_workdir_set(trainer) and trainer.checkpointer.latest_step is not None
+    )
 
 
 def _evaluators_before_init(trainer: Trainer) -> Iterator[Problem]:
@@ -397,8 +398,7 @@ def _explain_step(
         found += _explain_parts(trainer, state)
     if error is not None and not found:
         is_optimizer = "`trainer.optimizer`" in str(error)
-        with caught(found, "optimizer" if is_optimizer else "trainstep"):
-            raise error
+        found.append(Problem.of("optimizer" if is_optimizer else "trainstep", error))
     return found
 
 
@@ -505,72 +505,8 @@ STATE_CHECKS: list[Callable[[Trainer, TrainState], Iterable[Problem]]] = [
 ]
 
 
-#
-# What the state begins with: a run finds out by loading it
-#
-
-
 def _starting_state(trainer: Trainer, state: TrainState) -> list[Problem]:
-    found: list[Problem] = []
+    """What the state begins with: a run finds out by loading it."""
     if _is_resumed(trainer):
-        with caught(found, "workdir"):
-            trainer.checkpointer.check_fits(state)
-    else:
-        with caught(found, "init_transform"):
-            trainer.init_transform.check(state)
-    return found
-
-
-#
-# Labels that are not among the classes, which make a loss NaN
-#
-
-
-_MOST_BATCHES = 10
-
-
-def describe_wrong_labels(trainer: Trainer) -> str:
-    """Return a sentence about labels outside of the classes, if the data has any.
-
-    Reads the first batches again, which is why it is done only for a run that went
-    wrong.
-    """
-    losses = jax.tree_util.tree_leaves_with_path(trainer.train_losses)
-    losses = [
-        (jax.tree_util.keystr(path, simple=True, separator="/"), loss)
-        for path, loss in losses
-        if isinstance(loss, SoftmaxCrossEntropyWithIntLabels)
-    ]
-    if not losses:
-        return ""
-    batches = iter(trainer.train_ds)
-    try:
-        for batch in itertools.islice(batches, _MOST_BATCHES):
-            context = trainer.context_specs.replace(batch=batch)
-            for name, loss in losses:
-                inputs = loss.resolve_inputs(context)
-                size = inputs["logits"].shape[-1]
-                wrong = _labels_outside(size, inputs["labels"], inputs.get("mask"))
-                if wrong is not None:
-                    return (
-                        f" Labels of the loss {name!r} are wrong: {loss.labels!r} holds "
-                        f"{wrong}, but {loss.logits!r} has the classes 0 to {size - 1}."
-                    )
-    except Exception as error:  # a failing run must not fail for this reason
-        status.log_warning(f"The labels could not be checked: {error}")
-    finally:
-        getattr(batches, "close", lambda: None)()
-    return ""
-
-
-def _labels_outside(size: int, labels: Any, mask: Any) -> int | None:
-    """Return a label that is not in `range(size)`, of those that count."""
-    arrays = np.ndarray | jax.Array
-    if not isinstance(labels, arrays) or not isinstance(mask, arrays | None):
-        return None  # the model computes them
-    labels = np.asarray(labels)
-    is_wrong = (labels < 0) | (labels >= size)
-    if mask is not None:
-        mask = np.asarray(mask)
-        is_wrong &= mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)) != 0
-    return int(labels[is_wrong][0]) if is_wrong.any() else None
+        return _tried("workdir", trainer.checkpointer.check_fits, state)
+    return _tried("init_transform", trainer.init_transform.check, state)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import jax
 
@@ -114,21 +114,21 @@ class RngStreams(config_base.UpdateFromRootCfg):
 
     def init_rngs(self) -> dict[str, Key]:
         """Return keys for `model.init`."""
-        return self._make("init", lambda stream: stream.init, 0)
+        return self._make("init", 0)
 
     def train_rngs(self, step: int | jax.Array = 0) -> dict[str, Key]:
         """Return keys for the training step number `step` (which may be traced)."""
-        return self._make("train", lambda stream: stream.train, step)
+        return self._make("train", step)
 
     def eval_rngs(self, step: int | jax.Array = 0) -> dict[str, Key]:
         """Return keys for the evaluation batch number `step` (which may be traced)."""
-        return self._make("eval", lambda stream: stream.eval, step)
+        return self._make("eval", step)
 
     def _make(
-        self, phase: str, is_used: Callable[[RngStream], bool], step: int | jax.Array
+        self, phase: Literal["init", "train", "eval"], step: int | jax.Array
     ) -> dict[str, Key]:
         return {
             name: stream.make(self.root_rng, step=step, key=phase)
             for name, stream in self.streams.items()
-            if is_used(stream)
+            if getattr(stream, phase)
         }

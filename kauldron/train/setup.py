@@ -89,7 +89,7 @@ class Setup:
 
     def run(self, trainer: Trainer) -> None:
         """Check and create the workdir; called at the start of every job."""
-        if str(trainer.workdir or ".") == ".":
+        if not is_workdir_set(trainer):
             raise ValueError(
                 "The workdir is not set: set `cfg.workdir = ...` or pass "
                 "`--cfg.workdir=...`."
@@ -102,6 +102,11 @@ class Setup:
     def log_status(self, msg: str) -> None:
         """Log what the run is doing now."""
         status.log_status(msg)
+
+
+def is_workdir_set(trainer: Trainer) -> bool:
+    """Return whether the trainer has a workdir."""
+    return str(trainer.workdir or ".") != "."
 
 
 def _use_compilation_cache(folder: str | None) -> None:

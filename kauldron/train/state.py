@@ -38,7 +38,7 @@ class TrainState(flax.struct.PyTreeNode, items.StandardCheckpointItem):
     opt_state: Any = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        # Else the dataclass decorator would generate a `__repr__` for the subclass.
+        # Otherwise the dataclass decorator would generate a `__repr__` for the subclass.
         cls.__repr__ = cls.__repr__
         super().__init_subclass__(**kwargs)
 

@@ -38,14 +38,6 @@ if TYPE_CHECKING:
     from kauldron.train.rng_streams import RngStreams
 
 
-_STEP_FLAGS = (
-    "return_losses",
-    "return_metrics",
-    "return_summaries",
-    "checkify_error_categories",
-)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TrainStep(config_base.UpdateFromRootCfg):
     """How the state starts, and how a batch changes it.
@@ -125,6 +117,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
         check_divisible(elem_spec, self.sharding.batch)
         batch = model_inputs.mock_batch_from_elem_spec(elem_spec, self.sharding.batch)
         args, kwargs = model_inputs.get_model_inputs_from_batch(self.model, batch)
+        on_what = " on the whole batch (it has no `kontext.Key` fields)" if args else ""
 
         @checkify_ignore
         def init(rngs: Any, args: Any, kwargs: Any) -> Any:
@@ -141,10 +134,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
             self.sharding.set_global_mesh(),
             model_hints(),
             error_prefix(
-                lambda: (
-                    f"Initialising {type(self.model).__name__}"
-                    f"{_whole_batch_hint(args)} failed: "
-                )
+                lambda: f"Initialising {type(self.model).__name__}{on_what} failed: "
             ),
         ):
             variables = dict(init(self.rng_streams.init_rngs(), args, kwargs))
@@ -209,7 +199,15 @@ class TrainStep(config_base.UpdateFromRootCfg):
     # Steps
     #
 
-    @jit_method(static_argnames=_STEP_FLAGS, donate_argnames="state")
+    @jit_method(
+        static_argnames=(
+            "return_losses",
+            "return_metrics",
+            "return_summaries",
+            "checkify_error_categories",
+        ),
+        donate_argnames="state",
+    )
     def step(
         self,
         state: TrainState,
@@ -363,11 +361,6 @@ class TrainStep(config_base.UpdateFromRootCfg):
         return ModelWithAux.of(self)
 
 
-def _whole_batch_hint(args: Any) -> str:
-    """Return a hint for a model whose keys may have been forgotten."""
-    return " on the whole batch (it has no `kontext.Key` fields)" if args else ""
-
-
 #
 # Batches that cannot be trained on, found from their specs
 #
@@ -395,12 +388,7 @@ def check_arrays(spec: Any) -> None:
 
 
 def check_divisible(spec: Any, sharding: Any) -> None:
-    """Refuse batches that the devices cannot share.
-
-    Args:
-      spec: Specs of the whole batch, over all processes.
-      sharding: The sharding tree of the batch; `None` for the default.
-    """
+    """Refuse batches, over all processes, that the devices cannot share."""
     default = device_mesh.FIRST_DIM
     for leaf in flatten_with_shardings(spec, default if sharding is None else sharding):
         here = leaf.sharding or default
@@ -428,17 +416,9 @@ def follow_params(
     """Place the moments of an optimizer state where their parameters are.
 
     Initial moments are constants, which XLA would put on every device as a whole; and a
-    state that moves after the first step would be compiled for twice.
-
-    Args:
-      opt_state: The state. What is called and shaped like a parameter, below whatever
-        the optimizer puts around it, belongs to that parameter.
-      params: The parameters.
-      shardings: The sharding tree of the parameters.
-      default: The sharding of what belongs to no parameter, such as a count of steps.
-
-    Returns:
-      A sharding for each array.
+    state that moves after the first step would be compiled for twice. What is called and
+    shaped like a parameter, below whatever the optimizer puts around it, belongs to that
+    parameter; the rest, such as a count of steps, gets the `default`.
     """
     of_param = {
         (_names(leaf.path), np.shape(leaf.value)): leaf.sharding

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -33,116 +33,102 @@ if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
 
 
+def _is_anything(value: Any) -> bool:
+    del value
+    return True
+
+
 @dataclasses.dataclass(frozen=True)
 class _Field:
     """What is particular about a field of the trainer.
 
     Attributes:
-      check: Raises if the value could only fail later. Gets the field's name too.
+      expected: What the value must be, for the error; of a mapping, each of its members.
+      is_right: Whether it is that. Otherwise it could only fail later.
       none_means: Makes the value that `None` stands for; without it `None` is kept,
         and not checked.
-      is_frozen: Whether the mapping is made immutable.
+      is_mapping: Whether the field holds parts by name, possibly nested. It is made
+        immutable.
+      is_type_right: Whether errors show the value alone, without its type.
     """
 
-    check: Callable[[str, Any], None]
+    expected: str = ""
+    is_right: Callable[[Any], bool] = _is_anything
     none_means: Callable[[], Any] | None = None
-    is_frozen: bool = False
+    is_mapping: bool = False
+    is_type_right: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise an error unless the value is right."""
+        if not self.is_mapping:
+            members: Iterable[tuple[str, Any]] = [("", value)]
+        elif isinstance(value, Mapping):
+            members = _leaves(value)
+        else:
+            raise TypeError(
+                f"`trainer.{name}` must be a mapping from names, got {_describe(value)}"
+            )
+        for path, member in members:
+            if not self.is_right(member):
+                got = f"{member!r}." if self.is_type_right else _describe(member)
+                raise ValueError(
+                    f"`trainer.{name}{path}` must be {self.expected}, got {got}"
+                )
 
 
-def _integer(expected: str, *, can_be_negative: bool = False) -> _Field:
-    def check(name: str, value: Any) -> None:
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise ValueError(
-                f"`trainer.{name}` must be an integer, got {_describe(value)}"
-            ) from None
-        if number < 0 and not can_be_negative:
-            raise ValueError(f"`trainer.{name}` must be {expected}, got {value}.")
+class _Integer(_Field):
+    """An integer, which is not negative if something is expected of it."""
 
-    return _Field(check)
+    def check(self, name: str, value: Any) -> None:
+        _INTEGER.check(name, value)
+        if self.expected:
+            _value(self.expected, lambda number: number >= 0).check(name, value)
+
+
+def _value(expected: str, is_right: Callable[[Any], bool]) -> _Field:
+    return _Field(expected, is_right, is_type_right=True)
 
 
 def _part(*types: type, none_means: Callable[[], Any]) -> _Field:
     """Return the row of a field that holds an object of one of our classes."""
-
-    def check(name: str, value: Any) -> None:
-        if not isinstance(value, types):
-            raise ValueError(
-                f"`trainer.{name}` must be a {' or '.join(t.__name__ for t in types)}, "
-                f"got {_describe(value)}"
-            )
-
-    return _Field(check, none_means)
+    expected = f"a {' or '.join(t.__name__ for t in types)}"
+    return _Field(expected, lambda value: isinstance(value, types), none_means)
 
 
 def _part_that_has(*methods: str, expected: str) -> _Field:
     """Return the row of a field that holds an object of another library."""
 
-    def check(name: str, value: Any) -> None:
+    def has_methods(value: Any) -> bool:
         # Only the class is asked: the object might read its data to answer.
         has_all = all(hasattr(type(value), method) for method in methods)
-        if isinstance(value, type) or not has_all:
-            raise ValueError(
-                f"`trainer.{name}` must be {expected}, got {_describe(value)}"
-            )
+        return has_all and not isinstance(value, type)
 
-    return _Field(check)
+    return _Field(expected, has_methods)
 
 
 def _mapping(
-    expected: str = "",
-    *,
-    is_member: Callable[[Any], bool] = lambda value: True,
-    is_frozen: bool = True,
+    expected: str = "", is_member: Callable[[Any], bool] = _is_anything
 ) -> _Field:
-    """Parts by name, possibly nested."""
-
-    def check(name: str, value: Any) -> None:
-        if not isinstance(value, Mapping):
-            raise TypeError(
-                f"`trainer.{name}` must be a mapping from names, got {_describe(value)}"
-            )
-        for path, member in _leaves(value):
-            if not is_member(member):
-                raise ValueError(
-                    f"`trainer.{name}{path}` must be {expected}, got {_describe(member)}"
-                )
-
-    return _Field(check, dict, is_frozen)
+    return _Field(expected, is_member, dict, is_mapping=True)
 
 
-def _check_steps_per_dispatch(name: str, value: Any) -> None:
-    if value != "auto" and (not isinstance(value, int) or value < 1):
-        raise ValueError(
-            f"`trainer.{name}` must be 'auto' or at least 1, got {value!r}."
-        )
-
-
-def _check_num_microbatches(name: str, value: Any) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"`trainer.{name}` must be at least 1, got {value!r}.")
-
-
-def _check_on_nonfinite(name: str, value: Any) -> None:
-    if value not in ("ignore", "warn", "raise"):
-        raise ValueError(
-            f"`trainer.{name}` must be 'ignore', 'warn' or 'raise', got {value!r}."
-        )
-
-
-def _check_checkify(name: str, value: Any) -> None:
-    if not isinstance(value, frozenset):
-        raise ValueError(
-            f"`trainer.{name}` must be a set of checks, such as "
-            f"`jax.experimental.checkify.float_checks`, got {_describe(value)}"
-        )
+def _is_positive_integer(value: Any) -> bool:
+    return isinstance(value, int) and value >= 1
 
 
 def _is_metric(value: Any) -> bool:
     return isinstance(value, metrics.Metric)
 
 
+def _is_integer(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+_INTEGER = _Field("an integer", _is_integer)
 _PIPELINE = _part_that_has(
     "__iter__", "element_spec", expected="a pipeline, such as `kd.data.py.Arrays`"
 )
@@ -150,34 +136,42 @@ _PIPELINE = _part_that_has(
 # In this order parts inherit from the trainer: each may need what the parts before it
 # have inherited.
 _FIELDS: dict[str, _Field] = {
-    "seed": _integer("an integer", can_be_negative=True),
-    "num_train_steps": _integer("at least 0"),
-    "stop_after_steps": _integer("at least 0"),
-    "log_metrics_every": _integer("at least 1 (None or 0 for never)"),
-    "log_summaries_every": _integer("at least 1 (None or 0 for never)"),
-    "steps_per_dispatch": _Field(_check_steps_per_dispatch),
-    "num_microbatches": _Field(_check_num_microbatches),
-    "on_nonfinite": _Field(_check_on_nonfinite),
-    "checkify_error_categories": _Field(_check_checkify, frozenset),
-    "train_losses": _mapping(
-        "a loss, such as `kd.losses.L2(...)`", is_member=_is_metric
+    "seed": _INTEGER,
+    "num_train_steps": _Integer("at least 0"),
+    "stop_after_steps": _Integer("at least 0"),
+    "log_metrics_every": _Integer("at least 1 (None or 0 for never)"),
+    "log_summaries_every": _Integer("at least 1 (None or 0 for never)"),
+    "steps_per_dispatch": _value(
+        "'auto' or at least 1",
+        lambda value: value == "auto" or _is_positive_integer(value),
     ),
+    "num_microbatches": _value("at least 1", _is_positive_integer),
+    "on_nonfinite": _value(
+        "'ignore', 'warn' or 'raise'",
+        lambda value: value in ("ignore", "warn", "raise"),
+    ),
+    "checkify_error_categories": _Field(
+        "a set of checks, such as `jax.experimental.checkify.float_checks`",
+        lambda value: isinstance(value, frozenset),
+        frozenset,
+    ),
+    "train_losses": _mapping("a loss, such as `kd.losses.L2(...)`", _is_metric),
     "train_metrics": _mapping(
-        "a metric, such as `kd.metrics.Accuracy(...)`", is_member=_is_metric
+        "a metric, such as `kd.metrics.Accuracy(...)`", _is_metric
     ),
     "train_summaries": _mapping(
-        "a summary, such as `kd.summaries.ShowImages(...)`", is_member=_is_metric
+        "a summary, such as `kd.summaries.ShowImages(...)`", _is_metric
     ),
     "schedules": _mapping(
         "a function of the step, such as `optax.cosine_decay_schedule(...)`",
-        is_member=callable,
+        callable,
     ),
-    "evals": _mapping(is_frozen=False),
+    "evals": _mapping(),
     "hooks": _mapping(
         "a hook, such as `kd.train.EarlyStopping(...)`",
-        is_member=lambda value: isinstance(value, Hook),
+        lambda value: isinstance(value, Hook),
     ),
-    "aux": _Field(lambda name, value: None, dict),
+    "aux": _Field(none_means=dict),
     "model": _part_that_has(
         "init", "apply", expected="a flax module, such as `MyModel(x='batch.image')`"
     ),
@@ -211,7 +205,7 @@ def normalize(trainer: Trainer, *, losses: Any, train_loss: Any) -> None:
         value = getattr(trainer, name)
         if value is not None:
             field.check(name, value)
-        if field.is_frozen:
+        if field.is_mapping:
             _set(trainer, name, freeze(value))
     _warn_of_hidden_loss(trainer)
     _inherit(trainer)
@@ -272,8 +266,6 @@ def _named_evals(trainer: Trainer) -> Mapping[str, Any]:
                 f"`kd.evals.EveryNSteps(100)`, got {_describe(run)}"
             )
         evals[name] = evaluator.with_name(name).update_from_root_cfg(trainer)
-    if evals == dict(trainer.evals) and isinstance(trainer.evals, ImmutableDict):
-        return trainer.evals
     return ImmutableDict(evals)
 
 
@@ -346,13 +338,7 @@ def select_evaluators(trainer: Trainer, names: str | list[str]) -> dict[str, Any
 def state_specs(
     trainer: Trainer, *, element_spec: Any = None, with_optimizer: bool = True
 ) -> TrainState:
-    """Return the state as `jax.ShapeDtypeStruct`s with shardings.
-
-    Args:
-      trainer: Needs a model, and an optimizer if that is wanted.
-      element_spec: Specs of a batch, instead of those of `train_ds`.
-      with_optimizer: Whether to include the optimizer state.
-    """
+    """Return the state as `jax.ShapeDtypeStruct`s with shardings."""
     return kd_sharding.eval_shape_with_sharding(
         lambda: trainer.init_state(
             skip_transforms=True,

@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +30,7 @@ from kauldron.train.train_step import TrainStep
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feed
-    from kauldron.train.run.host_steps import HostSteps
+    from kauldron.train.run.step_groups import HostSteps
     from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
 
@@ -42,7 +40,7 @@ class Dispatched(NamedTuple):
 
     Attributes:
       state: The state after its updates.
-      aux: What was measured; of use only if its step logs.
+      aux: What was measured; it counts only if its step logs.
       token: Ready when the updates are done. The state itself cannot be waited for: the
         next dispatch consumes it.
     """
@@ -81,6 +79,8 @@ class Dispatcher:
         device, which is the same memory.
       on_compile: Called before a program runs for the first time.
       step: The step that runs.
+      speed: Steps per second, once they are known. They decide only how many calls are
+        made in a row, which changes no result.
     """
 
     trainer: Trainer
@@ -93,14 +93,14 @@ class Dispatcher:
     takes_host_arrays: bool = False
     on_compile: Callable[[], None] = lambda: None
     step: int = 0
+    speed: float | None = None
     _compiled: set[Any] = dataclasses.field(default_factory=set)
     _singly_until: int = 0
-    _pace: _Pace = dataclasses.field(default_factory=lambda: _Pace())
 
     def size_at(self, step: int) -> int:
         """Return how many steps the dispatch at `step` takes; call it in order of steps."""
         if self.in_calls:
-            short = int(_LONGEST_CALLS_SECONDS / self._pace.seconds)
+            short = int(_LONGEST_CALLS_SECONDS * (self.speed or 0))
             return self.host_steps.free_run(step, max(1, min(self.size, short)))
         if step < self._singly_until:
             return 1
@@ -128,7 +128,6 @@ class Dispatcher:
             self.step = step
             with self._guard(feed.batch, None, feed.is_rows):
                 return self._programs.run_group(state, feed.batch, columns)
-        self._pace.add(feed.size)
         measured = self._measured_at(step)  # nobody looks at the steps after it
         dispatched: Any = None
         batches = feed.batch if feed.size > 1 else [feed.batch]
@@ -189,7 +188,6 @@ class Dispatcher:
         program = (measured, is_rows, *shapes)
         if program not in self._compiled:
             self.on_compile()
-            self._pace.restart()
             self._compiled.add(program)
         elif not (
             self.takes_host_arrays or self.calls_step or step_groups.is_debugging()
@@ -292,74 +290,54 @@ def put_batches(batch: Any, sharding: Any, size: int) -> Any:
 #
 
 
+# Calls in a row: what comes before and after them is paid once; more would gain little.
+_MOST_CALLS = 16
+_BYTES_OF_CALLS = 8 * 2**20
+_LONGEST_CALLS_SECONDS = 0.05
+
+
 def make_dispatcher(trainer: Trainer, host_steps: HostSteps) -> Dispatcher:
     """Decide how many steps a dispatch may have, and where the records live.
 
     Which programs run depends on the config and the kind of device alone, never on
     measured time: the same config gives the same numbers, run after run.
     """
+    sharding = trainer.sharding.batch
     records = DeviceRecords.of(trainer.train_ds)
     transforms = None
     if records is None:
-        transforms = DeviceTransforms.of(
-            trainer.train_ds, sharding=trainer.sharding.batch
-        )
+        transforms = DeviceTransforms.of(trainer.train_ds, sharding=sharding)
     if transforms is not None:
         status.log(
             f"These transforms run on the device, inside the train step: {transforms}."
         )
-    calls_step = reason_to_call_step(trainer)
-    if _groups_calls(trainer, calls_step):
-        return Dispatcher(
-            trainer,
-            host_steps,
-            _most_calls(trainer, bytes_per_step=0 if records else None),
-            records,
-            transforms=transforms,
-            in_calls=True,
-            takes_host_arrays=is_stream(trainer.train_ds),
-        )
-    sent = 0 if records else transforms.bytes_of_batch[0] if transforms else None
-    most = _most_steps(trainer, calls_step, bytes_per_step=sent)
-    size = step_groups.best_size(host_steps.planned_runs(), most) if most > 1 else 1
-    if size > 1:
-        status.log(f"Groups of {size} steps run in one dispatch.")
-    return Dispatcher(
-        trainer, host_steps, size, records, calls_step is not None, transforms
+    reason = reason_to_call_step(trainer)
+    dispatcher = Dispatcher(
+        trainer,
+        host_steps,
+        records=records,
+        calls_step=reason is not None,
+        transforms=transforms,
     )
-
-
-def _most_steps(
-    trainer: Trainer, calls_step: str | None, *, bytes_per_step: int | None
-) -> int:
     wanted = trainer.steps_per_dispatch
-    obstacle = calls_step or step_groups.obstacle(trainer)
-    if obstacle is None:
-        if wanted == "auto":
-            return _estimate_steps(trainer, bytes_per_step=bytes_per_step)
-        return wanted
-    if wanted not in ("auto", 1):
-        status.log(f"steps_per_dispatch={wanted} is not used: {obstacle}.")
-    return 1
-
-
-def _groups_calls(trainer: Trainer, calls_step: str | None) -> bool:
-    """Return whether steps are grouped, each as a call of its own: on a single CPU.
-
-    Several devices would wait for each other in more programs than there are threads.
-    """
-    return (
-        trainer.steps_per_dispatch == "auto"
-        and jax.default_backend() == "cpu"
-        and jax.device_count() == 1
-        and (calls_step or step_groups.obstacle(trainer)) is None
-    )
-
-
-def _most_calls(trainer: Trainer, *, bytes_per_step: int | None) -> int:
-    if bytes_per_step is None:
-        bytes_per_step = step_groups.num_bytes(trainer_fields.batch_specs(trainer))
-    return max(1, min(_MOST_CALLS, _BYTES_OF_CALLS // max(bytes_per_step, 1)))
+    obstacle = reason or step_groups.obstacle(trainer)
+    if obstacle is not None:
+        if wanted not in ("auto", 1):
+            status.log(f"steps_per_dispatch={wanted} is not used: {obstacle}.")
+    elif wanted == "auto" and jax.default_backend() == "cpu":
+        # Several devices would wait for each other in more programs than there are
+        # threads.
+        if jax.device_count() == 1:
+            dispatcher.size = _most_calls(dispatcher)
+            dispatcher.in_calls = True
+            dispatcher.takes_host_arrays = is_stream(trainer.train_ds)
+    else:
+        most = _estimate_steps(dispatcher) if wanted == "auto" else wanted
+        if most > 1:
+            dispatcher.size = step_groups.best_size(host_steps.planned_runs(), most)
+        if dispatcher.size > 1:
+            status.log(f"Groups of {dispatcher.size} steps run in one dispatch.")
+    return dispatcher
 
 
 def reason_to_call_step(trainer: Trainer) -> str | None:
@@ -371,62 +349,22 @@ def reason_to_call_step(trainer: Trainer) -> str | None:
     return None
 
 
-def _estimate_steps(trainer: Trainer, *, bytes_per_step: int | None) -> int:
-    """Return the most steps that make a short dispatch.
+def _most_calls(dispatcher: Dispatcher) -> int:
+    size = 0
+    if dispatcher.records is None:
+        size = step_groups.num_bytes(trainer_fields.batch_specs(dispatcher.trainer))
+    return max(1, min(_MOST_CALLS, _BYTES_OF_CALLS // max(size, 1)))
 
-    Args:
-      trainer: The experiment.
-      bytes_per_step: What is sent to the devices for a step; by default the batch.
-    """
-    if jax.default_backend() == "cpu":
-        return 1
+
+def _estimate_steps(dispatcher: Dispatcher) -> int:
+    """Return the most steps that make a short dispatch."""
+    trainer = dispatcher.trainer
     batch = trainer_fields.batch_specs(trainer)
-    return step_groups.most_steps(
-        trainer.trainstep.step.trace(trainer.state_specs, batch).jaxpr,
-        bytes_per_step=step_groups.num_bytes(batch)
-        if bytes_per_step is None
-        else bytes_per_step,
-    )
-
-
-#
-# How many calls in a row
-#
-
-
-# Calls in a row: what comes before and after them is paid once; more would gain little.
-_MOST_CALLS = 16
-_BYTES_OF_CALLS = 8 * 2**20
-_LONGEST_CALLS_SECONDS = 0.05
-_CALLS_OF_A_WINDOW = 8
-
-
-class _Pace:
-    """How long a step takes, seen from when dispatches begin.
-
-    Only a few of them are in flight, so they soon begin as often as they end. The time
-    decides only how many calls are made in a row, which changes no result.
-
-    Attributes:
-      seconds: Of a step; infinite until enough of them have run.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = math.inf
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget the last few dispatches: a program is compiled."""
-        self._began = 0.0
-        self._num_calls = self._num_steps = 0
-
-    def add(self, num_steps: int) -> None:
-        """Note that a dispatch begins."""
-        now = time.perf_counter()
-        if self._num_calls == _CALLS_OF_A_WINDOW:
-            self.seconds = (now - self._began) / self._num_steps
-            self.restart()
-        if not self._num_calls:
-            self._began = now
-        self._num_calls += 1
-        self._num_steps += num_steps
+    if dispatcher.records is not None:
+        bytes_sent = 0
+    elif dispatcher.transforms is not None:
+        bytes_sent = dispatcher.transforms.bytes_of_batch[0]
+    else:
+        bytes_sent = step_groups.num_bytes(batch)
+    traced = trainer.trainstep.step.trace(trainer.state_specs, batch)
+    return step_groups.most_steps(traced.jaxpr, bytes_per_step=bytes_sent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import queue
 import threading
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 _LOOK_UP_SECONDS = 0.2
 _PATIENCE_SECONDS = 10.0
 _PROFILE_SECONDS = 0.25
-
-
-@dataclasses.dataclass(frozen=True)
-class _End:
-    """Nothing follows: the data ended, or reading failed."""
-
-    error: BaseException | None = None
 
 
 class Feeder:
@@ -64,11 +58,11 @@ class Feeder:
         self._position = position_of(iterator)
         self._while_waiting = while_waiting
         self._depth = depth
-        self._ready: queue.SimpleQueue[Feed | _End] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Feed | BaseException] = queue.SimpleQueue()
         self._num_waiting = 0  # batches in `_ready`
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._end: _End | None = None
+        self._end: BaseException | None = None  # after which nothing follows
         self._is_closed = False
 
     def __iter__(self) -> Iterator[Feed]:
@@ -77,11 +71,9 @@ class Feeder:
     def __next__(self) -> Feed:
         """Return the next feed; raises what reading it raised."""
         item = self._end or (self._from_thread() if self._depth else self._read())
-        if isinstance(item, _End):
+        if isinstance(item, BaseException):
             self._end = item
-            if item.error is None:
-                raise StopIteration
-            raise item.error
+            raise item
         self._position = item.position
         return item
 
@@ -104,7 +96,7 @@ class Feeder:
                 return
         self._iterator.close()
 
-    def _from_thread(self) -> Feed | _End:
+    def _from_thread(self) -> Feed | BaseException:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._fill, name="kauldron-feeder", daemon=True
@@ -125,32 +117,30 @@ class Feeder:
     #
 
     def _fill(self) -> None:
-        while self._wait_for_a_place():
+        item: Feed | BaseException | None = None
+        while not isinstance(item, BaseException):
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_closed or self._num_waiting < self._depth
+                )
+            if self._is_closed:
+                return
             item = self._read()
             if isinstance(item, Feed):
                 self._add_waiting(item.size)
             self._ready.put(item)
-            if isinstance(item, _End):
-                return
-
-    def _wait_for_a_place(self) -> bool:
-        """Return whether to read on, once there is room for it."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_closed or self._num_waiting < self._depth
-            )
-        return not self._is_closed
 
     def _add_waiting(self, count: int) -> None:
         with self._changed:
             self._num_waiting += count
             self._changed.notify()
 
-    def _read(self) -> Feed | _End:
+    def _read(self) -> Feed | BaseException:
+        """Return the next feed, or why there is none: the data ended, or an error."""
         try:
-            return next(self._feeds, None) or _End()
+            return next(self._feeds)
         except BaseException as error:  # whatever it is, the loop must hear of it
-            return _End(error)
+            return error
 
 
 #
@@ -230,7 +220,7 @@ class _Reader:
         if self._next_positions is not None:
             try:
                 return [self._read_rows(size)]
-            except StopIteration:  # what is left are no full batches
+            except StopIteration:  # what is left does not fill a batch
                 self._next_positions = None
         if self._to.in_calls:
             return [self._read_for_calls(size)]
@@ -252,14 +242,8 @@ class _Reader:
         return Feed(size, batch, position_of(self._iterator), is_rows=True)
 
     def _read_for_calls(self, size: int) -> Feed:
-        batches = []
-        for _ in range(size):
-            try:
-                batches.append(self._to.put(next(self._iterator), 1))
-            except StopIteration:
-                if not batches:
-                    raise
-                break
+        # Each is put at once: another library may use its memory for the next one.
+        batches = self._take(size, lambda batch: self._to.put(batch, 1))
         batch = batches if len(batches) > 1 else batches[0]
         return Feed(len(batches), batch, position_of(self._iterator))
 
@@ -272,23 +256,21 @@ class _Reader:
         return Feed(size, self._to.put(batches, size), position_of(self._iterator))
 
     def _read_one_by_one(self, size: int) -> list[Feed]:
-        batches, positions = [], []
-        for _ in range(size):
-            try:
-                batches.append(next(self._iterator))
-            except StopIteration:
-                if not batches:
-                    raise
-                break
-            positions.append(position_of(self._iterator))
+        taken = self._take(size, lambda batch: (batch, position_of(self._iterator)))
+        batches = [batch for batch, _ in taken]
         if len(batches) > 1 and _have_equal_shapes(batches):
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
             count = len(batches)
-            return [Feed(count, self._to.put(stacked, count), positions[-1])]
-        return [
-            Feed(1, self._to.put(batch, 1), position)
-            for batch, position in zip(batches, positions)
-        ]
+            return [Feed(count, self._to.put(stacked, count), taken[-1][1])]
+        return [Feed(1, self._to.put(batch, 1), position) for batch, position in taken]
+
+    def _take(self, size: int, prepare: Callable[[Any], Any]) -> list[Any]:
+        """Read some batches, fewer at the end of the data; raise if there are none."""
+        taken = [prepare(next(self._iterator))]
+        with contextlib.suppress(StopIteration):
+            while len(taken) < size:
+                taken.append(prepare(next(self._iterator)))
+        return taken
 
 
 def _have_equal_shapes(batches: list[Any]) -> bool:
@@ -318,12 +300,7 @@ class DataWaitHint:
     PATIENCE_WRITES = 3
 
     def __init__(self, trainer: Trainer, *, transforms: DeviceTransforms | None = None):
-        """Begin to look.
-
-        Args:
-          trainer: The experiment.
-          transforms: What is not done on the host.
-        """
+        """Begin to look; `transforms` are not done on the host."""
         self.slowest: str | None = None
         self._trainer = trainer
         self._num_moved = len(transforms.entries) if transforms else 0
@@ -362,7 +339,7 @@ class DataWaitHint:
             return ""
         try:
             costs = ds.profile(seconds=_PROFILE_SECONDS, num_left_out=self._num_moved)
-        except Exception:  # who reads the data meets it as well, and says where
+        except Exception:  # training meets the same error, and says where
             return ""
         name, cost = max(costs.stages.items(), key=lambda item: item[1].total)
         self.slowest = name

@@ -25,11 +25,10 @@ from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
 from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import preemption, workdir_files
-from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
+from kauldron.train.state import CheckpointState
 
 if TYPE_CHECKING:
     from kauldron.train.run.feed import Feeder
-    from kauldron.train.run.loop import DeferredLog
     from kauldron.train.state import TrainState
     from kauldron.train.trainer import Trainer
 
@@ -76,14 +75,14 @@ def start_or_resume(trainer: Trainer, last_step: int | None) -> Start:
     ds_iter = as_iterator(trainer.train_ds)
     begin = _restore(trainer, chrono, ds_iter)
     if begin is None:
-        _keep_the_log_of_what_is_gone(trainer)
+        _refuse_to_start_over(trainer)
         state = trainer.init_state()
         begin = Start(state, int(state.step), chrono, ds_iter)
     problems.report(problems.find_with_state(trainer, begin.state))
     begin = dataclasses.replace(
         begin, is_complete=_is_complete(trainer, begin, last_step)
     )
-    if begin.is_resumed or workdir_files.read_starts(trainer.workdir):
+    if begin.is_resumed or workdir_files.read_run_info(trainer.workdir)["starts"]:
         _resume_writers(trainer, begin)
     is_changed = status.is_lead_host and _write_files(trainer, begin)
     # If the config has changed, what it no longer keeps goes only after the first save.
@@ -120,39 +119,6 @@ def is_real(checkpointer: ckpts.BaseCheckpointer) -> bool:
     return not isinstance(checkpointer, ckpts.NoopCheckpointer)
 
 
-def best_metrics(
-    evaluated: dict[str, Any], log: DeferredLog, step: int
-) -> dict[str, Any]:
-    """Return values by collection, for a checkpointer that keeps the best."""
-    values: dict[str, Any] = {}
-    if log.last_values is not None and log.last_values[0] == step - 1:
-        logged = log.last_values[1]
-        values["train"] = logged_values(logged)
-    for name, result in evaluated.items():
-        if isinstance(result, AuxiliariesState):
-            result = result.compute(flatten=False)
-        if isinstance(result, AuxiliariesOutput):
-            values[name] = {**result.metric_values, "losses": result.loss_values}
-    return values
-
-
-def logged_values(logged: AuxiliariesOutput) -> dict[str, Any]:
-    """Return what a train step measured, as `best_metric_path` names it."""
-    return _nested({**logged.metric_values, **logged.loss_values})
-
-
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return values by logged name (`metrics/acc`, `losses/l2`) as nested mappings."""
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, last = name.removeprefix("metrics/").split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = value
-    return tree
-
-
 def _restore(trainer: Trainer, chrono: chrono_lib.Chrono, ds_iter: Any) -> Start | None:
     """Return where the newest checkpoint left off; `None` if there is none."""
     checkpointer = trainer.checkpointer
@@ -187,10 +153,10 @@ class CheckpointsGoneError(FileNotFoundError):
     """The run was saved before, but its checkpoints are no longer there."""
 
 
-def _keep_the_log_of_what_is_gone(trainer: Trainer) -> None:
-    """Refuse to start over what was saved before, or move its log aside."""
+def _refuse_to_start_over(trainer: Trainer) -> None:
+    """Raise if checkpoints are gone; if starting over is wanted, move the log aside."""
     saved = workdir_files.saved_step(trainer.workdir)
-    if not any_process(_is_gone(trainer, saved)):
+    if not any_process(_has_lost_checkpoints(trainer, saved)):
         return
     target = workdir_files.earlier_folder(trainer.workdir)
     where = getattr(trainer.checkpointer, "folder", "`cfg.checkpointer`, which is None")
@@ -208,7 +174,7 @@ def _keep_the_log_of_what_is_gone(trainer: Trainer) -> None:
         status.log_warning(f"{message} It starts over; its log is now in {target}.")
 
 
-def _is_gone(trainer: Trainer, saved: int | None) -> bool:
+def _has_lost_checkpoints(trainer: Trainer, saved: int | None) -> bool:
     if saved is None:
         return False
     # Without a checkpointer, only a run that once had one has lost something.
@@ -279,11 +245,7 @@ class DataEndedError(ValueError):
 
 
 def find_last_step(trainer: Trainer) -> int | None:
-    """Return the number of updates after which training stops.
-
-    Returns:
-      The step, or `None` if it is known only when the data ends.
-    """
+    """Return after how many updates training stops; `None` if the data decides."""
     given = [
         number
         for number in (trainer.num_train_steps, trainer.stop_after_steps)
@@ -321,16 +283,23 @@ def leaving_if_asked(stop_request: preemption.StopRequest, step: int) -> Iterato
 
 
 def finish(
-    trainer: Trainer, state: TrainState, step: int, hooks: hooks_lib.ActiveHooks
+    trainer: Trainer,
+    state: TrainState,
+    step: int,
+    hooks: hooks_lib.ActiveHooks,
+    *,
+    marker: Mapping[str, Any] | None = None,
 ) -> TrainState:
-    """Run the `Final` evaluators and declare the run complete.
+    """Run the `Final` evaluators, declare the run complete, and return the state.
 
-    Returns:
-      The state, intact.
+    What the completion `marker` of an earlier start lists is done already.
     """
     final = _final_evals(trainer)
-    state = _evaluate(trainer, final, state, step)
-    hooks.end(step, state)
+    done = (marker or {}).get("final_evals", ())
+    missing = {name: final[name] for name in final if name not in done}
+    state = _evaluate(trainer, missing, state, step)
+    if marker is None:
+        hooks.end(step, state)
     _declare_complete(trainer, step, final, hooks)
     return state
 
@@ -340,17 +309,9 @@ def finish_complete_run(trainer: Trainer, begin: Start) -> TrainState:
     status.log(
         f"Training is complete: {trainer.workdir} has reached step {begin.step}."
     )
-    marker = workdir_files.read_train_complete(trainer.workdir)
     hooks = hooks_lib.ActiveHooks(trainer, begin.hooks)
-    is_ended = marker is not None
-    marker = marker or {}
-    final = _final_evals(trainer)
-    missing = {n: e for n, e in final.items() if n not in marker.get("final_evals", ())}
-    state = _evaluate(trainer, missing, begin.state, begin.step)
-    if not is_ended:
-        hooks.end(begin.step, state)
-    _declare_complete(trainer, begin.step, final, hooks)
-    return state
+    marker = workdir_files.read_train_complete(trainer.workdir)
+    return finish(trainer, begin.state, begin.step, hooks, marker=marker)
 
 
 def frees_memory(trainer: Trainer) -> bool:
@@ -385,8 +346,7 @@ def _offload_optimizer(
 ) -> tuple[TrainState, Callable[[], Any]]:
     """Free the devices of the optimizer state while no evaluator needs it.
 
-    Returns:
-      The state to evaluate, and a function that gives the optimizer state back.
+    Returns the state to evaluate, and a function that gives the optimizer state back.
     """
     frees = all(
         not e.needs_opt_state and getattr(e.run, "free_memory", False)
@@ -441,7 +401,7 @@ def _declare_complete(
 
 _LONGEST_WAIT_AFTER_ERROR_SECS = 60.0
 # A save that needs a process that is gone never ends.
-_LONGEST_WAIT_FOR_THE_DEAD_SECS = 3.0
+_LONGEST_WAIT_FOR_LOST_PROCESS_SECS = 3.0
 _SIGNS_OF_A_LOST_PROCESS = (
     "Gloo",
     "NCCL",
@@ -482,7 +442,7 @@ def _closer(what: str, close: Callable[[], None]) -> Callable[..., None]:
             close()
             return
         limit = (
-            _LONGEST_WAIT_FOR_THE_DEAD_SECS
+            _LONGEST_WAIT_FOR_LOST_PROCESS_SECS
             if is_process_lost(error)
             else _LONGEST_WAIT_AFTER_ERROR_SECS
         )

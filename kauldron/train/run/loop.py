@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
-import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
-import numpy as np
 
 from kauldron import status
 from kauldron.errors import error_prefix
-from kauldron.optim.updates import ScheduleAt
 from kauldron.train import hooks as hooks_lib
 from kauldron.train import problems
-from kauldron.train.problems import describe_wrong_labels
 from kauldron.train.run import chrono as chrono_lib
 from kauldron.train.run import lifecycle, preemption, workdir_files
+from kauldron.train.run.deferred_log import (
+    DeferredLog,
+    measured_values,
+    nested_values,
+)
 from kauldron.train.run.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.run.feed import DataWaitHint, Feeder
-from kauldron.train.run.host_steps import HostSteps
+from kauldron.train.run.step_groups import HostSteps
 from kauldron.train.run.terminal import panel
 from kauldron.train.run.terminal.progress import Progress
 from kauldron.train.run.workdir_files import workdir_lock
-from kauldron.train.state import AuxiliariesOutput, AuxiliariesState, CheckpointState
-from kauldron.writers.writer import FlushedTimer
+from kauldron.train.state import AuxiliariesState, CheckpointState
 
 if TYPE_CHECKING:
     from kauldron.train.run.profiler import ProfilerSession
@@ -68,10 +67,11 @@ def train(trainer: Trainer) -> tuple[TrainState, AuxiliariesState | None]:
         panel.begin(trainer, begin.state, step=begin.step, last_step=last_step)
         run = Run(trainer, begin, last_step, stop_request)
         stack.push(run.note_end)
-        state, aux, step = run.until_the_end(stack)
+        run.until_the_end(stack)
         run.progress.doing("finishing")
-        with lifecycle.leaving_if_asked(stop_request, step):
-            return lifecycle.finish(trainer, state, step, run.hooks), aux
+        with lifecycle.leaving_if_asked(stop_request, run.step):
+            state = lifecycle.finish(trainer, run.state, run.step, run.hooks)
+            return state, run.aux
 
 
 class Run:
@@ -93,12 +93,13 @@ class Run:
         self.chrono = begin.chrono
         self.hooks = hooks_lib.ActiveHooks(trainer, begin.hooks)
         self.aux: AuxiliariesState | None = None
+        self.evaluated: dict[str, Any] = {}  # at this step, by evaluator
         self.is_over = False
         self.is_save_to_be_noted = False
         self.has_noted_save = begin.is_resumed
         self.log = DeferredLog(trainer)
-        self.data_wait_hint = DataWaitHint(trainer)
         self.in_flight: collections.deque[tuple[jax.Array, int]] = collections.deque()
+        self.data_wait_hint: DataWaitHint
         self.progress: Progress
         self.feeder: Feeder
         self.profiler: ProfilerSession
@@ -107,13 +108,11 @@ class Run:
         """Note how the run ended, on its way out."""
         del kind, traceback
         if status.is_lead_host:
-            with contextlib.suppress(OSError):  # no reason to lose another error
+            with contextlib.suppress(OSError):  # it would hide why the run ended
                 workdir = self.trainer.workdir
                 workdir_files.note_end(workdir, error=error, step=self.step)
 
-    def until_the_end(
-        self, stack: contextlib.ExitStack
-    ) -> tuple[TrainState, AuxiliariesState | None, int]:
+    def until_the_end(self, stack: contextlib.ExitStack) -> None:
         """Run the loop; pending values are written on every way out."""
         trainer = self.trainer
         dispatcher = self._prepare(stack)
@@ -129,7 +128,6 @@ class Run:
             raise
         if lifecycle.frees_memory(trainer):
             dispatcher.free_programs()
-        return self.state, self.aux, self.step
 
     def _prepare(self, stack: contextlib.ExitStack) -> Dispatcher:
         trainer = self.trainer
@@ -172,22 +170,22 @@ class Run:
         if self.stop_request.is_set(self.step):
             self._save_and_leave(evals_pending=not self._is_just_resumed())
         self._stop_if_hooks_ask()
-        evaluated: dict[str, Any] = {}
+        self.evaluated = {}
         if not self._is_just_resumed() or self.begin.evals_pending:
-            evaluated = self._evaluate()
-            if evaluated and self.hooks:
-                values = lifecycle.best_metrics(evaluated, self.log, self.step)
+            self._evaluate()
+            if self.evaluated and self.hooks:
+                values = measured_values(self.evaluated, self.log, self.step)
                 self.hooks.after_evaluation(self.step, self.state, values)
                 if self._stop_if_hooks_ask():
-                    evaluated |= self._evaluate(at_data_end=True)
+                    self._evaluate()
         is_last = self.step == self.last_step
         if self._is_just_resumed():
-            self._add_metrics(evaluated)
+            self._add_metrics()
             if self.begin.evals_pending and self._was_to_be_saved():
                 self.hooks.before_checkpoint(self.step, self.state)
                 self._complete_checkpoint()
         elif self._should_save(is_last):
-            self._save(evaluated)
+            self._save(self.evaluated)
         return not is_last
 
     def _stop_if_hooks_ask(self) -> bool:
@@ -204,12 +202,17 @@ class Run:
         self.last_step = self.step
         return True
 
-    def _add_metrics(self, evaluated: dict[str, Any]) -> None:
+    def _add_metrics(self) -> None:
         """Add to a checkpoint the metrics that the earlier start had no time for."""
-        checkpointer = self.trainer.checkpointer
-        if evaluated and getattr(checkpointer, "tracks_metrics", False):
-            metrics = lifecycle.best_metrics(evaluated, self.log, self.step)
-            checkpointer.add_metrics(metrics, step=self.step)
+        metrics = self._best_metrics(self.evaluated)
+        if self.evaluated and metrics is not None:
+            self.trainer.checkpointer.add_metrics(metrics, step=self.step)
+
+    def _best_metrics(self, evaluated: dict[str, Any]) -> dict[str, Any] | None:
+        """Return values by collection, for a checkpointer that keeps the best."""
+        if not getattr(self.trainer.checkpointer, "tracks_metrics", False):
+            return None
+        return measured_values(evaluated, self.log, self.step)
 
     def _should_save(self, is_last: bool) -> bool:
         checkpointer = self.trainer.checkpointer
@@ -243,20 +246,20 @@ class Run:
     def _is_just_resumed(self) -> bool:
         return self.begin.is_resumed and self.step == self.begin.step
 
-    def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
-        """Run the evaluators that are due; at the last step, all that run in training.
-
-        With `at_data_end`, run only what the last step adds: the rest has run already.
-        """
+    def _evaluate(self) -> None:
+        """Run the evaluators that are due and have not run yet at this step."""
         is_last = self.step == self.last_step
-        due = {}
-        for name, evaluator in self.trainer.evals.items():
-            is_regular = evaluator.run.should_eval_in_train(self.step)
-            is_extra = is_last and evaluator.run.includes_last_step and not is_regular
-            if is_extra or (is_regular and not at_data_end):
-                due[name] = evaluator
+        due = {
+            name: evaluator
+            for name, evaluator in self.trainer.evals.items()
+            if name not in self.evaluated
+            and (
+                evaluator.run.should_eval_in_train(self.step)
+                or (is_last and evaluator.run.includes_last_step)
+            )
+        }
         if not due:
-            return {}
+            return
         self._finish_steps()
         results = {}
         with self.chrono.pause(chrono_lib.Pause.EVALS_ALONG_TRAIN):
@@ -269,7 +272,7 @@ class Run:
                         )
                 except preemption.StopRequested:
                     self._save_and_leave(evals_pending=True)
-        return results
+        self.evaluated |= results
 
     def _save(
         self, evaluated: dict[str, Any] | None = None, *, evals_pending: bool = False
@@ -287,9 +290,7 @@ class Run:
                     self.state, self.chrono, self.begin.position_item(self.feeder)
                 ),
                 step=self.step,
-                metrics=lifecycle.best_metrics(evaluated or {}, self.log, self.step)
-                if getattr(checkpointer, "tracks_metrics", False)
-                else None,
+                metrics=self._best_metrics(evaluated or {}),
                 custom_metadata={
                     "evals_pending": evals_pending,
                     "interrupted": evaluated is None,
@@ -356,8 +357,10 @@ class Run:
             self.state, self.aux, token = dispatcher.run(self.state, feed, step)
         self.step += feed.size
         self.in_flight.append((token, feed.size))
-        self._throw_check_errors(step, self.aux)
-        if self.log.is_pending:
+        if self.aux.error is not None:
+            with error_prefix(f"Step {step}: "):
+                self.aux.error.throw()
+        if self.log.pending:
             self._finish_steps(but=1)
         else:
             self._wait_for_steps(but=_MOST_DISPATCHES_IN_FLIGHT)
@@ -368,11 +371,12 @@ class Run:
                 log_metrics=dispatcher.host_steps.logs_metrics(step),
                 log_summaries=dispatcher.host_steps.logs_summaries(step),
             )
+        dispatcher.speed = self.chrono.steps_per_sec
         values = self.log.last_values
         self.progress.update(
             self.step,
             values[1].loss_values if values else None,
-            speed=self.chrono.steps_per_sec,
+            speed=dispatcher.speed,
             data_wait=self.chrono.data_wait_fraction,
             slowest_stage=self.data_wait_hint.slowest,
         )
@@ -389,7 +393,7 @@ class Run:
         values = self.log.last_values
         if values is None or values[0] != self.step - 1:
             values = (self.step - 1, self.aux.replace(summary_states=None).compute())
-        measured = {"train": lifecycle.logged_values(values[1])}
+        measured = {"train": nested_values(values[1])}
         self.hooks.after_step(self.step, self.state, measured)
 
     def _finish_steps(self, *, but: int = 0) -> None:
@@ -399,7 +403,7 @@ class Run:
         time of what follows is not charged to them.
         """
         self._wait_for_steps(but=but)
-        if self.log.is_pending:
+        if self.log.pending:
             perf_stats = self.chrono.flush_metrics()
             with self.chrono.measure(chrono_lib.Pause.METRICS_WRITING):
                 self.log.write(perf_stats)
@@ -411,11 +415,6 @@ class Run:
             token, size = self.in_flight.popleft()
             token.block_until_ready()
             self.chrono.finish_step(size)
-
-    def _throw_check_errors(self, step: int, aux: AuxiliariesState) -> None:
-        if aux.error is not None:
-            with error_prefix(f"Step {step}: "):
-                aux.error.throw()
 
     def _check_step_count(self) -> None:
         """Raise unless the state is that of the step to save."""
@@ -431,10 +430,10 @@ class Run:
         """Stop here if the data decides how long to train; else it is too short."""
         if self.trainer.num_train_steps is None:
             self.last_step = self.step
-            is_new = not self._is_just_resumed()
-            evaluated = self._evaluate(at_data_end=True) if is_new else {}
+            if not self._is_just_resumed():
+                self._evaluate()
             if self._should_save(is_last=True):
-                self._save(evaluated)
+                self._save(self.evaluated)
             self.is_over = True
             return
         if lifecycle.is_real(self.trainer.checkpointer):
@@ -472,112 +471,3 @@ def _hints() -> Iterator[None]:
                 "`with jax.transfer_guard('allow'):`."
             )
         raise
-
-
-#
-# Values are written one dispatch late, so that the device never waits for the host
-#
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pending:
-    step: int
-    aux: AuxiliariesState
-    log_summaries: bool
-
-
-class DeferredLog:
-    """Holds the last logged step until the next one is on its way."""
-
-    def __init__(self, trainer: Trainer):
-        self._trainer = trainer
-        self._pending: _Pending | None = None
-        self._was_finite = True
-        self.last_values: tuple[int, AuxiliariesOutput] | None = None
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether something waits to be written."""
-        return self._pending is not None
-
-    def push(
-        self,
-        step: int,
-        aux: AuxiliariesState,
-        *,
-        log_metrics: bool,
-        log_summaries: bool,
-    ) -> None:
-        """Keep what was measured in `step`; its copy to the host starts now."""
-        aux = aux.replace(
-            metric_states=aux.metric_states if log_metrics else None,
-            summary_states=aux.summary_states if log_summaries else None,
-            error=None,
-        )
-        for leaf in jax.tree.leaves(aux):
-            if isinstance(leaf, jax.Array):
-                leaf.copy_to_host_async()
-        self._pending = _Pending(step, aux, log_summaries)
-
-    def write(self, perf_stats: dict[str, float]) -> None:
-        """Write what is held, with the speed until then."""
-        assert self._pending is not None
-        pending, self._pending = self._pending, None
-        values = pending.aux.compute()
-        self.last_values = (pending.step, values)
-        self._trainer.writer.write_step_metrics(
-            step=pending.step,
-            aux=values,
-            schedules=_schedules_at(
-                self._trainer, pending.step, pending.aux.schedule_counts
-            ),
-            log_summaries=pending.log_summaries,
-            timer=FlushedTimer(perf_stats),
-            flush=False,
-        )
-        self._check_finite(pending.step, values)
-
-    def _check_finite(self, step: int, values: AuxiliariesOutput) -> None:
-        if self._trainer.on_nonfinite == "ignore":
-            return
-        bad = {
-            key: float(value)
-            for key, value in values.loss_values.items()
-            if _is_number(value) and not math.isfinite(value)
-        }
-        if bad and self._trainer.on_nonfinite == "raise":
-            listed = ", ".join(f"{key}={value}" for key, value in bad.items())
-            raise FloatingPointError(
-                f"Loss not finite at step {step}: {listed}."
-                + describe_wrong_labels(self._trainer)
-            )
-        if bad and self._was_finite:
-            status.log_warning(
-                f"Loss not finite at step {step}: {', '.join(bad)}. Training goes on; "
-                "`cfg.on_nonfinite='raise'` stops it."
-                + describe_wrong_labels(self._trainer)
-            )
-        elif not bad and not self._was_finite:
-            status.log_warning(f"All losses are finite again at step {step}.")
-        self._was_finite = not bad
-
-
-def _schedules_at(trainer: Trainer, step: int, counts: Any) -> Any:
-    """Return the schedules, held at the optimizer's count where it is not the step."""
-    with jax.transfer_guard("allow"):
-        found = {int(count) for count in counts or ()}
-    if len(found) != 1 or found == {step}:
-        return trainer.schedules
-    (count,) = found
-    losses = jax.tree.leaves(trainer.train_losses)
-    weights = [getattr(loss, "weight", None) for loss in losses]  # go by the step
-
-    def hold(schedule: Any) -> Any:
-        is_weight = any(schedule is weight for weight in weights)
-        return schedule if is_weight else ScheduleAt(schedule, count)
-
-    return jax.tree.map(hold, trainer.schedules, is_leaf=callable)
-
-
-def _is_number(value: Any) -> bool:
-    return np.ndim(value) == 0 and np.issubdtype(np.result_type(value), np.number)

@@ -106,13 +106,7 @@ def stop_on_signals(reaction: str = "stopping") -> Iterator[StopRequest]:
 
     Handlers that the application set stay, and threads other than the main one cannot
     set any. With several processes JAX's own preemption notice is used. A job inside a
-    job that is watched shares its request.
-
-    Args:
-      reaction: What the job will do, for the log.
-
-    Yields:
-      The request.
+    job that is watched shares its request. The log says the `reaction`.
     """
     outer = _watched.get()
     if outer is not None:

@@ -98,15 +98,12 @@ class ProfilerSession:
         return self._is_over(step) if self._is_open else self._should_start(step)
 
     def after_step(self, step: int) -> None:
-        """Start or end a trace, if it is time; the devices should have nothing to do.
-
-        Args:
-          step: Number of steps done.
-        """
+        """Start or end a trace, if it is time; the devices should have nothing to do."""
+        if not self.is_due(step):
+            return
         if self._is_open:
-            if self._is_over(step):
-                self.close()
-        elif self._should_start(step):
+            self.close()
+        else:
             self._start(step)
 
     def close(self) -> None:

@@ -1,11 +1,14 @@
-"""How many steps make a short dispatch, estimated before any of them runs.
+"""How many steps a dispatch may have: until the host must look, and while it is short.
 
-The same for batches of an evaluation. It depends on the program alone, never on measured
-time: the same config gives the same numbers, run after run.
+The latter is estimated before any step runs, also for batches of an evaluation. It
+depends on the program alone, never on measured time: the same config gives the same
+numbers, run after run.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +20,107 @@ from jax.sharding import NamedSharding
 
 if TYPE_CHECKING:
     from kauldron.train.trainer import Trainer
+
+#
+# At which steps the host must look
+#
+
+
+# How many steps at each end of training are planned.
+_PLANNED_STEPS = 5_000
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSteps:
+    """The steps before, or in, which something happens on the host."""
+
+    trainer: Trainer
+    last_step: int | None  # unknown if the data decides
+
+    def logs_metrics(self, step: int) -> bool:
+        """Return whether the update `step` writes metrics."""
+        every = self.trainer.log_metrics_every
+        if not every:
+            return False
+        is_last = self.last_step is not None and step == self.last_step - 1
+        return step % every == 0 or is_last
+
+    def logs_summaries(self, step: int) -> bool:
+        """Return whether the update `step` writes summaries."""
+        every = self.summaries_every
+        return bool(every) and step % every == 0
+
+    @functools.cached_property
+    def summaries_every(self) -> int | None:
+        """How often summaries are written; `None` for never, or if there are none."""
+        has_summaries = self.trainer.trainstep.aux.summaries
+        return self.trainer.log_summaries_every if has_summaries else None
+
+    def logs(self, step: int) -> bool:
+        """Return whether the update `step` writes anything."""
+        return self.logs_metrics(step) or self.logs_summaries(step)
+
+    def is_watched(self, step: int) -> bool:
+        """Return whether a hook wants the values of the update `step`."""
+        return any(hook.wants_values(step) for hook in self.trainer.hooks.values())
+
+    def is_seen(self, step: int) -> bool:
+        """Return whether anybody looks at the values of the update `step`."""
+        return self.logs(step) or self.is_watched(step)
+
+    def pauses_before(self, step: int) -> bool:
+        """Return whether anything happens between the updates `step - 1` and `step`."""
+        is_last = step == self.last_step
+        return (
+            is_last or self._evaluates(step) or self.trainer.checkpointer.is_due(step)
+        )
+
+    def free_run(self, step: int, limit: int) -> int:
+        """Return how many updates from `step` on the host need not see (up to `limit`).
+
+        At least 1: a step that logs stands alone.
+        """
+        if self.is_seen(step):
+            return 1
+        for size in range(1, limit):
+            if self.pauses_before(step + size) or self.is_seen(step + size):
+                return size
+        return limit
+
+    def planned_runs(self) -> list[int]:
+        """Lengths of the runs that the host need not see, at both ends of training.
+
+        What happens by chance or by the clock is not planned.
+        """
+        runs: list[int] = []
+        last = self.last_step
+        spans = [(0, _PLANNED_STEPS if last is None else min(last, _PLANNED_STEPS))]
+        if last is not None and last > _PLANNED_STEPS:
+            spans.append((max(_PLANNED_STEPS, last - _PLANNED_STEPS), last))
+        for start, stop in spans:
+            length = 0
+            for step in range(start, stop):
+                if length and (self.is_seen(step) or self._plans_to_pause(step)):
+                    runs.append(length)
+                    length = 0
+                length += not self.is_seen(step)
+            runs.append(length)
+        return [run for run in runs if run]
+
+    def _plans_to_pause(self, step: int) -> bool:
+        return self._evaluates(step) or self.trainer.checkpointer.is_planned(step)
+
+    def _evaluates(self, step: int) -> bool:
+        return any(
+            evaluator.run.should_eval_in_train(step)
+            for evaluator in self.trainer.evals.values()
+        )
+
+
+#
+# How many steps are short
+#
+
 
 # A step that keeps the device busy for longer gains nothing from being grouped.
 _LONG_STEP_SECONDS = 2e-3
@@ -68,14 +172,7 @@ def best_size(runs: Sequence[int], most: int) -> int:
 
 
 def most_steps(jaxpr: ClosedJaxpr, *, bytes_per_step: int) -> int:
-    """Return the most steps that make a short dispatch; 1 if a single one is long.
-
-    Depends on the program alone, never on measured time.
-
-    Args:
-      jaxpr: The step, as `jax.jit(step).trace(...).jaxpr` gives it.
-      bytes_per_step: Memory for what goes in and out of each step.
-    """
+    """Return the most steps that make a short dispatch; 1 if a single one is long."""
     seconds = seconds_of(jaxpr)
     if seconds > _LONG_STEP_SECONDS:
         return 1

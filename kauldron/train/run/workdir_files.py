@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import flax
@@ -53,15 +53,7 @@ def show_config_changes(trainer: Trainer) -> None:
 
 
 def write_config(trainer: Trainer, *, step: int) -> bool:
-    """Write `config.json` if it is new or changed; keep the earlier one.
-
-    Args:
-      trainer: Whose `raw_cfg` to write.
-      step: The step that the run starts from.
-
-    Returns:
-      Whether the file was written.
-    """
+    """Write `config.json` and keep the earlier one; return whether it has changed."""
     if trainer.raw_cfg is None:
         status.log(
             "The trainer was not built from a config: no config.json is written, and "
@@ -97,7 +89,6 @@ def read_element_spec(workdir: epath.PathLike) -> Any:
 
 def write_run_info(trainer: Trainer, *, step: int, is_resumed: bool) -> None:
     """Add this start to `run_info.json`."""
-    path = trainer.workdir / RUN_INFO_FILENAME
     earlier = read_run_info(trainer.workdir)
     devices = jax.devices()
     info = {
@@ -117,7 +108,11 @@ def write_run_info(trainer: Trainer, *, step: int, is_resumed: bool) -> None:
         "starts": [*earlier["starts"], {"time": time.time(), "step": step}],
         "end": None,
     }
-    write_atomically(path, json.dumps(info, indent=2))
+    _write_run_info(trainer.workdir, info)
+
+
+def _write_run_info(workdir: epath.Path, info: dict[str, Any]) -> None:
+    write_atomically(workdir / RUN_INFO_FILENAME, json.dumps(info, indent=2))
 
 
 def first_step(workdir: epath.Path, step: int, *, is_resumed: bool) -> int:
@@ -128,11 +123,6 @@ def first_step(workdir: epath.Path, step: int, *, is_resumed: bool) -> int:
     if info["starts"]:
         return info["starts"][0]["step"]
     return 0 if is_resumed else step  # what is known of the starts was lost
-
-
-def read_starts(workdir: epath.Path) -> list[dict[str, Any]]:
-    """Return the time and step of each earlier start."""
-    return read_run_info(workdir)["starts"]
 
 
 def read_run_info(workdir: epath.Path) -> dict[str, Any]:
@@ -164,8 +154,7 @@ def note_saved(workdir: epath.Path, step: int) -> None:
 
     A later start that finds none then knows that checkpoints are missing.
     """
-    info = {**read_run_info(workdir), "saved_step": step}
-    write_atomically(workdir / RUN_INFO_FILENAME, json.dumps(info, indent=2))
+    _write_run_info(workdir, {**read_run_info(workdir), "saved_step": step})
 
 
 def note_end(workdir: epath.Path, *, error: BaseException | None, step: int) -> None:
@@ -174,9 +163,7 @@ def note_end(workdir: epath.Path, *, error: BaseException | None, step: int) -> 
     if "end" not in info:  # it did not come to write that it started
         return
     end = {"time": time.time(), "step": step, **_describe_end(workdir, error)}
-    write_atomically(
-        workdir / RUN_INFO_FILENAME, json.dumps({**info, "end": end}, indent=2)
-    )
+    _write_run_info(workdir, {**info, "end": end})
 
 
 def _describe_end(workdir: epath.Path, error: BaseException | None) -> dict[str, str]:
@@ -324,15 +311,13 @@ def remove_train_complete(workdir: epath.PathLike) -> None:
 LOCK_FILENAME = "train.lock"
 
 
-@contextlib.contextmanager
-def workdir_lock(workdir: epath.Path) -> Iterator[None]:
+def workdir_lock(workdir: epath.Path) -> contextlib.AbstractContextManager[None]:
     """Keep other training jobs out of the workdir inside the block."""
-    with file_lock(
+    return file_lock(
         workdir / LOCK_FILENAME,
         problem=f"Another training job uses {workdir}",
         advice="set another `cfg.workdir`",
-    ):
-        yield
+    )
 
 
 #

@@ -342,7 +342,7 @@ class Stack:
             unit.step = self.step
         died = [run.died for run in stepped]
         self._in_flight.append((died, feed.size, step))
-        is_pending = any(unit.log.is_pending for unit in self.units)
+        is_pending = any(unit.log.pending for unit in self.units)
         if is_pending:
             self.finish_steps(but=1)
         else:

@@ -11,8 +11,9 @@ from kauldron import konfig, status
 from kauldron.files import write_atomically
 from kauldron.train.run import lifecycle, workdir_files
 from kauldron.train.run.chrono import Pause
-from kauldron.train.run.host_steps import HostSteps
-from kauldron.train.run.loop import DeferredLog, Run
+from kauldron.train.run.deferred_log import DeferredLog
+from kauldron.train.run.loop import Run
+from kauldron.train.run.step_groups import HostSteps
 from kauldron.train.stacked import steps
 
 if TYPE_CHECKING:
@@ -112,19 +113,18 @@ class Unit(Run):
 
     def write_log(self) -> None:
         """Write what the last logged step measured, unless the training died before."""
-        if not self.log.is_pending:
+        if self.log.pending is None:
             return
-        if 0 <= self.died < self.log.pending_step:
-            self.log.drop()
+        if 0 <= self.died < self.log.pending.step:
+            self.log.pending = None
             return
         perf_stats = self.chrono.flush_metrics()
         with self.chrono.measure(Pause.METRICS_WRITING):
             self.log.write(perf_stats)
 
-    def _evaluate(self, *, at_data_end: bool = False) -> dict[str, Any]:
-        results = super()._evaluate(at_data_end=at_data_end)
+    def _evaluate(self) -> None:
+        super()._evaluate()
         self.evaluated_at = self.step
-        return results
 
     def _save(self, *args: Any, **kwargs: Any) -> None:
         super()._save(*args, **kwargs)
@@ -143,14 +143,6 @@ class Unit(Run):
 
 class Log(DeferredLog):
     """Writes values as they are: what is not finite is noticed by the stack."""
-
-    @property
-    def pending_step(self) -> int:
-        assert self._pending is not None
-        return self._pending.step
-
-    def drop(self) -> None:
-        self._pending = None
 
     def _check_finite(self, step: int, values: Any) -> None:
         pass

@@ -14,7 +14,7 @@ from kauldron.data.iters import as_iterator
 from kauldron.train.run import dispatch
 from kauldron.train.run.dispatch import Dispatcher, make_dispatcher
 from kauldron.train.run.feed import read_feeds
-from kauldron.train.run.host_steps import HostSteps
+from kauldron.train.run.step_groups import HostSteps
 from tests.train.toy import Linear, make_arrays, make_ds, make_trainer
 
 
@@ -75,7 +75,6 @@ def test_grouping_of_steps_changes_no_bit(
     tmp_path, one_by_one, size, device_resident, monkeypatch
 ):
     workdir, expected = one_by_one
-    monkeypatch.setattr(dispatch, "_CALLS_OF_A_WINDOW", 1)
     monkeypatch.setattr(dispatch, "_MOST_CALLS", 4)  # few are read ahead
     trainer = _make(tmp_path, steps_per_dispatch=size, device_resident=device_resident)
     state, _ = trainer.train()
@@ -280,11 +279,11 @@ def test_on_a_cpu_short_steps_are_calls_in_a_row(tmp_path):
     dispatcher = make_dispatcher(trainer, HostSteps(trainer, 100))
     assert dispatcher.in_calls
     assert dispatcher.size_at(1) == 1  # how long they take is not known yet
-    dispatcher._pace.seconds = 0.012
+    dispatcher.speed = 1 / 0.012
     assert [dispatcher.size_at(step) for step in (0, 1, 8, 10, 95, 98)] == [
         *(1, 4, 2, 1, 4, 1)
     ]
-    dispatcher._pace.seconds = 30.0
+    dispatcher.speed = 1 / 30.0
     assert dispatcher.size_at(1) == 1
 
 
@@ -295,7 +294,7 @@ def test_calls_in_a_row_bring_their_batches_themselves(tmp_path):
         tmp_path, train_ds=ds, log_metrics_every=None, checkpointer=None
     )
     dispatcher = make_dispatcher(trainer, HostSteps(trainer, None))
-    dispatcher._pace.seconds = 0.01
+    dispatcher.speed = 1 / 0.01
     feeds = list(read_feeds(as_iterator(ds), dispatcher, 0))
     assert [feed.size for feed in feeds] == [5, 2]
     batches = [batch for feed in feeds for batch in feed.batch]
@@ -324,7 +323,7 @@ def test_batches_of_another_library_are_put_on_the_device_at_once(tmp_path):
         checkpointer=None,
     )
     dispatcher = make_dispatcher(trainer, HostSteps(trainer, None))
-    dispatcher._pace.seconds = 0.01
+    dispatcher.speed = 1 / 0.01
     feeds = list(read_feeds(as_iterator(trainer.train_ds), dispatcher, 0))
     assert [feed.size for feed in feeds] == [5, 1]
     batches = [*feeds[0].batch, feeds[1].batch]

@@ -22,7 +22,7 @@ from kauldron.data.iters import as_iterator
 from kauldron.train.run import lifecycle
 from kauldron.train.run.dispatch import make_dispatcher
 from kauldron.train.run.feed import read_feeds
-from kauldron.train.run.host_steps import HostSteps
+from kauldron.train.run.step_groups import HostSteps
 from tests.train.toy import Linear, make_ds, make_trainer
 
 

@@ -201,6 +201,27 @@ def test_num_train_steps_none_uses_the_finite_data(tmp_path):
     assert trainer.checkpointer.latest_step == 8
 
 
+def test_checkpoint_at_the_end_of_the_data_has_the_metrics_of_its_step(tmp_path):
+    class Unmeasured(kd.data.Pipeline):
+        """Does not tell how long it is."""
+
+        def __iter__(self):
+            yield from make_ds(num_epochs=1)
+
+    trainer = make_trainer(
+        tmp_path,
+        num_train_steps=None,
+        train_ds=Unmeasured(batch_size=16),
+        eval_ds=make_ds(num_epochs=1),
+        evals={"test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(2))},
+        checkpointer=kd.ckpts.Checkpointer(
+            save_interval_steps=3, best_metric_path="test.losses.total", best_mode="min"
+        ),
+    )
+    trainer.train()
+    assert trainer.checkpointer.best_step == trainer.checkpointer.latest_step == 4
+
+
 def test_num_train_steps_none_with_endless_data_names_the_ways_out(tmp_path):
     trainer = make_trainer(tmp_path / "run", num_train_steps=None)
     with pytest.raises(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ _WORSE = "red"
 _HEADER = "bold"
 _GROUP = "bold cyan"
 _NOTE = "cyan"
+
+_collection = operator.attrgetter("collection")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,15 +65,7 @@ class Layout:
 def make_layout(
     keys: Mapping[str, Sequence[str]], *, width: int, last_step: int | None
 ) -> Layout:
-    """Choose columns for a terminal.
-
-    Each collection gets its first value before any gets its second.
-
-    Args:
-      keys: Names of the values of each collection.
-      width: Characters in a line.
-      last_step: To leave room for its digits.
-    """
+    """Choose columns: each collection gets its first before any gets its second."""
     step_width = max(5, len(str(last_step or 0)))
     groups = [_columns(collection, names) for collection, names in keys.items()]
     by_rank = itertools.chain.from_iterable(itertools.zip_longest(*groups))
@@ -129,10 +124,6 @@ def _group_title(name: str, span: int) -> Text:
     left = (span - len(name)) // 2
     rules = "─" * left, "─" * (span - len(name) - left)
     return Text.assemble((rules[0], "dim"), (name, _GROUP), (rules[1], "dim"))
-
-
-def _collection(column: Column) -> str:
-    return column.collection
 
 
 def _title(name: str) -> str:
@@ -200,13 +191,9 @@ class MetricTable:
         earlier: Mapping[str, Mapping[str, Any]] | None = None,
         order: Mapping[str, Sequence[str]] | None = None,
     ):
-        """Begin a table.
+        """Begin a table, of which an earlier start may have written these values.
 
-        Args:
-          last_step: The last step, if it is known.
-          best: What decides which row is the best.
-          earlier: The newest values of each collection, of an earlier start.
-          order: Names of metrics of each collection, the most important first.
+        The `order` is that of the metrics of each collection, the most important first.
         """
         self._order = {
             (collection, f"metrics/{name}"): index

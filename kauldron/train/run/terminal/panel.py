@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -31,12 +30,11 @@ if TYPE_CHECKING:
 
 HIGH_DATA_WAIT = 0.2
 _REFRESHES_PER_SECOND = 5
-_MEMORY_SECONDS = 1.0
 _LEVELS = {logging.WARNING: "black on yellow", logging.ERROR: "white on red"}
 
 _panels: list[Panel] = []
 _complete_tables: set[str] = set()  # workdirs whose values were all shown in a table
-_wishes_for_lines: list[str] = []  # of the trainings that run, whose workdirs these are
+_wishes_for_lines: list[str] = []  # workdirs of running trainings that want no panel
 
 
 def has_shown_all(workdir: Any) -> bool:
@@ -66,8 +64,6 @@ class Panel:
         self.phase = phase
         self.is_utf8 = console.encoding.lower().startswith("utf")
         self._console = console
-        self._memory = ""
-        self._next_memory = 0.0
         self._texts: dict[tuple[str, str], tuple[int, str]] = {}
         self._stack = contextlib.ExitStack()
 
@@ -101,7 +97,7 @@ class Panel:
                 console=self._console,
                 auto_refresh=False,
                 transient=True,
-                # Else what the program prints for a pipe would go to the terminal.
+                # Otherwise, what is printed into a pipe would go to the terminal.
                 redirect_stdout=sys.stdout.isatty(),
             )
             stack.enter_context(self._console.alone(live))
@@ -219,16 +215,9 @@ class Panel:
         return loops[0].line(
             width,
             inner=loops[-1] if len(loops) > 1 else None,
-            memory=self._device_memory(),
+            memory=device_memory(),
             has_table=self.table is not None,
         )
-
-    def _device_memory(self) -> str:
-        now = time.monotonic()
-        if now >= self._next_memory:
-            self._next_memory = now + _MEMORY_SECONDS
-            self._memory = device_memory()
-        return self._memory
 
 
 class _Console(rich.console.Console):
@@ -326,26 +315,24 @@ def shown(trainer: Trainer) -> Iterator[None]:
 def begin(
     trainer: Trainer, state: TrainState, *, step: int, last_step: int | None
 ) -> None:
-    """Tell what is trained; from now on, a panel shows values as a table."""
+    """Show what is trained; from now on, a panel shows values as a table."""
     text = describe(trainer, state, step=step)
     panel = current()
     if panel is None:
         status.log(text)
         return
-    names = ["train", *trainer.evals]
-    earlier = {name: read_scalars(trainer.workdir / name) for name in names if step}
-    _begin_table(panel, trainer, text, last_step=last_step, earlier=earlier)
+    logged = ["train", *trainer.evals] if step else []
+    _begin_table(panel, trainer, text, last_step=last_step, logged=logged)
 
 
 def begin_evaluations(trainer: Trainer, names: Sequence[str]) -> None:
-    """Tell which evaluators follow a run; a panel shows their values as a table."""
+    """Show which evaluators follow a run; a panel shows their values as a table."""
     panel = current()
     if panel is None:
         return
     text = " · ".join((trainer.workdir.name, *names, str(trainer.workdir)))
-    earlier = {name: read_scalars(trainer.workdir / name) for name in names}
     last_step = trainer.num_train_steps
-    _begin_table(panel, trainer, text, last_step=last_step, earlier=earlier)
+    _begin_table(panel, trainer, text, last_step=last_step, logged=names)
 
 
 def _begin_table(
@@ -354,8 +341,9 @@ def _begin_table(
     title: str,
     *,
     last_step: int | None,
-    earlier: Mapping[str, Sequence[Mapping[str, Any]]],
+    logged: Sequence[str],
 ) -> None:
+    earlier = {name: read_scalars(trainer.workdir / name) for name in logged}
     panel._print(Text(title, style="bold", no_wrap=True))
     panel.workdir = str(trainer.workdir)
     panel.table = MetricTable(

@@ -24,7 +24,7 @@ _SHORTEST_MEASURED = 0.3  # seconds
 class Progress:
     """Step, speed and what happens now; lead host only.
 
-    One inside the block of another (an evaluation along training) is told at the end of
+    One inside the block of another (an evaluation along training) is shown at the end of
     the other's line. The loop only sets attributes: a thread draws them now and then.
     """
 
@@ -101,12 +101,7 @@ class Progress:
     ) -> None:
         """Show that `step` updates are done, with the newest losses.
 
-        Args:
-          step: Number of updates.
-          values: Losses by name.
-          speed: Steps per second as the log reports them; otherwise they are measured.
-          data_wait: Fraction of the time in which the loop waited for data.
-          slowest_stage: What the data waits for, if it is known.
+        The `speed` is that of the log; without one, it is measured here.
         """
         now = time.monotonic()
         self._step = step
@@ -159,11 +154,7 @@ class Progress:
     ) -> Text:
         """Return the line; where room is short, the least important parts are dropped.
 
-        Args:
-          width: Characters there are.
-          inner: The loop inside this one, if one runs.
-          memory: Memory of the devices, if it is known.
-          has_table: Whether losses stand in a table above.
+        Losses are left out if they stand in a table above.
         """
         shown = self._shown if inner is None else inner.state()
         count = str(self._step)

@@ -25,12 +25,7 @@ def titled_summary(
 
 
 def summary_lines(text: str, *, width: int) -> list[Text]:
-    """Return the text of a summary as lines of a terminal: a table, or its beginning.
-
-    Args:
-      text: The text; a table has `|` between its columns, as in Markdown.
-      width: Characters in a line.
-    """
+    """Return a summary as lines: a table, as in Markdown, or the beginning of a text."""
     lines = text.strip().splitlines()
     if len(lines) > 2 and re.fullmatch(r"[\s|:-]+", lines[1]):
         rows = [_cells(line) for line in (lines[0], *lines[2:])]
