@@ -77,11 +77,15 @@ def pytest_configure(config):
 
 
 @pytest.fixture(autouse=True)
-def _restore_import_path():
-    """Config files make their folder importable: not for the next test."""
-    before = list(sys.path)
+def _restore_process():
+    """Config files make their folder importable, and commands let Ctrl-C end the process.
+
+    Neither is for the next test.
+    """
+    path, on_ctrl_c = list(sys.path), signal.getsignal(signal.SIGINT)
     yield
-    sys.path[:] = before
+    sys.path[:] = path
+    signal.signal(signal.SIGINT, on_ctrl_c)
 
 
 @pytest.fixture(autouse=True)
