@@ -66,26 +66,19 @@ class Iterator(abc.ABC):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # What checkpoints hold: the state as JSON, unless a sub-class saves something else.
+    # An item of a checkpoint.
 
-    def __kd_ocp_handlers__(self) -> Any:
-        from kauldron.data import checkpointing
+    @abc.abstractmethod
+    def __kd_ocp_handlers__(self) -> Any: ...
 
-        return checkpointing.PyGrainCheckpointHandler()
+    @abc.abstractmethod
+    def __kd_ocp_save_args__(self) -> Any: ...
 
-    def __kd_ocp_save_args__(self) -> Any:
-        from kauldron.data import checkpointing
-
-        return checkpointing.PyGrainCheckpointSave(self.get_state())
-
-    def __kd_ocp_restore_args__(self) -> Any:
-        from kauldron.data import checkpointing
-
-        return checkpointing.PyGrainCheckpointRestore()
+    @abc.abstractmethod
+    def __kd_ocp_restore_args__(self) -> Any: ...
 
     def __kd_ocp_restore_post__(self, value: Any) -> Self:
         """Return the iterator after its item was read: itself, at the saved place."""
-        self.set_state(value)
         return self
 
 
@@ -159,6 +152,25 @@ class PyGrainIterator(WrappingIterator):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.iter.set_state(dict(state))
+
+    def __kd_ocp_handlers__(self) -> Any:
+        from kauldron.data import checkpointing
+
+        return checkpointing.PyGrainCheckpointHandler()
+
+    def __kd_ocp_save_args__(self) -> Any:
+        from kauldron.data import checkpointing
+
+        return checkpointing.PyGrainCheckpointSave(self.get_state())
+
+    def __kd_ocp_restore_args__(self) -> Any:
+        from kauldron.data import checkpointing
+
+        return checkpointing.PyGrainCheckpointRestore()
+
+    def __kd_ocp_restore_post__(self, value: Any) -> Self:
+        self.set_state(value)
+        return self
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
