@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import collections
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kauldron.errors import ReadableKeyError, did_you_mean
+from kauldron.errors import ReadableKeyError, did_you_mean, nearest
 from kauldron.kontext import nodes
 from kauldron.kontext.nodes import shape_and_dtype
 from kauldron.path_grammar import Part, format_part, format_path
@@ -134,6 +136,115 @@ def missing_child(
         resolved_parts=parts,
         available=list(names),
     )
+
+
+#
+# Keys that lead nowhere: one error for all of an object
+#
+
+
+_MAX_SUGGESTIONS = 3
+_MAX_VISITED = 500
+
+
+class MissingKey(NamedTuple):
+    """A key that leads nowhere.
+
+    Attributes:
+      name: Name of the key, such as `views.left`.
+      parts: The path it holds.
+      reached: How many of its parts lead somewhere.
+      value: Where they lead.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    reached: int
+    value: Any
+
+
+def missing_keys_error(
+    context: Any,
+    missing: Sequence[MissingKey],
+    unfilled: Mapping[Any, str],
+    prefix: str,
+) -> MissingKeysError:
+    """Return the error that tells for each key how far it leads, and what was meant."""
+    lines = [f"{prefix}Invalid keys, which lead nowhere in the context:"]
+    for key in missing:
+        name = f"{key.name} = " if key.name else ""
+        lines.append(f"- {name}'{format_path(key.parts)}'")
+        lines += [f"    {line}" for line in _explain(context, key, unfilled)]
+    return MissingKeysError("\n".join(lines), [key.name for key in missing])
+
+
+def _explain(
+    context: Any, key: MissingKey, unfilled: Mapping[Any, str]
+) -> Iterator[str]:
+    first = key.parts[0]
+    if isinstance(first, str) and first in unfilled:
+        yield f"`{first}` is empty here: {unfilled[first]}."
+        return
+    if key.reached == 0:
+        names = list_names(names_in(context), with_types=False)
+        asked = first if isinstance(first, str) else format_part(first)
+        yield f"The context has no `{asked}`. Paths start with one of: {names}"
+    else:
+        yield from explain_miss(key.parts, key.reached, key.value).splitlines()
+    suggestions = _suggestions(context, key)
+    if suggestions:
+        yield f"Did you mean: {', '.join(map(repr, suggestions))}?"
+
+
+def _suggestions(context: Any, key: MissingKey) -> list[str]:
+    found = [*_sibling(key), *_same_ending(context, key.parts)]
+    unique = dict.fromkeys(format_path(parts) for parts in found)
+    return list(unique)[:_MAX_SUGGESTIONS]
+
+
+def _sibling(key: MissingKey) -> Iterator[tuple[Part, ...]]:
+    """Yield the path with the nearest name instead of the one that does not exist."""
+    asked = key.parts[key.reached]
+    if isinstance(asked, str):
+        for name in nearest(asked, names_in(key.value)):
+            yield (*key.parts[: key.reached], name)
+
+
+def _same_ending(context: Any, parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
+    """Yield existing paths that end like the one asked for, longest common end first."""
+    by_length: dict[int, list[tuple[Part, ...]]] = collections.defaultdict(list)
+    for place, node in _breadth_first(context):
+        for length in range(len(parts), 0, -1):
+            ending = parts[len(parts) - length :]
+            if _exists(node, ending):
+                by_length[length].append((*place, *ending))
+                break
+    for length in sorted(by_length, reverse=True):
+        yield from by_length[length]
+
+
+def _breadth_first(tree: Any) -> Iterator[tuple[tuple[Part, ...], Any]]:
+    """Yield the first nodes of a tree, those near the root first."""
+    queue: collections.deque[tuple[tuple[Part, ...], Any]]
+    queue = collections.deque([((), tree)])
+    for _ in range(_MAX_VISITED):
+        if not queue:
+            return
+        place, node = queue.popleft()
+        yield place, node
+        children = (nodes.children(node) or {}).items()
+        for part, child in itertools.islice(children, _MAX_VISITED):
+            if len(queue) < _MAX_VISITED and not nodes.is_leaf(child):
+                queue.append(((*place, part), child))
+
+
+def _exists(node: Any, parts: Sequence[Part]) -> bool:
+    for part in parts:
+        found = nodes.select(node, part)
+        if not found or len(found) != 1:
+            return False
+        node = found[0][1]
+    return True
 
 
 #

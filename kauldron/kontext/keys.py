@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import collections
 import inspect
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeAlias, TypeVar
 
-from kauldron.errors import nearest
 from kauldron.kontext import nodes
 from kauldron.kontext.annotations import get_annotated
-from kauldron.kontext.errors import MissingKeysError, explain_miss, list_names, names_in
+from kauldron.kontext.errors import MissingKey, missing_keys_error
 from kauldron.kontext.paths import concrete_parts, is_path
-from kauldron.path_grammar import Part, PathSyntaxError, format_part, format_path
+from kauldron.path_grammar import Part, PathSyntaxError, format_path
 
 _T = TypeVar("_T")
 
@@ -210,7 +207,7 @@ def _signature_hint(
 
 def _resolve(context: Any, key_paths: Any, prefix: str) -> Any:
     unfilled = _unfilled_fields(context)
-    missing: list[_MissingKey] = []
+    missing: list[MissingKey] = []
 
     def look_up(name: tuple[Part, ...], leaf: Any) -> Any:
         if leaf is None:
@@ -223,13 +220,23 @@ def _resolve(context: Any, key_paths: Any, prefix: str) -> Any:
             raise
         first = parts[0] if parts else None
         if reached < len(parts) or (isinstance(first, str) and first in unfilled):
-            missing.append(_MissingKey(format_path(name), parts, reached, value))
+            missing.append(MissingKey(format_path(name), parts, reached, value))
         return value
 
     values = map_key_tree(look_up, key_paths)
     if missing:
-        raise _missing_keys_error(context, missing, unfilled, prefix)
+        raise missing_keys_error(context, missing, unfilled, prefix)
     return values
+
+
+def _unfilled_fields(context: Any) -> Mapping[Any, str]:
+    """Return the fields of a context that hold nothing yet, and when they are filled.
+
+    A context class declares them with a method `__kontext_unfilled__() -> dict`. Keys
+    that start with such a field are missing, even if the field can be read.
+    """
+    method = getattr(type(context), "__kontext_unfilled__", None)
+    return {} if method is None else method(context)
 
 
 def _parsed(leaf: Any, name: tuple[Part, ...], prefix: str) -> tuple[Part, ...]:
@@ -265,126 +272,3 @@ def map_key_tree(
         return func(at, tree)
     children, structure = registered
     return structure.unflatten(map_key_tree(func, v, (*at, p)) for p, v in children)
-
-
-#
-# The error that reports all missing keys of an object, and what was meant
-#
-
-
-_MAX_SUGGESTIONS = 3
-_MAX_VISITED = 500
-
-
-class _MissingKey(NamedTuple):
-    """A key that leads nowhere.
-
-    Attributes:
-      name: Name of the key, such as `views.left`.
-      parts: The path it holds.
-      reached: How many of its parts lead somewhere.
-      value: Where they lead.
-    """
-
-    name: str
-    parts: tuple[Part, ...]
-    reached: int
-    value: Any
-
-
-def _unfilled_fields(context: Any) -> Mapping[Any, str]:
-    """Return the fields of a context that hold nothing yet, and when they are filled.
-
-    A context class declares them with a method `__kontext_unfilled__() -> dict`. Keys
-    that start with such a field are missing, even if the field can be read.
-    """
-    method = getattr(type(context), "__kontext_unfilled__", None)
-    return {} if method is None else method(context)
-
-
-def _missing_keys_error(
-    context: Any,
-    missing: Sequence[_MissingKey],
-    unfilled: Mapping[Any, str],
-    prefix: str,
-) -> MissingKeysError:
-    lines = [f"{prefix}Invalid keys, which lead nowhere in the context:"]
-    for key in missing:
-        name = f"{key.name} = " if key.name else ""
-        lines.append(f"- {name}'{format_path(key.parts)}'")
-        lines += [f"    {line}" for line in _explain(context, key, unfilled)]
-    return MissingKeysError("\n".join(lines), [key.name for key in missing])
-
-
-def _explain(
-    context: Any, key: _MissingKey, unfilled: Mapping[Any, str]
-) -> Iterator[str]:
-    first = key.parts[0]
-    if isinstance(first, str) and first in unfilled:
-        yield f"`{first}` is empty here: {unfilled[first]}."
-        return
-    if key.reached == 0:
-        names = list_names(names_in(context), with_types=False)
-        asked = first if isinstance(first, str) else format_part(first)
-        yield f"The context has no `{asked}`. Paths start with one of: {names}"
-    else:
-        yield from explain_miss(key.parts, key.reached, key.value).splitlines()
-    suggestions = _suggestions(context, key)
-    if suggestions:
-        yield f"Did you mean: {', '.join(map(repr, suggestions))}?"
-
-
-#
-# What was meant
-#
-
-
-def _suggestions(context: Any, key: _MissingKey) -> list[str]:
-    found = [*_sibling(key), *_same_ending(context, key.parts)]
-    unique = dict.fromkeys(format_path(parts) for parts in found)
-    return list(unique)[:_MAX_SUGGESTIONS]
-
-
-def _sibling(key: _MissingKey) -> Iterator[tuple[Part, ...]]:
-    """Yield the path with the nearest name instead of the one that does not exist."""
-    asked = key.parts[key.reached]
-    if isinstance(asked, str):
-        for name in nearest(asked, names_in(key.value)):
-            yield (*key.parts[: key.reached], name)
-
-
-def _same_ending(context: Any, parts: tuple[Part, ...]) -> Iterator[tuple[Part, ...]]:
-    """Yield existing paths that end like the one asked for, longest common end first."""
-    by_length: dict[int, list[tuple[Part, ...]]] = collections.defaultdict(list)
-    for place, node in _breadth_first(context):
-        for length in range(len(parts), 0, -1):
-            ending = parts[len(parts) - length :]
-            if _exists(node, ending):
-                by_length[length].append((*place, *ending))
-                break
-    for length in sorted(by_length, reverse=True):
-        yield from by_length[length]
-
-
-def _breadth_first(tree: Any) -> Iterator[tuple[tuple[Part, ...], Any]]:
-    """Yield the first nodes of a tree, those near the root first."""
-    queue: collections.deque[tuple[tuple[Part, ...], Any]]
-    queue = collections.deque([((), tree)])
-    for _ in range(_MAX_VISITED):
-        if not queue:
-            return
-        place, node = queue.popleft()
-        yield place, node
-        children = (nodes.children(node) or {}).items()
-        for part, child in itertools.islice(children, _MAX_VISITED):
-            if len(queue) < _MAX_VISITED and not nodes.is_leaf(child):
-                queue.append(((*place, part), child))
-
-
-def _exists(node: Any, parts: Sequence[Part]) -> bool:
-    for part in parts:
-        found = nodes.select(node, part)
-        if not found or len(found) != 1:
-            return False
-        node = found[0][1]
-    return True

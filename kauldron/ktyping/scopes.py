@@ -256,7 +256,7 @@ class CallScope(ShapeScope):
         self,
         plan: FunctionPlan,
         args: tuple[Any, ...],
-        state: Any,  # None: to be inferred
+        state: State,
         memo_entry: MemoEntry | None,
     ):
         self.plan = plan
@@ -340,6 +340,14 @@ class UncheckedCallScope(CallScope):
     __slots__ = ("_inferred",)
     is_checked = False
 
+    def __init__(self, plan: FunctionPlan, args: tuple[Any, ...]):
+        # The rest is set only if the dims are asked for: every call goes through here.
+        self.plan = plan
+        self.args = args
+        self.memo_entry = None
+        self.return_value = MISSING
+        self._inferred: State | None = None
+
     @property
     def state(self) -> State:
         if self._inferred is None:
@@ -347,11 +355,12 @@ class UncheckedCallScope(CallScope):
         return self._inferred
 
     @state.setter
-    def state(self, state: State | None) -> None:
+    def state(self, state: State) -> None:
         self._inferred = state
 
     def _infer(self) -> State:
         """Return what the arguments say; those that do not match say nothing."""
+        self.undetermined = self.settle = False
         parts = [(checker, value) for _, checker, value in self.replay_parts()]
         state = EMPTY_STATE
         while parts:

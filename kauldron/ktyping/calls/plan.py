@@ -81,7 +81,7 @@ class FunctionPlan:
             else:
                 scope = CallScope(self, args, entry.state, entry)
         elif not self.config.typechecking_enabled:
-            scope = UncheckedCallScope(self, args, None, None)
+            scope = UncheckedCallScope(self, args)
         else:
             scope = self._enter_slowly(args)
         scope.token = STACK.set(scope)
@@ -104,7 +104,7 @@ class FunctionPlan:
 
     def enter_unchecked(self, args: tuple[Any, ...]) -> CallScope:
         """Open a scope in which dims are inferred only when they are asked for."""
-        scope = UncheckedCallScope(self, args, None, None)
+        scope = UncheckedCallScope(self, args)
         scope.token = STACK.set(scope)
         return scope
 

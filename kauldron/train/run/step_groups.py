@@ -100,14 +100,14 @@ class HostSteps:
         for start, stop in spans:
             length = 0
             for step in range(start, stop):
-                if length and (self.is_seen(step) or self._plans_to_pause(step)):
+                if length and (self.is_seen(step) or self.plans_to_pause(step)):
                     runs.append(length)
                     length = 0
                 length += not self.is_seen(step)
             runs.append(length)
         return [run for run in runs if run]
 
-    def _plans_to_pause(self, step: int) -> bool:
+    def plans_to_pause(self, step: int) -> bool:
         return self._evaluates(step) or self.trainer.checkpointer.is_planned(step)
 
     def _evaluates(self, step: int) -> bool:

@@ -170,8 +170,8 @@ class HostStepsOfUnits(HostSteps):
             for unit in self.units
         )
 
-    def _plans_to_pause(self, step: int) -> bool:
-        return self._any(step, lambda unit: unit.host_steps._plans_to_pause(step))
+    def plans_to_pause(self, step: int) -> bool:
+        return self._any(step, lambda unit: unit.host_steps.plans_to_pause(step))
 
     def _any(self, step: int, condition: Any) -> bool:
         return any(unit.is_active(step) and condition(unit) for unit in self.units)
