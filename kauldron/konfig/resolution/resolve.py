@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -208,9 +207,13 @@ class _Resolver:
         return excluded_fields(self.symbol(node._fields[QUALNAME_KEY]))
 
     def post_hook(self, kind: type) -> Any:
-        """Return the hook as it stands in the class; instances are not asked."""
+        """Return the hook as it stands in the class; instances are not asked.
+
+        Nor is the class of the class, as `inspect.getattr_static` would do.
+        """
         if kind not in self.hooks:
-            self.hooks[kind] = inspect.getattr_static(kind, POST_HOOK, None)
+            found = (vars(c)[POST_HOOK] for c in kind.__mro__ if POST_HOOK in vars(c))
+            self.hooks[kind] = next(found, None)
         return self.hooks[kind]
 
 

@@ -59,6 +59,21 @@ def make_posted():
     return Posted()
 
 
+class MetaPosted(type):
+    cfg = None
+
+    def __post_konfig_resolve__(cls, cfg):
+        cls.cfg = cfg
+
+
+class OfMetaPosted(metaclass=MetaPosted):
+    pass
+
+
+def make_class():
+    return OfMetaPosted
+
+
 class Level(enum.Enum):
     LOW = 1
 
@@ -286,6 +301,12 @@ def test_the_post_hook_receives_the_node():
     posted = konfig.resolve(plain)
     assert isinstance(posted.cfg, konfig.ConfigDict)
     assert posted.cfg == plain
+
+
+def test_the_post_hook_of_a_metaclass_is_for_classes_not_for_their_instances():
+    assert not vars(konfig.resolve(call("OfMetaPosted")))
+    cfg = konfig.ConfigDict({"made": call("make_class")})
+    assert konfig.resolve(cfg).made.cfg is cfg.made
 
 
 # ------------------------------------------------------------------------------------
