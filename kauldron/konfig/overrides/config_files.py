@@ -358,12 +358,7 @@ def recorded_folders(run_info: Any) -> list[str]:
     try:
         folders = json.loads(run_info.read_text())["import_folders"]
         return [folder for folder in folders if os.path.isdir(folder)]
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-    ):  # not there, or of another version
+    except (OSError, ValueError, KeyError, TypeError):  # missing or of another version
         return []
 
 
