@@ -273,13 +273,15 @@ def _same_leaf(old: Any, new: Any) -> bool:
 
 
 def _overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
-    if _same_leaf(old, new):
+    # Lists may hold references, which cannot be compared: their items are read.
+    are_sequences = type(old) is type(new) and isinstance(old, (list, tuple))
+    if not are_sequences and _same_leaf(old, new):
         return {}
     if isinstance(old, Node) and isinstance(new, Node):
         if (is_call(old), is_const(old)) != (is_call(new), is_const(new)):
             path = path_grammar.format_path(at)
             raise _MustBeReplaced(f"{path} is another kind of node.")
-    elif type(old) is not type(new) or not isinstance(old, (list, tuple)):
+    elif not are_sequences:
         raise _MustBeReplaced(f"{path_grammar.format_path(at)} is another value.")
     olds = {child.part: child for child in walk.children(old)}
     news = _values(new, walk)
@@ -299,10 +301,11 @@ def _overrides(old: Any, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
 
 def _child_overrides(child: Child, new: Any, at: Parts, walk: Walk) -> dict[Parts, Any]:
     old = child.value
-    # What is computed at each read can only be set as a whole.
-    if not isinstance(child.raw, Operation) or _same_leaf(old, new):
-        with contextlib.suppress(_MustBeReplaced):
-            return _overrides(old, new, at, walk)
+    with contextlib.suppress(_MustBeReplaced):
+        inside = _overrides(old, new, at, walk)
+        # What is computed at each read can only be set as a whole.
+        if not inside or not isinstance(child.raw, Operation):
+            return inside
     if at[-1] not in (QUALNAME_KEY, CONST_KEY):
         try:
             stored = check_overwrite(old, new)

@@ -236,6 +236,19 @@ def test_what_is_computed_is_overridden_as_a_whole():
     assert old == new
 
 
+def test_lists_of_references_are_overridden_item_by_item():
+    old = konfig.ConfigDict({"n": 1})
+    old.listed = [old.ref.n, {"pair": (old.ref.n, 5)}]
+    old.made = konfig.ref_fn(lambda n: [old.ref.n, n], old.ref.n)
+    assert konfig.diff(old, copy.deepcopy(old)).as_overrides() == {}
+    new = copy.deepcopy(old)
+    new.listed[1] = {"pair": (new.ref.n, 6)}
+    overrides = konfig.diff(old, new).as_overrides()
+    assert overrides == {"listed[1].pair[1]": 6}
+    konfig.apply_overrides(old, overrides)
+    assert old == new
+
+
 def test_references_that_cannot_be_read_differ_if_they_follow_something_else():
     old = konfig.ConfigDict({"unset": konfig.placeholder(int, required=True)})
     old.dangling = old.ref.missing
