@@ -226,11 +226,11 @@ class Contents:
 def _describe(
     name: str, run: Run, fields: Sequence[Column], metrics: Sequence[Column]
 ) -> dict[str, Any]:
-    last, config = run.last(), run.config
+    last, config, summary = run.last(), run.config, run.summary()
     return {
         "name": name,
-        **run.summary(),
-        "speed": _rounded(run.speed),
+        **summary,
+        "speed": _rounded(summary["speed"]),
         "fields": {column.name: config.get(column.path) for column in fields},
         "values": {
             column.name: _rounded(last[column.path][1])

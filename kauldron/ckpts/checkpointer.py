@@ -391,12 +391,16 @@ class Checkpointer(BaseCheckpointer):
         if self.cleanup_orphaned_snapshots:
             step_folders.remove_old_snapshots(self.folder)
         return step_folders.new_steps(
-            lambda: self.latest_step,
+            self._latest_step_now,
             min_interval_secs=min_interval_secs,
             seconds_to_sleep=seconds_to_sleep,
             timeout=timeout,
             timeout_fn=timeout_fn,
         )
+
+    def _latest_step_now(self) -> int | None:
+        self.reload()  # so that `should_save` knows of the step too
+        return self.latest_step
 
     #
     # Details

@@ -448,7 +448,9 @@ class _StoredItem:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimpleCheckpointLoader(PartialKauldronLoader):
-    """Loads parameters and collections of another run, unchanged.
+    """Loads parameters and collections of another run, under the same names.
+
+    The other options are those of `PartialKauldronLoader`.
 
     Attributes:
       workdir: Workdir of the *other* run.

@@ -176,11 +176,11 @@ class _Plan:
 def _make_plan(
     params: Any, path: epath.PathLike, layout: str | Layout, fresh: Sequence[str]
 ) -> _Plan:
+    if isinstance(layout, str) and layout != "auto":
+        layout = _layout_by_name(layout)  # a typo is told before much is read
     arrays = _read_arrays(epath.Path(path))
-    if layout == "auto":
+    if isinstance(layout, str):
         layout = _layout_that_fits(arrays, path)
-    elif isinstance(layout, str):
-        layout = _layout_by_name(layout)
     rules = [(_target_regex(target), _as_source(s)) for target, s in layout.items()]
     specs = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
     shapes = {p: s.shape for p, s in structure.flatten(unstack_layers(specs)).items()}

@@ -170,6 +170,7 @@ def record_calls(
             "Path": ".".join(path),
             "Module": cls if name == "__call__" else f"{cls}.{name}",
             "Inputs": specs_text(_arguments(args, kwargs)),
+            "Outputs": "",  # stays if the call raises what its caller catches
         }
         calls.append((path, row))
         running.append(module)

@@ -42,6 +42,16 @@ def test_steps_are_current_when_one_is_yielded(tmp_path):
     assert step == 4
 
 
+def test_follower_that_saves_knows_the_step_it_was_given(tmp_path):
+    writer = make_checkpointer(tmp_path, max_to_keep=None)
+    save_steps(writer, [1])
+    follower = make_checkpointer(tmp_path, max_to_keep=None)
+    assert follower.should_save(4)
+    save_steps(writer, [5])
+    assert next(follower.iter_new_checkpoints(**SOON)) == 5
+    assert not follower.should_save(4)
+
+
 def test_folder_need_not_exist_yet(tmp_path):
     workdir = tmp_path / "later"
     steps = make_checkpointer(workdir, create=False).iter_new_checkpoints(**SOON)

@@ -351,6 +351,8 @@ def test_any_module_by_a_mapping_of_names(tmp_path):
 def test_wrong_layouts_and_files_are_told(tmp_path):
     with pytest.raises(ValueError, match=r"'timm_vi'.*'timm_vit'"):
         kd.ckpts.PretrainedLoader(path="x.safetensors", layout="timm_vi")
+    with pytest.raises(ValueError, match=r"'timm_vi'.*'timm_vit'"):
+        kd.ckpts.load_pretrained({}, "not_read.safetensors", layout="timm_vi")
     path = write_safetensors(
         tmp_path / "a.safetensors", {"a.b": np.ones(2, np.float32)}
     )

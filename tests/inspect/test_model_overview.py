@@ -57,6 +57,27 @@ def test_rows_are_the_calls_in_order():
     ]
 
 
+class Fails(nn.Module):
+    def __call__(self, x):
+        raise NotImplementedError
+
+
+class TriesTwo(nn.Module):
+    x: kontext.Key = kontext.REQUIRED
+
+    @nn.compact
+    def __call__(self, x):
+        try:
+            return Fails()(x)
+        except NotImplementedError:
+            return nn.Dense(2)(x)
+
+
+def test_call_that_raises_has_no_outputs():
+    _, (_, row, _) = overview(TriesTwo(x="batch.x"))
+    assert (row["Module"], row["Outputs"]) == ("Fails", "")
+
+
 def test_shapes_of_a_row():
     _, rows = overview(Net(x="batch.x"))
     assert rows[0]["Inputs"] == "x: f32[16 4]"

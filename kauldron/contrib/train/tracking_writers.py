@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import json
 import re
@@ -16,6 +17,7 @@ from etils import epath
 from kauldron import status
 from kauldron.files import write_atomically
 from kauldron.writers import KDMetricWriter
+from kauldron.writers.kd_metric_writer import BackgroundQueue
 from kauldron.writers.png import to_uint8
 
 
@@ -68,7 +70,7 @@ class MLFlowMetricWriter(_TrackingWriter):
                 _metric(name, scalars[original], step)
                 for name, original in names.items()
             ]
-            self._later(client.log_batch, run_id, metrics)
+            self._calls.submit(client.log_batch, run_id, metrics)
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
         super().write_texts(step, texts)
@@ -76,7 +78,28 @@ class MLFlowMetricWriter(_TrackingWriter):
             client, run_id = self._client()
             for name, text in texts.items():
                 path = f"{_allowed(f'{self.collection}/{name}')}/{step:09d}.md"
-                self._later(client.log_text, run_id, text, path)
+                self._calls.submit(client.log_text, run_id, text, path)
+
+    def flush(self) -> None:
+        super().flush()
+        if "_calls" in vars(self):
+            self._calls.wait()
+
+    def close(self) -> None:
+        calls = vars(self).pop("_calls", None)
+        try:
+            super().close()
+        finally:
+            if calls is not None:
+                calls.close()
+
+    @functools.cached_property
+    def _calls(self) -> BackgroundQueue:
+        """The thread that calls the server; the files neither wait nor fail with it."""
+        return BackgroundQueue(f"kauldron-mlflow-{self.collection}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_calls"}
 
     def _client(self) -> tuple[Any, str]:
         """Return a client, and the run of this thread, which other threads do not know."""

@@ -6,6 +6,8 @@ import io
 import json
 import pickle
 import sys
+import threading
+import types
 from typing import Any
 
 import flax.struct
@@ -327,6 +329,51 @@ def test_mlflow_alone_writes_no_files(mlflow, tmp_path):
         1
     ]
     assert not (tmp_path / "eval").exists()
+
+
+@pytest.fixture
+def slow_server(monkeypatch):
+    """A stand-in for mlflow whose server answers nothing and then is gone."""
+    is_gone = threading.Event()
+
+    def log_batch(run_id, metrics):
+        assert is_gone.wait(30)
+        raise ConnectionError("no answer")
+
+    run = types.SimpleNamespace(info=types.SimpleNamespace(run_id="1"))
+    mlflow = types.SimpleNamespace(
+        active_run=lambda: run,
+        MlflowClient=lambda: types.SimpleNamespace(log_batch=log_batch),
+    )
+    entities = types.SimpleNamespace(Metric=lambda *args: args)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    return is_gone
+
+
+def test_files_do_not_depend_on_the_mlflow_server(slow_server, tmp_path):
+    writer = contrib.MLFlowMetricWriter(
+        workdir=epath.Path(tmp_path), collection="train"
+    )
+    for step in range(3):
+        writer.write_scalars(step, {"a": 1.0})
+    slow_server.set()
+    with pytest.raises(ConnectionError, match="no answer"):
+        writer.flush()
+    writer.close()
+    assert [line["step"] for line in writers.read_scalars(tmp_path / "train")] == [
+        0,
+        1,
+        2,
+    ]
+
+
+def test_mlflow_alone_needs_no_workdir(slow_server):
+    slow_server.set()
+    writer = contrib.MLFlowMetricWriter(pass_to_default_writer=False)
+    writer.write_scalars(0, {"a": 1.0})
+    with pytest.raises(ConnectionError, match="no answer"):
+        writer.close()
 
 
 @pytest.fixture
