@@ -188,8 +188,8 @@ class BatchProgram:
     ) -> tuple[Vectors, States]:
         """Measure batches, the first of which has this index.
 
-        Returns what is merged so far (`None` before the first call), and the states that
-        merge on the host.
+        Takes what earlier calls merged (`None` at the first call). Returns what is merged
+        so far, and the states that merge on the host.
         """
         is_first = np.bool_(merged is None)
         merged = self._nothing if merged is None else merged

@@ -390,7 +390,8 @@ class SoftmaxCrossEntropyWithIntLabels(Loss):
         # latter, and negative labels would count from the end.
         classes = jnp.arange(log_probs.shape[-1])
         log_prob = jnp.where(classes == labels, log_probs, 0).sum(-1, keepdims=True)
-        is_class = (labels >= 0) & (labels < jnp.int32(classes.size))
+        last = min(classes.size - 1, jnp.iinfo(labels.dtype).max)  # whatever the dtype
+        is_class = (labels >= 0) & (labels <= last)
         return -jnp.where(is_class, log_prob, jnp.nan)
 
 

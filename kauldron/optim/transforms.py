@@ -19,7 +19,7 @@ from kauldron.optim.masks import record
 
 
 class PartialUpdates(optax.GradientTransformationExtraArgs):
-    """What `partial_updates` gives: a transformation that knows which it trains."""
+    """What `partial_updates` gives: a transformation that knows what it trains."""
 
     is_trained: Callable[[Any], Any]  # from parameters to bools, perhaps a prefix
 

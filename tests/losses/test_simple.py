@@ -121,6 +121,7 @@ def test_softmax_cross_entropy_with_int_labels_matches_numpy(leading, label_dtyp
         (np.int8, [-1, 0, 127]),  # fewer numbers than there are classes
         (np.uint8, [0, 200, 255]),
         (np.int32, [-300, -1, 299, 300]),
+        (np.uint32, [299, 300, 2**31, 2**32 - 1]),  # -1 in unsigned labels
     ],
 )
 def test_loss_of_a_label_is_nan_outside_of_the_classes_alone(label_dtype, labels):

@@ -108,6 +108,7 @@ class HostSteps:
         return [run for run in runs if run]
 
     def plans_to_pause(self, step: int) -> bool:
+        """Return whether the config alone makes the host pause before `step`."""
         return self._evaluates(step) or self.trainer.checkpointer.is_planned(step)
 
     def _evaluates(self, step: int) -> bool:

@@ -191,9 +191,10 @@ class MetricTable:
         earlier: Mapping[str, Mapping[str, Any]] | None = None,
         order: Mapping[str, Sequence[str]] | None = None,
     ):
-        """Begin a table, of which an earlier start may have written these values.
+        """Begin a table.
 
-        The `order` is that of the metrics of each collection, the most important first.
+        `earlier` holds the newest values of each collection that an earlier start wrote,
+        `order` the names of its metrics, the most important first.
         """
         self._order = {
             (collection, f"metrics/{name}"): index
