@@ -82,7 +82,8 @@ class _Integer(_Field):
     def check(self, name: str, value: Any) -> None:
         _INTEGER.check(name, value)
         if self.expected:
-            _value(self.expected, lambda number: number >= 0).check(name, value)
+            not_negative = _value(self.expected, lambda number: number >= 0)
+            not_negative.check(name, operator.index(value))
 
 
 def _value(expected: str, is_right: Callable[[Any], bool]) -> _Field:

@@ -94,6 +94,7 @@ def test_none_becomes_a_part_that_does_nothing(tmp_path):
         ("setup", {"tags": 1}, "`trainer.setup` must be a Setup"),
         ("num_train_steps", -1, "`trainer.num_train_steps` must be at least 0"),
         ("stop_after_steps", -5, "`trainer.stop_after_steps` must be at least 0"),
+        ("num_train_steps", np.int64(-4), "must be at least 0, got -4."),
         ("log_metrics_every", -1, "`trainer.log_metrics_every` must be at least 1"),
         ("log_summaries_every", -2, "`trainer.log_summaries_every` must be at least 1"),
         ("steps_per_dispatch", 0, "`trainer.steps_per_dispatch` must be 'auto' or"),
