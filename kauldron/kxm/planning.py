@@ -207,7 +207,7 @@ class _Planner(folders.ExperimentInfo):
         values = self._config_values(item, jobs)
         if provider is None or not values:
             return provider
-        # First for the parameters of jobs, then for the jobs: it takes a while.
+        # Slow, and asked for twice in a row: for the parameters of jobs and their flags.
         last = self.last
         if last is None or last[0] is not item or last[1] != values:
             self.last = last = (item, values, provider.for_sweep(values))
