@@ -20,7 +20,7 @@ STOPPED = 143  # told to save and stop
 
 
 class Implementation:
-    """The base of the classes of commands, of which no object is needed.
+    """Base class of commands; `add_arguments` and `run` are called on the class itself.
 
     Attributes:
       configs: The names of the flags that give a config, with its overrides.

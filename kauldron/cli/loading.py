@@ -308,7 +308,8 @@ class SubCommand(Implementation):
     def with_trainer(cls, cfg: konfig.ConfigDict, source: ConfigSource) -> Self:
         """Return the command on a config and the trainer that is built of it now."""
         command = cls(cfg, ConfigOrigin.of(source))
-        vars(command)["trainer"] = build_trainer(cfg, source)  # of the cached property
+        # The value of the cached property.
+        vars(command)["trainer"] = build_trainer(cfg, source)
         return command
 
     @classmethod

@@ -121,7 +121,7 @@ def write_page(file: str, html: str, *, title: str) -> None:
 
 def existing_folder(text: str) -> str:
     """Return the folder that an argument names; for `type=` of an argument."""
-    if not os.path.isdir(text):
+    if not os.path.isdir(text or "."):
         raise UsageError(f"There is no folder {text}.")
     return text
 

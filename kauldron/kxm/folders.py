@@ -10,6 +10,7 @@ import os
 import re
 import string
 import time
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,26 +54,21 @@ class WorkUnitInfo:
     work_unit_id: int
 
 
-class Context:
+class Context(types.SimpleNamespace):
     """What is known when a folder name is made. Reading what is not is an error.
 
     Args:
       **known: Of `xp`, `resolved_jobs`, `sweep_info`, `wu` and `sweep_item`.
     """
 
-    def __init__(self, **known: Any) -> None:
-        self._known = known
-
     def replace(self, **values: Any) -> Context:
         """Return a copy that knows other things."""
-        return Context(**{**self._known, **values})
+        return Context(**{**vars(self), **values})
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("xp", "resolved_jobs", "sweep_info", "wu", "sweep_item"):
             raise AttributeError(f"The context of folders has no {name!r}.")
-        if name not in self._known:
-            raise ValueError(f"`{name}` not set yet")
-        return self._known[name]
+        raise ValueError(f"`{name}` not set yet")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

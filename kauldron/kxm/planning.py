@@ -207,7 +207,7 @@ class _Planner(folders.ExperimentInfo):
         values = self._config_values(item, jobs)
         if provider is None or not values:
             return provider
-        # First for the parameters of jobs, then for the jobs: it takes a while.
+        # Slow, and asked for twice in a row: for the parameters of jobs and their flags.
         last = self.last
         if last is None or last[0] is not item or last[1] != values:
             self.last = last = (item, values, provider.for_sweep(values))
@@ -244,7 +244,6 @@ class _Planner(folders.ExperimentInfo):
             xp_dir=self.xp_dir,
             folder=folder,
             workdir=workdir,
-            sweep={k: command.plain(v) for k, v in item.job_kwargs.items()},
             ui=dict(item.xm_ui_kwargs or {}),
             jobs={},
             num_work_units=self.num_work_units,
@@ -254,7 +253,9 @@ class _Planner(folders.ExperimentInfo):
         for name, job in jobs.items():
             with error_prefix(f"Job {name!r}: "):
                 made[name] = self._job(job, item, unit, provider)
-        return dataclasses.replace(unit, jobs=made)
+        # After the jobs: their errors name the argument whose value has no text.
+        sweep = {k: command.plain(v) for k, v in item.job_kwargs.items()}
+        return dataclasses.replace(unit, jobs=made, sweep=sweep)
 
     def _job(
         self,

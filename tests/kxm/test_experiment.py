@@ -182,6 +182,13 @@ def test_bad_experiments_say_what_is_missing(config, python_job):
     assert records.known_xids() == []
 
 
+def test_a_swept_value_without_a_text_is_refused_by_its_name(python_job):
+    sweep = kxm.SimpleSweep([{"x": 1}, {"x": {1, 2}}])
+    xp = kxm.Experiment(jobs={"main": python_job("")}, sweep_info=sweep)
+    with pytest.raises(TypeError, match=r"^Work unit 2 .*argument 'x': a .*set"):
+        xp.work_units()
+
+
 def test_records_of_a_launch(python_job, tmp_path):
     job = python_job(ECHO, env_vars={"MY_TOKEN": "hidden", "N": 3})
     handle = kxm.Experiment(

@@ -53,6 +53,12 @@ def test_paths():
     assert made.wu_dir == "/runs/123/u07"
 
 
+def test_builders_are_equal_if_they_know_the_same():
+    assert unit(builder()) == unit(builder())
+    assert unit(builder()) != unit(builder(), wid=8)
+    assert "experiment_id=12" in repr(builder())
+
+
 def test_root_takes_home_and_variables(monkeypatch):
     monkeypatch.setenv("HOME", "/h")
     monkeypatch.setenv("PLACE", "p")

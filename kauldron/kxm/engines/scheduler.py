@@ -1,4 +1,4 @@
-"""Engines whose launcher stays: it starts the runners of jobs, in order, and again.
+"""Engines whose launcher keeps running: it starts and restarts the runners of jobs.
 
 One thread does everything. What runs, and how it ended, is in the status files that the
 runners write; the scheduler decides what starts next and which devices it gets.
@@ -121,7 +121,7 @@ class Scheduler:
     """Runs the unfinished jobs of work units.
 
     Args:
-      engine: Its options.
+      engine: The engine, which has the options.
       units: The work units, in order.
       machine: What there is to share.
       processes: How many processes each job has.

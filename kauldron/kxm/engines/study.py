@@ -34,7 +34,8 @@ class Binding:
         self.search = records.read_json(records.private(self.xp_dir) / "search.json")
         self._wid = unit["wid"]
         self._workdir = pathlib.Path(unit["workdir"])
-        self._is_first = job == next(iter(unit["jobs"]))  # asks, and is given up
+        # The first job asks for the values, and is the one that is pruned.
+        self._is_first = job == next(iter(unit["jobs"]))
         self._trial: Any = None
         self._reported = 0
 

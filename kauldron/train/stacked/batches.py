@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def data_key(trainer: Trainer, *, with_seed: bool = True) -> Any:
     """Return what is equal for trainers whose batches are the same.
 
-    `with_seed`, they also come in the same order.
+    If `with_seed`, they also come in the same order.
     """
     if trainer.raw_cfg is None:
         return id(trainer.train_ds)

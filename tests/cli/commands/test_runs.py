@@ -122,6 +122,12 @@ def test_no_runs(kauldron, folder):
     assert kauldron("runs", "missing")[0] == 2
 
 
+def test_an_empty_name_is_the_working_directory(kauldron, folder, monkeypatch):
+    (folder / "empty").mkdir()
+    monkeypatch.chdir(folder / "empty")
+    assert kauldron("runs", "")[0] == 0
+
+
 def test_columns_are_aligned_and_values_of_classes_left_out(kauldron, sweep):
     _, out, _ = kauldron("runs", sweep)
     header, *rows = out.splitlines()
