@@ -339,3 +339,12 @@ def test_stacked_batches_have_the_masks_of_the_batches(kind):
     assert stacked.keys() == last.keys()
     for name, column in stacked.items():
         assert column.tolist() == [batch[name].tolist() for batch in expected]
+
+
+def test_stacked_batches_may_have_empty_fields():
+    columns = {"x": np.arange(6), "nothing": np.zeros((6, 0))}
+    ds = kd.data.py.Arrays(
+        columns, shuffle=False, seed=0, batch_size=2, prefetch_batches=0
+    )
+    batches = iter(ds).next_batches(3)
+    assert batches["nothing"].shape == (3, 2, 0)
