@@ -261,6 +261,9 @@ class OpIterator:
     def __init__(self, parent: Iterator):
         self._parent = parent
 
+    def __iter__(self) -> Self:
+        return self
+
     def __next__(self) -> Any:
         return next(self._parent)
 

@@ -91,6 +91,16 @@ def test_positions_end_with_the_full_batches():
     assert next(iterator)["label"].shape == (8,)
 
 
+def test_positions_stop_where_an_epoch_ends_with_a_smaller_batch():
+    ds = make_in_memory(drop_remainder="keep")  # 50 records in batches of 8
+    iterator = iter(ds)
+    assert iterator.next_positions(20).shape == (6, 8)
+    with pytest.raises(StopIteration):
+        iterator.next_positions(1)
+    assert len(next(iterator)["label"]) == 2
+    assert iterator.next_positions(20)[:, 0].tolist() == list(range(50, 98, 8))
+
+
 def random_crop():
     return kd.data.py.RandomCrop(key="image", shape=(2, 2))
 

@@ -134,6 +134,14 @@ def test_an_iterator_knows_its_data():
     assert iterator.source is ds
 
 
+def test_what_an_iterator_wraps_is_an_iterator():
+    ds = make_ds(num_epochs=1)
+    expected = [batch["x"].tolist() for batch in ds]
+    for chain in (ds, ds.map(dict), ds.take(5), ds.cache(), ds.prefetch(1)):
+        with iter(chain) as iterator:
+            assert [batch["x"].tolist() for batch in iterator.iter] == expected
+
+
 def test_objects_with_a_state_are_wrapped_as_such():
     class Counting:
         def __init__(self):

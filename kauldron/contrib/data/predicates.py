@@ -205,8 +205,8 @@ class _LikeKeyed(_ImageTransform):
         return self._keyed_type(key="image", **self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
-        names = {field.name for field in dataclasses.fields(self)}
-        return {name: getattr(self, name) for name in names - {"should_transform_pred"}}
+        names = {field.name for field in dataclasses.fields(self._keyed_type)}
+        return {name: getattr(self, name) for name in names - {"key"}}
 
     def map_element(self, element: Any) -> Any:
         return self._keyed.map_element(element)
@@ -296,7 +296,7 @@ class Resize(_LikeKeyed):
 
     def _arguments(self) -> dict[str, Any]:
         arguments = super()._arguments()
-        edges = (arguments.pop("height"), arguments.pop("width"))
+        edges = (self.height, self.width)
         if edges != (None, None):
             if self.size is not None or None in edges:
                 raise ValueError("Resize: give both height and width, or size.")

@@ -379,7 +379,8 @@ class BatchJob:
             is_alike = all(trees.form(b) == trees.form(batches[0]) for b in batches)
             return trees.stack(batches) if is_alike else None
         batch = self.with_masks(self.columns(chunk, positions), len(positions))
-        return trees.map_leaves(lambda c: c.reshape(-1, size, *c.shape[1:]), batch)
+        lead = (len(units), size)
+        return trees.map_leaves(lambda c: c.reshape(*lead, *c.shape[1:]), batch)
 
     def finish(self, columns: Any, size: int) -> Any:
         """Return a batch of `size` real records ready to use: padded, with masks."""

@@ -7,6 +7,7 @@ together from what is there.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -66,7 +67,7 @@ class BatchIterator:
     def next_batches(self, count: int) -> Any:
         """Return the next batches stacked on a new leading axis, built in one go.
 
-        Fewer than `count` come at the end of the data, and before a last batch that is
+        Fewer than `count` come at the end of the data, and before a batch that is
         smaller than the others.
         """
         self._check_open()
@@ -86,7 +87,7 @@ class BatchIterator:
         """Stream positions of the next full batches, `int64[count, batch]`; skips them.
 
         For data that lives on the device: only these numbers travel. Fewer batches come
-        at the end of the data.
+        at the end of the data, and before a batch that is smaller than the others.
         """
         self._check_open()
         units = self._full_units(count)
@@ -196,9 +197,10 @@ class BatchIterator:
         stop = self._units + count
         if plan.num_units is not None:
             stop = min(stop, plan.num_units)
-        if stop > self._units and not plan.is_full(stop - 1):
-            stop -= 1
-        return range(self._units, stop)
+        units = range(self._units, stop)
+        if plan.remainder == "drop" or not plan.may_be_short:
+            return units
+        return units[: sum(1 for _ in itertools.takewhile(plan.is_full, units))]
 
     # ------------------------------------------------------------------------
     # Units

@@ -419,7 +419,7 @@ class TransformNode(StreamNode):
 
     @property
     def num_fixed(self) -> int:
-        """How many of the first entries must stay: the last of them takes files."""
+        """How many of the first entries must stay where image files come in."""
         if not self._num_encoded:
             return 0
         return _count_while(self.entries, lambda entry: entry.kind is Kind.SLICE) + 1

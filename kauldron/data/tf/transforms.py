@@ -135,6 +135,7 @@ class Resize(ElementWiseTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        neutral.as_size((self.height, self.width), "height, width")
         object.__setattr__(self, "method", self._resize.method)
 
     @functools.cached_property

@@ -26,8 +26,8 @@ from kauldron.data.transforms.transform_types import (
     RandomMapTransform,
 )
 
-# Method for one record, method for a batch. Where the second one is that of the class
-# itself, it only walks over the fields and leaves the work to the pair of a later class.
+# Method for one record, method for a batch. A `map_batch` that is inherited from
+# `ElementWiseTransform` only walks over the fields: then the pair of that class decides.
 _FORMS = {
     MapTransform: ("map", "map_batch"),
     FilterTransform: ("filter", "filter_batch"),

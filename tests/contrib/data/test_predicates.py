@@ -1,5 +1,6 @@
 """Transforms that choose their fields by a predicate."""
 
+import dataclasses
 import pickle
 
 import numpy as np
@@ -105,6 +106,19 @@ def test_arguments_of_predicate_forms_are_checked_when_they_are_made():
 
     with pytest.raises(ValueError, match="both height and width"):
         C.Resize(height=3)
+
+
+def test_a_predicate_form_may_have_arguments_of_its_own():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Preview(C.Resize):
+        min_size: int = 2
+        caption: str = ""
+
+        def map_element(self, element):
+            return self.caption, super().map_element(element).shape
+
+    preview = Preview.matching_keys(caption="small")
+    assert preview.map({"img": np.zeros((4, 6, 1))}) == {"img": ("small", (2, 3, 1))}
 
 
 def test_resizing_chooses_the_method_by_the_kind_of_numbers():

@@ -339,3 +339,27 @@ def test_stacked_batches_have_the_masks_of_the_batches(kind):
     assert stacked.keys() == last.keys()
     for name, column in stacked.items():
         assert column.tolist() == [batch[name].tolist() for batch in expected]
+
+
+def test_stacked_batches_may_have_empty_fields():
+    columns = {"x": np.arange(6), "nothing": np.zeros((6, 0))}
+    ds = kd.data.py.Arrays(
+        columns, shuffle=False, seed=0, batch_size=2, prefetch_batches=0
+    )
+    batches = iter(ds).next_batches(3)
+    assert batches["nothing"].shape == (3, 2, 0)
+
+
+@pytest.mark.parametrize("remainder", ["keep", "pad"])
+def test_stacked_batches_stop_where_an_epoch_ends_with_a_smaller_one(remainder):
+    ds = kd.data.InMemoryPipeline(
+        loader=lambda: {"x": np.arange(6)},
+        batch_size=4,
+        seed=0,
+        drop_remainder=remainder,
+    )
+    expected = [batch["x"].tolist() for batch in ds.take(10)]
+    iterator, seen = iter(ds), []
+    while len(seen) < 10:  # 5 batches of 4 and 2 records in turn hold 4 times 4
+        seen += iterator.next_batches(5)["x"].tolist()
+    assert seen[:10] == expected

@@ -99,3 +99,8 @@ def test_tensorflow_transform_in_a_numpy_pipeline_is_refused():
 def test_bad_arguments_of_transforms_are_found_at_construction(error, make):
     with pytest.raises(error):
         make()
+
+
+def test_sizes_are_called_what_the_user_calls_them():
+    with pytest.raises(ValueError, match="height, width=0"):
+        kd.data.tf.Resize(key="x", height=0, width=3)
