@@ -181,9 +181,10 @@ class ArrayTypeMeta(AnnotationMeta):
 
     def __getitem__(cls, item: Any) -> Any:
         try:
-            return _subscripted(cls, item)
-        except TypeError:  # not a subscript, or one that cannot be hashed
+            hash(item)
+        except TypeError:
             return _subscripted.__wrapped__(cls, item)
+        return _subscripted(cls, item)
 
     def __or__(cls, other: Any) -> Any:
         if is_array_type(other) and cls.shape_spec is MISSING is other.shape_spec:

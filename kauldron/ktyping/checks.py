@@ -231,13 +231,13 @@ class _DataclassPlan:
 
     def _refresh(self) -> None:
         version = VERSION.number
-        self.checker = None
+        checker = None
         if get_config(self.cls.__module__).typechecking_enabled:
             names = names_of_class(self.cls, f"class {self.cls.__name__!r}")
-            self.checker = Compiler(self.rules, names).compile_dataclass(self.cls)
+            checker = Compiler(self.rules, names).compile_dataclass(self.cls)
             if "jaxtyping" in sys.modules:
-                location = self.checker.location
-                report_jaxtyping(read_annotations(self.cls), location)
+                report_jaxtyping(read_annotations(self.cls), checker.location)
+        self.checker = checker  # at once, as other threads check in the meantime
         self.version = version
 
 

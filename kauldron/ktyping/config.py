@@ -145,7 +145,8 @@ def remove_config_override(identifier: int, missing_ok: bool = False) -> None:
 def get_config(module_name: str | None = None) -> Config:
     """Return the settings that hold for a module, or those for all."""
     config = CONFIG
-    for pattern, override in CONFIG_OVERRIDES.values():
+    overrides = tuple(CONFIG_OVERRIDES.values())  # other threads may add some
+    for pattern, override in overrides:
         if pattern.match(module_name or ""):
             config = config.update(override)
     return config

@@ -356,6 +356,7 @@ class UncheckedCallScope(CallScope):
 
     @state.setter
     def state(self, state: State) -> None:
+        self.undetermined = self.settle = False
         self._inferred = state
 
     def _infer(self) -> State:

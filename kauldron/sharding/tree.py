@@ -330,7 +330,14 @@ def replace_shape_dtype_struct(
     struct: jax.ShapeDtypeStruct, **changes: Any
 ) -> jax.ShapeDtypeStruct:
     """Return a copy with another `shape`, `dtype`, `sharding` or `weak_type`."""
-    return struct.update(**changes)
+    kwargs = {
+        "shape": struct.shape,
+        "dtype": struct.dtype,
+        "sharding": struct.sharding,
+        "weak_type": struct.weak_type,
+    }
+    # `struct.update` ignores misspelt names, and refuses a sharding after a layout.
+    return jax.ShapeDtypeStruct(**(kwargs | changes))
 
 
 def nbytes(array: Any) -> int:

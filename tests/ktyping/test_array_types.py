@@ -109,6 +109,12 @@ def test_wrong_subscript_lists_the_three_forms(item):
         Float[item]
 
 
+def test_wrong_subscript_is_reported_once():
+    with pytest.raises(TypeError, match="Cannot subscript") as info:
+        Float[3]
+    assert info.value.__context__ is None
+
+
 def test_redefining_is_refused():
     with pytest.raises(TypeError, match=r"^Trying to redefine the shape"):
         Float["a"]["b"]

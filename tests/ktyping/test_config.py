@@ -4,14 +4,20 @@ import dataclasses
 import logging
 import subprocess
 import sys
+import threading
 
 import jaxtyping
 import numpy as np
 import pytest
 
 import kauldron.ktyping as kt
-from kauldron.ktyping import Float
-from kauldron.ktyping.config import CONFIG_OVERRIDES, ReportingPolicy, get_config
+from kauldron.ktyping import Float, checks
+from kauldron.ktyping.config import (
+    CONFIG_OVERRIDES,
+    VERSION,
+    ReportingPolicy,
+    get_config,
+)
 
 
 @kt.typechecked
@@ -123,6 +129,58 @@ def test_dims_are_still_known_while_checking_is_off():
 
         assert g("no array", np.ones((2, 3)), np.ones(4)) == {"n": 2, "m": 3, "k": 4}
         assert g(np.ones(2), np.ones((5, 3)), np.ones(4)) == {"n": 2, "k": 4}
+
+
+def test_candidates_can_be_assigned_while_checking_is_off():
+    @kt.typechecked
+    def g(x: Float["n"]):
+        kt.get_current_scope().candidates = [{"m": (3,)}]
+        return kt.isinstance(np.ones(3), Float["m"]), kt.dim["m"]
+
+    with kt.Config(typechecking_enabled=False):
+        assert g(np.ones(2)) == (True, 3)
+
+
+def test_dataclass_is_checked_while_another_thread_compiles_it_again(monkeypatch):
+    is_late, may_go_on = threading.Event(), threading.Event()
+    late = threading.Thread(target=Record, args=(1,))
+    number = VERSION.number
+
+    class Version:
+        @property
+        def number(self):
+            return number + (threading.current_thread() is late)
+
+    def resolve(module):
+        if threading.current_thread() is late:
+            is_late.set()
+            assert may_go_on.wait(timeout=60)
+        return get_config(module)
+
+    monkeypatch.setattr(checks, "VERSION", Version())
+    monkeypatch.setattr(checks, "get_config", resolve)
+    Record(1)
+    late.start()
+    try:
+        assert is_late.wait(timeout=60)
+        with pytest.raises(kt.KTypeCheckError):
+            Record("no number")
+    finally:
+        may_go_on.set()
+        late.join()
+
+
+def test_overrides_come_and_go_while_others_are_read():
+    config = kt.Config(collection_check="all")
+
+    class Adding:
+        def match(self, name):
+            identifiers.append(kt.add_config_override("other", config))
+
+    identifiers = []
+    CONFIG_OVERRIDES[-1] = Adding(), config
+    assert get_config(__name__).collection_check == "first"
+    assert len(identifiers) == 1
 
 
 def test_environment_variable_sets_the_start():

@@ -11,6 +11,7 @@ import textwrap
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental.layout import Format, Layout
 
 from kauldron import kd
 from kauldron.immutabledict import ImmutableDict
@@ -125,6 +126,15 @@ def test_struct_with_a_change():
         jnp.float32,
         True,
     )
+    with pytest.raises(TypeError, match="shpe"):
+        kd.sharding.replace_shape_dtype_struct(struct, shpe=(3,))
+
+
+def test_struct_with_a_layout_can_get_another_sharding():
+    layout = Format(Layout(major_to_minor=(1, 0)), kd.sharding.REPLICATED)
+    struct = jax.ShapeDtypeStruct((2, 3), jnp.float32, sharding=layout)
+    first = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    assert kd.sharding.with_sharding_constraint(struct, first).sharding == first
 
 
 def test_importing_starts_no_backend_and_loads_nothing():

@@ -62,10 +62,9 @@ class Compiler:
     def compile(self, annotation: Any) -> c.Checker:
         """Return the checker of an annotation."""
         annotation = self.names.evaluated(annotation)
-        if (
-            id(annotation) in self._unfinished
-        ):  # contains itself, as a type of JSON does
-            return self._unfinished[id(annotation)]
+        unfinished = self._unfinished.get(id(annotation))
+        if unfinished is not None:  # contains itself, as a type of JSON does
+            return unfinished
         recursive = self._unfinished[id(annotation)] = c.RecursiveChecker(annotation)
         try:
             recursive.checker = self._compile(annotation)
