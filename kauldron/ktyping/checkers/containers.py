@@ -163,7 +163,7 @@ class PyTreeChecker(c.Checker):
     def _check_leaves(
         self, leaves: list[Any], state: State, scope: ShapeScope
     ) -> State | None:
-        remembered = self.leaf.memo_kind == c.BY_ARRAY
+        remembered = self.leaf.memo_kind in (c.BY_ARRAY, c.BY_ANY)
         seen: set[Any] = set()  # leaves that leave the present state as it is
         for index, leaf in enumerate(leaves):
             key = _array_key(leaf) if remembered else None
