@@ -55,7 +55,7 @@ older_modules(
         "metrics.psnr_with_resize": "metrics.regression",
         "summaries.image_grid": "summaries.images",
         "summaries.printed_values": "summaries.texts",
-        "summaries.values": "summaries.confusion_matrix texts",
+        "summaries.values": "summaries.confusion_matrix summaries.texts",
         "summaries.videos": "summaries.images",
         "train.gif_video_writer": "train.file_writers",
         "train.loss_optimizers": "train.steps",
