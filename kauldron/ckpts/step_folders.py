@@ -206,7 +206,7 @@ def write_sums(folder: epath.Path) -> None:
         return
     process = jax.process_index()
     sums = {
-        name: _sum_of_mapped(path)
+        name: sum_of_mapped(path)
         for name, path in _files(folder)
         if _owner(name) == process and path.stat().length > _SMALL_BYTES
     }
@@ -235,7 +235,7 @@ def check_checksums(folder: epath.Path) -> None:
         if name not in files
         or (name in sizes and files[name].stat().length != sizes[name])
         or (name in crcs and _crc(files[name]) != crcs[name])
-        or (name in sums and _sum_of_read(files[name]) != sums[name])
+        or (name in sums and sum_of_read(files[name]) != sums[name])
     ]
     if changed:
         raise OSError(
@@ -335,7 +335,7 @@ def _crc(path: epath.Path) -> int:
     return crc
 
 
-def _sum_of_mapped(path: epath.Path) -> int:
+def sum_of_mapped(path: epath.Path) -> int:
     """Return the checksum of a file that was just written, and is still in memory.
 
     Adding up needs no more time than the memory; crc32c of all would need twice that.
@@ -349,10 +349,10 @@ def _sum_of_mapped(path: epath.Path) -> int:
             sums = _block_sums(content)
             return _crc_of_sums(sums, content[len(sums) * _BLOCK_BYTES :])
     except OSError:  # a file system without memory mapping
-        return _sum_of_read(path)
+        return sum_of_read(path)
 
 
-def _sum_of_read(path: epath.Path) -> int:
+def sum_of_read(path: epath.Path) -> int:
     """Return the same for a file that may be damaged, or on a failing disk.
 
     What cannot be read raises an error here; in a mapped file it would end the process.

@@ -118,9 +118,9 @@ def _call_jax(
     query, key, value = flat(query), flat(key), flat(value)
     lengths = {}
     if implementation == "cudnn" and bias is None and mask is None:
-        query, lengths["query_seq_lengths"] = _to_even_length(query)
-        key, lengths["key_value_seq_lengths"] = _to_even_length(key)
-        value, _ = _to_even_length(value)
+        query, lengths["query_seq_lengths"] = to_even_length(query)
+        key, lengths["key_value_seq_lengths"] = to_even_length(key)
+        value, _ = to_even_length(value)
     result = jax.nn.dot_product_attention(
         query,
         key,
@@ -133,7 +133,7 @@ def _call_jax(
     return result.reshape(*batch, *result.shape[-3:])
 
 
-def _to_even_length(heads: Any) -> tuple[Any, Any]:
+def to_even_length(heads: Any) -> tuple[Any, Any]:
     """Add a filler to an odd number of tokens, which cuDNN does not differentiate.
 
     Also return how many tokens of each example are real; `None` if all are.

@@ -36,7 +36,7 @@ class TransformerMLP(nn.Module):
     def __call__(self, inputs: Float["*b d"]) -> Float["*b d"]:
         size = inputs.shape[-1]
         hidden = self._dense("dense_in", self.hidden_size or 4 * size, inputs)
-        activation = _gelu if self.activation_fn is nn.gelu else self.activation_fn
+        activation = gelu if self.activation_fn is nn.gelu else self.activation_fn
         return self._dense("dense_out", size, activation(hidden))
 
     def _dense(self, name: str, features: int, inputs: Any) -> Any:
@@ -50,7 +50,7 @@ class TransformerMLP(nn.Module):
 
 
 @jax.custom_jvp
-def _gelu(x: Any) -> Any:
+def gelu(x: Any) -> Any:
     """`nn.gelu`, whose gradient needs nothing but `x`.
 
     Jax would derive it from the tanh of the forward pass, which XLA then keeps: as much
@@ -59,7 +59,7 @@ def _gelu(x: Any) -> Any:
     return nn.gelu(x)
 
 
-@_gelu.defjvp  # pyright: ignore[reportFunctionMemberAccess]
+@gelu.defjvp  # pyright: ignore[reportFunctionMemberAccess]
 def _gelu_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
     [x], [tangent] = primals, tangents
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -377,7 +377,7 @@ def test_weights_that_nobody_reads_cost_nothing():
 
 def test_filler_of_odd_lengths_is_not_attended_to():
     q, k, v = RNG.normal(size=(3, 2, 5, 3, 8)).astype(np.float32)
-    padded = [attention._to_even_length(heads) for heads in (q, k, v)]
+    padded = [attention.to_even_length(heads) for heads in (q, k, v)]
     assert [heads.shape[1] for heads, _ in padded] == [6, 6, 6]
     (even_q, lengths), (even_k, _), (even_v, _) = padded
     attend = jax.jit(
@@ -392,7 +392,7 @@ def test_filler_of_odd_lengths_is_not_attended_to():
     )
     expected = attend(q, k, v)
     np.testing.assert_allclose(result[:, :5], expected, rtol=1e-5, atol=1e-6)
-    assert attention._to_even_length(even_q)[1] is None
+    assert attention.to_even_length(even_q)[1] is None
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="cuDNN needs a GPU")

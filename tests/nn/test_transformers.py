@@ -83,11 +83,11 @@ def test_gradients_of_gelu_are_those_of_flax():
     def slopes(activation):
         return jax.jit(jax.vmap(jax.grad(activation)))(x)
 
-    np.testing.assert_array_equal(transformers._gelu(x), nn.gelu(x))
+    np.testing.assert_array_equal(transformers.gelu(x), nn.gelu(x))
     expected = slopes(nn.gelu)
-    np.testing.assert_allclose(slopes(transformers._gelu), expected, atol=1e-5)
+    np.testing.assert_allclose(slopes(transformers.gelu), expected, atol=1e-5)
     ones = np.ones_like(x)
-    forward = jax.jit(lambda x: jax.jvp(transformers._gelu, (x,), (ones,))[1])
+    forward = jax.jit(lambda x: jax.jvp(transformers.gelu, (x,), (ones,))[1])
     np.testing.assert_allclose(forward(x), expected, atol=1e-5)
 
 

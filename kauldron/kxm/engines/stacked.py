@@ -69,7 +69,7 @@ class Stacked(Local):
         folder = records.private(handle.xp_dir) / "stacks"
         first = 1 + (len(os.listdir(folder)) if folder.is_dir() else 0)
         stacks, members = [], {}
-        for number, part in enumerate(_divided(trainings, count), first):
+        for number, part in enumerate(divided(trainings, count), first):
             stack = self._stack_unit(part, folder / str(number), machine)
             stack.write()
             stacks.append(stack)
@@ -138,7 +138,7 @@ def _without_training(unit: WorkUnit) -> WorkUnit:
     return dataclasses.replace(unit, jobs=jobs)
 
 
-def _divided(units: Sequence[WorkUnit], count: int) -> list[list[WorkUnit]]:
+def divided(units: Sequence[WorkUnit], count: int) -> list[list[WorkUnit]]:
     """Divide work units among processes; those of a stack of before stay together."""
     together: dict[Any, list[WorkUnit]] = {}
     new: list[WorkUnit] = []

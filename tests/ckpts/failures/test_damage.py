@@ -311,17 +311,17 @@ def test_mapped_and_read_files_have_the_same_checksum(
     numbers = np.frombuffer(content[:whole], "<u8").reshape(-1, 512)
     sums = numbers.sum(axis=1, dtype="<u8").tobytes()
     expected = crc32c.crc32c(sums + content[whole:])
-    assert step_folders._sum_of_mapped(path) == expected
-    assert step_folders._sum_of_read(path) == expected
+    assert step_folders.sum_of_mapped(path) == expected
+    assert step_folders.sum_of_read(path) == expected
 
 
 def test_file_system_that_maps_nothing(tmp_path, monkeypatch):
     path = epath.Path(tmp_path / "file")
     path.write_bytes(np.random.default_rng(0).bytes(3_000_000))
-    mapped = step_folders._sum_of_mapped(path)
+    mapped = step_folders.sum_of_mapped(path)
 
     def refuse(*args, **kwargs):
         raise OSError(errno.ENODEV, "No such device")
 
     monkeypatch.setattr(step_folders.mmap, "mmap", refuse)
-    assert step_folders._sum_of_mapped(path) == mapped
+    assert step_folders.sum_of_mapped(path) == mapped

@@ -12,7 +12,7 @@ from kauldron import kxm
 from kauldron.cli.commands.stack import plan_lines, trainer_of
 from kauldron.cli.main import main
 from kauldron.kxm import records
-from kauldron.kxm.engines.stacked import _divided
+from kauldron.kxm.engines.stacked import divided
 from kauldron.train.stacked.plan import make_stacks
 from tests.kxm.stacked import config as stacked_config
 from tests.kxm.waiting import poll
@@ -126,7 +126,7 @@ def test_stacks_of_before_stay_together_when_processes_share_the_work(tmp_path):
             wid=wid, xid=1, xp_dir=tmp_path, folder=folder, workdir="", jobs={}
         )
         units.append(unit)
-    parts = [[unit.wid for unit in part] for part in _divided(units, 2)]
+    parts = [[unit.wid for unit in part] for part in divided(units, 2)]
     assert sorted(wid for part in parts for wid in part) == [1, 2, 3, 4, 5, 6]
     assert any({2, 5, 6} <= set(part) for part in parts)
 
