@@ -49,7 +49,8 @@ def source_from_arguments(
         if flag not in (f"--{name}", f"-{name}"):
             rest.append(argument)
             continue
-        file = value if equals else next(remaining, "")
+        # After an equals sign, shells leave `~` alone.
+        file = os.path.expanduser(value) if equals else next(remaining, "")
         if not file:
             raise UsageError(f"{argument}: the path of a config file is missing.")
     source = ConfigSource(name=name, file=file, overrides=tuple(overrides))
