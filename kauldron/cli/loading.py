@@ -172,8 +172,10 @@ def build_trainer(cfg: konfig.ConfigDict, source: ConfigSource) -> Trainer:
     from kauldron.train import Trainer
 
     if not isinstance(trainer, Trainer):
+        is_dict = isinstance(trainer, Mapping)
         raise UsageError(
-            f"{source.file} describes {a_type(trainer)}, not a `kd.train.Trainer`."
+            f"{source.file} describes {'a dict' if is_dict else a_type(trainer)}, not a "
+            "`kd.train.Trainer`: begin it with `cfg = kd.train.Trainer()`."
         )
     return trainer
 
