@@ -896,6 +896,24 @@ def _assert_said(words, error):
     assert not missing, f"{missing} not in:\n{text}"
 
 
+class Branches(nn.Module):
+    """Asks in Python for a value that only a step has."""
+
+    x: kontext.Key = kontext.REQUIRED
+
+    @nn.compact
+    def __call__(self, x):
+        y = nn.Dense(2, name="dense")(x)
+        return {"y": y if y.mean() > 0 else -y}
+
+
+def test_what_jax_says_of_a_traced_value_is_short(tmp_path):
+    trainer = make_trainer(tmp_path, model=Branches(x="batch.x"))
+    (problem,) = kd.train.problems.find_all(trainer)
+    _assert_said(["boolean conversion", "TracerBoolConversionError"], problem.message)
+    assert len(problem.message.splitlines()) < 6
+
+
 class NeverCalled(kd.train.Hook):
     """Does not say after which steps it is called."""
 
