@@ -12,6 +12,7 @@ import enum
 import functools
 import html
 import inspect
+import os
 import pathlib
 import reprlib
 import sys
@@ -382,7 +383,7 @@ def _checked_init(cls: type, init: Callable[..., None]) -> Callable[..., None]:
                 raise TypeError(unknown_argument(cls, name))
         for name, path_type in _path_fields(type(self)).items():
             if isinstance(kwargs.get(name), str):
-                kwargs[name] = path_type(kwargs[name])
+                kwargs[name] = path_type(os.path.expanduser(kwargs[name]))
         init(self, **kwargs)
 
     return __init__

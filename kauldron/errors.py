@@ -12,6 +12,7 @@ import difflib
 import functools
 import heapq
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -130,7 +131,13 @@ def message_with_notes(error: BaseException) -> str:
         for note in getattr(error, "__notes__", ())
         if "JAX_TRACEBACK_FILTERING" not in note  # no traceback is shown
     ]
-    return "\n".join([message, *notes])
+    return "\n".join([_TRACED_OPERATIONS.sub("", message), *notes])
+
+
+# Of a value that is traced, jax prints the programs of all operations before it.
+_TRACED_OPERATIONS = re.compile(
+    r" This value became a tracer due to JAX operations.*?(?=\nSee https|\Z)", re.DOTALL
+)
 
 
 def _add_prefix(error: Exception, prefix: str) -> None:

@@ -49,7 +49,8 @@ def source_from_arguments(
         if flag not in (f"--{name}", f"-{name}"):
             rest.append(argument)
             continue
-        file = value if equals else next(remaining, "")
+        # After an equals sign, shells leave `~` alone.
+        file = os.path.expanduser(value) if equals else next(remaining, "")
         if not file:
             raise UsageError(f"{argument}: the path of a config file is missing.")
     source = ConfigSource(name=name, file=file, overrides=tuple(overrides))
@@ -171,8 +172,10 @@ def build_trainer(cfg: konfig.ConfigDict, source: ConfigSource) -> Trainer:
     from kauldron.train import Trainer
 
     if not isinstance(trainer, Trainer):
+        is_dict = isinstance(trainer, Mapping)
         raise UsageError(
-            f"{source.file} describes {a_type(trainer)}, not a `kd.train.Trainer`."
+            f"{source.file} describes {'a dict' if is_dict else a_type(trainer)}, not a "
+            "`kd.train.Trainer`: begin it with `cfg = kd.train.Trainer()`."
         )
     return trainer
 

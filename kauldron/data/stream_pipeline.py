@@ -207,7 +207,12 @@ class StreamPipeline(Pipeline):
             chunk = job.node.fetch(range(position, position + 1))
             if chunk.size:
                 return chunk, position
-        raise ValueError(f"{self._name} has no records that pass {_droppers(job)}.")
+        if job.node.filter_names():
+            raise ValueError(f"{self._name} has no records that pass {_droppers(job)}.")
+        raise ValueError(
+            f"{self._name} has no records left: each of its {job.node.length} is None,"
+            " which stands for a record that is left out, or bad."
+        )
 
     def _check(self, job: BatchJob) -> None:
         """Refuse what could only hang or end in nothing."""

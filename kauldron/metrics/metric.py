@@ -341,6 +341,24 @@ def _label_hints(keys: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator
             f"labels={str(keys['labels'])!r} lacks the last axis, of size 1. Add it in "
             'the data, with kd.data.Rearrange(key=..., pattern="... -> ... 1").'
         )
+    elif _are_class_numbers(labels, logits):
+        yield (
+            f"labels={str(keys['labels'])!r} holds numbers of classes, not a "
+            "distribution over them: kd.losses.SoftmaxCrossEntropyWithIntLabels takes "
+            "those."
+        )
+
+
+def _are_class_numbers(labels: Any, logits: Any) -> bool:
+    if not (hasattr(labels, "dtype") and hasattr(logits, "dtype")):
+        return False
+    do_shapes_fit = labels.shape == (*logits.shape[:-1], 1) != logits.shape
+    is_integer = jax.dtypes.issubdtype(labels.dtype, np.integer)
+    return (
+        do_shapes_fit
+        and is_integer
+        and jax.dtypes.issubdtype(logits.dtype, np.floating)
+    )
 
 
 #

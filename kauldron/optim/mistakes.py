@@ -6,6 +6,7 @@ Nothing is computed: `init` and `update` are traced, and looked at.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ import jax.numpy as jnp
 import optax
 from jax.extend import core as jax_core
 
-from kauldron.errors import nearest
+from kauldron.errors import error_prefix, nearest
+from kauldron.immutabledict import ImmutableDict
 from kauldron.optim.masks import PathMask, recorded
 from kauldron.optim.transforms import EmaParamsState
 from kauldron.optim.updates import update
@@ -35,6 +37,23 @@ class Mistake:
 
     message: str
     is_error: bool = True
+
+
+@contextlib.contextmanager
+def explained_optimizer_init() -> Iterator[None]:
+    """Say what failed, and what to write instead of a dict that optax cannot use."""
+    try:
+        with error_prefix("Initialising `trainer.optimizer` failed: "):
+            yield
+    except ValueError as error:
+        if ImmutableDict.__name__ in str(error):
+            error.add_note(
+                "A dict of a config reaches optax as an `ImmutableDict`, which does not "
+                "match the dict of the parameters. Choose parameters with "
+                "`kd.optim.select(...)`; for an optimizer for each part of a model, "
+                "chain `optax.masked(optimizer, kd.optim.select(...))`."
+            )
+        raise
 
 
 def find_mistakes(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from kauldron.immutabledict import unfreeze
 from kauldron.optim.masks import record
 
 #
@@ -57,6 +58,8 @@ def partial_updates(
       >>> updates["encoder"].tolist()
       [0.0, 0.0]
     """
+
+    mask = unfreeze(mask)  # a config holds an `ImmutableDict`, parameters are dicts
 
     def is_trained(params: Any) -> Any:
         return jax.tree.map(_as_bool, mask(params) if callable(mask) else mask)

@@ -21,9 +21,10 @@ from kauldron.ckpts import Checkpointer, retention
 from kauldron.data import DeviceRecords
 from kauldron.data.dataset import TakeDataset
 from kauldron.errors import did_you_mean, error_prefix, message_with_notes
-from kauldron.optim.mistakes import find_mistakes
+from kauldron.optim.mistakes import explained_optimizer_init, find_mistakes
 from kauldron.train import setup, trainer_fields
 from kauldron.train.forward import forward
+from kauldron.train.hooks import Hook
 from kauldron.train.run.workdir_files import check_writable
 from kauldron.train.state import Context
 from kauldron.train.train_step import TrainStep
@@ -190,6 +191,25 @@ def _check_ends(trainer: Trainer) -> None:
         )
 
 
+def _data_that_ends_early(trainer: Trainer) -> Iterator[Problem]:
+    """Warn now of data that is too short, not when it ends."""
+    steps = trainer.num_train_steps
+    if steps is None or trainer.train_ds is None:
+        return
+    if trainer.stop_after_steps is not None:
+        steps = min(steps, trainer.stop_after_steps)
+    count = batch_count(trainer.train_ds)
+    if count is not None and 0 < count < steps:
+        yield Problem(
+            "num_train_steps",
+            f"`trainer.train_ds` ends after {count} batches, before step {steps}: "
+            "training will stop there with an error. Set "
+            "`cfg.train_ds.num_epochs=None` to repeat it, or a smaller "
+            "`cfg.num_train_steps`.",
+            is_error=False,
+        )
+
+
 def batch_count(dataset: Any) -> int | None:
     """Return the number of batches, or `None` if the data set cannot tell."""
     try:
@@ -283,6 +303,25 @@ def _hooks(trainer: Trainer) -> Iterator[Problem]:
                 yield Problem(where, message)
 
 
+def _methods_of_hooks(trainer: Trainer) -> Iterator[Problem]:
+    """Find methods that look like those of a hook, and are never called."""
+    events = [name for name in vars(Hook) if name.startswith("on_")]
+    for name, hook in trainer.hooks.items():
+        cls = type(hook)
+        misspelt = [n for n in dir(cls) if n.startswith("on_") and n not in events]
+        for method in misspelt:
+            if hint := did_you_mean(method, events):
+                message = f"{cls.__name__}.{method} is no event of training.{hint}"
+                yield Problem(f"hooks.{name}", message, is_error=False)
+        if cls.on_step is not Hook.on_step and cls.wants_values is Hook.wants_values:
+            yield Problem(
+                f"hooks.{name}",
+                f"{cls.__name__}.on_step is never called: define `wants_values(step)`, "
+                "which says after which steps it is.",
+                is_error=False,
+            )
+
+
 def _unknown_metric(path: str, measured: Mapping[str, Any]) -> str | None:
     """Return a message if nothing measures the metric."""
     if _leads_to_metric(measured, kontext.Path.from_str(path).parts):
@@ -349,6 +388,7 @@ CHECKS: list[Callable[[Trainer], Iterable[Problem]]] = [
     _missing_parts,
     _losses,
     _data,
+    _data_that_ends_early,
     check_batch_sizes,
     _workdir,
     _writer,
@@ -356,6 +396,7 @@ CHECKS: list[Callable[[Trainer], Iterable[Problem]]] = [
     _evaluators_before_init,
     _best_metric,
     _hooks,
+    _methods_of_hooks,
 ]
 
 
@@ -426,7 +467,7 @@ def _explain_parts(trainer: Trainer, state: TrainState | None) -> list[Problem]:
     if trainer.optimizer is not None:
         with (
             caught(found, "optimizer"),
-            error_prefix("Initialising `trainer.optimizer` failed: "),
+            explained_optimizer_init(),
         ):
             jax.eval_shape(trainer.optimizer.init, context.params)
     context = context.replace(

@@ -18,6 +18,7 @@ from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import model_inputs
 from kauldron.errors import a_type, error_prefix
 from kauldron.losses import compute_losses
+from kauldron.optim.mistakes import explained_optimizer_init
 from kauldron.optim.updates import scan_parts, update, with_zeros
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings
@@ -153,7 +154,7 @@ class TrainStep(config_base.UpdateFromRootCfg):
     def _init_optimizer(self, state: TrainState) -> TrainState:
         with (
             self.sharding.set_global_mesh(),
-            error_prefix("Initialising `trainer.optimizer` failed: "),
+            explained_optimizer_init(),
         ):
             state = state.replace(opt_state=self.optimizer.init(state.params))
         return self._constrain(state)

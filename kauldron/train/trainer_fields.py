@@ -92,7 +92,8 @@ def _value(expected: str, is_right: Callable[[Any], bool]) -> _Field:
 
 def _part(*types: type, none_means: Callable[[], Any]) -> _Field:
     """Return the row of a field that holds an object of one of our classes."""
-    expected = f"a {' or '.join(t.__name__ for t in types)}"
+    article = "an" if types[0].__name__.startswith("I") else "a"
+    expected = f"{article} {' or '.join(t.__name__ for t in types)}"
     return _Field(expected, lambda value: isinstance(value, types), none_means)
 
 
@@ -284,6 +285,8 @@ def _describe(value: Any) -> str:
         return f"the class {value.__name__} itself: call it."
     if isinstance(value, FunctionType):
         return f"the function {getattr(value, '__qualname__', value)}."
+    if isinstance(value, tuple) and len(value) == 1:  # lists of a config are tuples too
+        return f"a tuple of one {type(value[0]).__name__}: is there a comma after it?"
     return f"{type(value).__name__}: {value!r:.200}"
 
 

@@ -42,6 +42,13 @@ class KDMetricWriter(WriterBase):
     add_artifacts: bool = True
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            if value is None or isinstance(value, str) or np.size(value) != 1:
+                what = f"of shape {np.shape(value)}" if np.ndim(value) else repr(value)
+                raise TypeError(
+                    f"write_scalars takes numbers, but {name!r} is {what:.80}. Arrays "
+                    "go to `write_summaries`, texts to `write_texts`."
+                )
         if set(scalars) != {"num_params"}:  # shown in the first line of a run
             status.log_values(
                 value_line(step, self.collection, scalars),

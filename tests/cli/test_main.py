@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 import pty
 import re
 import signal
@@ -281,3 +282,16 @@ def test_warnings_are_short(tmp_path):
     )
     result = run_process("config", "show", f"--cfg={config}")
     assert result.stderr == "warning: mind the gap (UserWarning, warns.py:4)\n"
+
+
+def test_tilde_after_an_equals_sign_is_the_home_folder(kauldron, monkeypatch):
+    monkeypatch.setenv("HOME", os.getcwd())
+    code, out, _ = kauldron("config", "show", "--cfg=~/good.py")
+    assert code == 0 and "'seed': 42" in out
+    _, _, err = kauldron("eval", "--workdir=~/nope")
+    assert f"{os.getcwd()}/nope is not the folder of a run" in err
+    pathlib.Path("run").mkdir()
+    pathlib.Path("run/run_info.json").write_text("{}")
+    flags = ("--cfg=good.py", "--cfg.workdir=~/run", "--patch")
+    _, _, err = kauldron("train", *flags)
+    assert "There is a run in ~/run" in err

@@ -150,6 +150,8 @@ def test_sweep_functions_are_chosen_with_flags(kauldron, config):
         (["--sweep.workdir=a,b"], "--xp.root_dir=... says where"),
         (["--sweep.seed=1", "--xp.help"], "max_work_units: int = 1000"),
         (["--sweep.seed=1", "--swep.seed=2"], "not understood"),
+        (["--sweep.seed=1", "--xp.jobs=nope"], "xp.jobs: jobs: expected Mapping"),
+        (["--sweep.seed=1", "--xp.tags=1"], "got int 1. (set by --xp.tags=1)"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_before_anything_starts(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kauldron import kontext, ktyping, metrics
+from kauldron import kontext, ktyping, losses, metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=True)
@@ -282,3 +282,11 @@ def test_two_noop_metrics_merge():
     left, right = (metrics.NoopMetric().get_state() for _ in range(2))
     assert left.merge(right).compute() == {}
     assert metrics.NoopMetric() == metrics.NoopMetric()
+
+
+def test_class_numbers_where_a_distribution_is_expected_are_told_by_name():
+    loss = losses.SoftmaxCrossEntropy(logits="logits", labels="labels")
+    context = {"logits": np.zeros((4, 3), np.float32), "labels": np.zeros((4, 1), int)}
+    words = "SoftmaxCrossEntropyWithIntLabels takes"
+    with pytest.raises(ktyping.KTypeCheckError, match=words):
+        loss.get_state_from_context(context)

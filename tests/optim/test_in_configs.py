@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from kauldron import kd, konfig
+from tests.train.toy import make_trainer
 
 with konfig.imports():
     import optax as optax_cfg
@@ -110,3 +111,24 @@ def test_one_optimizer_per_loss():
     optimizer = _resolve(cfg)
     assert list(optimizer.loss_to_optimizer) == ["discriminator", "generator"]
     assert isinstance(optimizer, optax.GradientTransformation)
+
+
+PARAMS = {"encoder": {"kernel": np.ones(2)}, "head": {"kernel": np.ones(2)}}
+MASK = {"encoder": {"kernel": False}, "head": True}
+
+
+def test_a_mask_of_partial_updates_may_be_a_dict():
+    cfg = kd_cfg.optim.partial_updates(optax_cfg.sgd(1.0), mask=MASK)
+    optimizer = konfig.resolve(cfg)
+    updates, _ = optimizer.update(PARAMS, optimizer.init(PARAMS), PARAMS)
+    assert not updates["encoder"]["kernel"].any()
+    assert (updates["head"]["kernel"] == -1).all()
+
+
+def test_a_dict_that_optax_cannot_match_is_explained(tmp_path):
+    labels = {"dense": "a"}
+    optimizer = konfig.resolve(
+        optax_cfg.multi_transform({"a": optax_cfg.sgd(1.0)}, labels)
+    )
+    (problem,) = kd.train.problems.find_all(make_trainer(tmp_path, optimizer=optimizer))
+    assert problem.path == "optimizer" and "kd.optim.select(" in problem.message

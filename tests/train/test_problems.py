@@ -894,3 +894,65 @@ def _assert_said(words, error):
     text = "\n".join([str(error), *getattr(error, "__notes__", ())])
     missing = [word for word in words if word not in text]
     assert not missing, f"{missing} not in:\n{text}"
+
+
+class Branches(nn.Module):
+    """Asks in Python for a value that only a step has."""
+
+    x: kontext.Key = kontext.REQUIRED
+
+    @nn.compact
+    def __call__(self, x):
+        y = nn.Dense(2, name="dense")(x)
+        return {"y": y if y.mean() > 0 else -y}
+
+
+def test_what_jax_says_of_a_traced_value_is_short(tmp_path):
+    trainer = make_trainer(tmp_path, model=Branches(x="batch.x"))
+    (problem,) = kd.train.problems.find_all(trainer)
+    _assert_said(["boolean conversion", "TracerBoolConversionError"], problem.message)
+    assert len(problem.message.splitlines()) < 6
+
+
+class NeverCalled(kd.train.Hook):
+    """Does not say after which steps it is called."""
+
+    def on_step(self, event):
+        raise AssertionError("nobody asked for values")
+
+
+class MisspeltEvent(kd.train.Hook):
+    """Waits for an event that there is not."""
+
+    def on_evaluations(self, event):
+        raise AssertionError("there is no such event")
+
+
+WARNINGS = {
+    "hook without `wants_values`": (
+        {"hooks": {"h": NeverCalled()}},
+        ["cfg.hooks.h: NeverCalled.on_step is never called", "wants_values(step)"],
+    ),
+    "event of a hook is misspelt": (
+        {"hooks": {"h": MisspeltEvent()}},
+        ["cfg.hooks.h: MisspeltEvent.on_evaluations", "'on_evaluation'?"],
+    ),
+    "data shorter than training": (
+        {"train_ds": make_ds(num_epochs=1), "num_train_steps": 9},
+        ["cfg.num_train_steps: ", "4 batches, before step 9", "num_epochs=None"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WARNINGS)
+def test_what_training_does_not_refuse_is_warned_about_at_its_start(tmp_path, name):
+    changes, words = WARNINGS[name]
+    (problem,) = kd.train.problems.find_all(make_trainer(tmp_path, **changes))
+    assert not problem.is_error
+    _assert_said(words, str(problem))
+
+
+def test_data_that_lasts_until_the_run_stops_is_long_enough(tmp_path):
+    changes = {"train_ds": make_ds(num_epochs=1), "num_train_steps": 9}
+    trainer = make_trainer(tmp_path, **changes, stop_after_steps=4)
+    assert kd.train.problems.find_all(trainer) == []

@@ -89,6 +89,8 @@ def test_none_becomes_a_part_that_does_nothing(tmp_path):
     ("field", "value", "words"),
     [
         ("writer", "tensorboard", "`trainer.writer` must be a WriterBase, got str"),
+        ("optimizer", (optax.sgd(1.0),), "is there a comma after it?"),
+        ("init_transform", "run", "`trainer.init_transform` must be an InitTransform"),
         ("checkpointer", 5, "`trainer.checkpointer` must be a BaseCheckpointer"),
         ("trainstep", lambda: 0, "`trainer.trainstep` must be a TrainStep"),
         ("setup", {"tags": 1}, "`trainer.setup` must be a Setup"),

@@ -346,3 +346,13 @@ def test_writer_can_be_pickled_while_it_is_open(writer):
     writer.write_scalars(0, {"a": 1.0})
     copy = pickle.loads(pickle.dumps(writer))
     assert copy == writer
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(np.zeros(3), r"'a' is of shape \(3,\)"), ("b", "'a' is 'b'"), (None, "is None")],
+)
+def test_a_scalar_that_is_no_number_is_named(tmp_path, value, words):
+    writer = kd.train.KDMetricWriter(workdir=tmp_path, collection="train")
+    with pytest.raises(TypeError, match=f"write_scalars takes numbers, but.*{words}"):
+        writer.write_scalars(step=0, scalars={"a": value})

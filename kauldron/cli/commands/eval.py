@@ -40,6 +40,7 @@ class Eval(Implementation):
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--workdir",
+            type=os.path.expanduser,  # after an equals sign, shells leave `~` alone
             help="folder of a run, whose own config is used; instead of --cfg=config.py "
             "--cfg.workdir=...",
         )

@@ -283,6 +283,10 @@ def _engine_first(overrides: Sequence[Override]) -> list[Override]:
 
 
 def _resolve(node: konfig.ConfigDict) -> Experiment:
+    problems = konfig.check(node)
+    if problems:
+        lines = (str(problem).replace("cfg", "xp", 1) for problem in problems)
+        raise UsageError("\n".join(lines))
     experiment = konfig.resolve(node, freeze=False)
     if not isinstance(experiment, Experiment):
         raise UsageError(

@@ -96,7 +96,7 @@ def _use_another_workdir(cfg: konfig.ConfigDict) -> None:
     workdir = cfg.get("workdir")
     if workdir is None:
         cfg.workdir = tempfile.mkdtemp(prefix="kauldron-")
-    elif os.path.exists(os.path.join(workdir, "run_info.json")):
+    elif os.path.exists(os.path.join(os.path.expanduser(workdir), "run_info.json")):
         raise UsageError(
             f"There is a run in {workdir}, which a patched config would overwrite. Give "
             "another --cfg.workdir, or none for a temporary one."

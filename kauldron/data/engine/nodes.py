@@ -520,7 +520,7 @@ class TransformNode(StreamNode):
         failed: list[int] = []
         apply = self._record_function(step, chunk.of_kept(positions), failed)
         results = [apply(row, r) for row, r in enumerate(chunk.own_records())]
-        if not failed:
+        if not failed and not _has_objects(chunk.columns):
             error.add_note(
                 f"In the batch form of {step.entry}; record by record it does not fail."
                 f" The batch: {trees.describe(chunk.columns)}."
@@ -630,6 +630,12 @@ def _check_size(columns: Any, size: int) -> None:
 
 
 _LARGE_RECORD_BYTES = 2**15
+
+
+def _has_objects(columns: Any) -> bool:
+    """Return whether a field is an array of objects, such as arrays of any shape."""
+    leaves = trees.leaves_with_paths(columns)
+    return any(isinstance(x, np.ndarray) and x.dtype.hasobject for _, x in leaves)
 
 
 def _is_large(chunk: Chunk) -> bool:

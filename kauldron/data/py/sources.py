@@ -18,7 +18,7 @@ from kauldron.data.engine.nodes import (
 from kauldron.data.in_memory import ColumnSource
 from kauldron.data.pipeline import check_choice
 from kauldron.data.py.pipeline import PyGrainPipeline, StreamOptions
-from kauldron.errors import ReadableKeyError, a_type
+from kauldron.errors import ReadableKeyError, a_type, did_you_mean
 from kauldron.immutabledict import ImmutableDict
 
 
@@ -77,6 +77,11 @@ class DataSourceBase(PyGrainPipeline):
                 " a cached property: an object with `len(source)` and `source[i]`."
             )
         source = self.data_source
+        if isinstance(source, type):
+            raise TypeError(
+                f"{type(self).__name__}: the data source is the class"
+                f" {source.__name__} itself: call it."
+            )
         missing = [m for m in ("__len__", "__getitem__") if not hasattr(source, m)]
         if missing or isinstance(source, dict):
             hint = " (for a dict of arrays use kd.data.py.Arrays)"
@@ -202,6 +207,7 @@ def _pick(data: Any, path: str) -> Any:
         names = [str(n) for n in available if not str(n).startswith("_")]
         raise ReadableKeyError(
             f"Arrays(fields=...): there is no {path!r} in the data; it has {names}."
+            f"{did_you_mean(path, names)}"
         ) from error
 
 

@@ -103,7 +103,8 @@ def _is_complete(trainer: Trainer, begin: Start, last_step: int | None) -> bool:
     if is_evaluated and hooks_lib.stopped_before(trainer, begin.hooks):
         return True
     if last_step is not None:
-        return begin.step > last_step or (begin.step == last_step and is_evaluated)
+        is_done = begin.is_resumed and is_evaluated  # the last step's own work
+        return begin.step > last_step or (begin.step == last_step and is_done)
     # Data of unknown length: an earlier start has seen its end.
     marker = workdir_files.read_train_complete(trainer.workdir) or {}
     return begin.is_resumed and marker.get("step") == begin.step

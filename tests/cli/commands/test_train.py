@@ -179,7 +179,10 @@ MISTAKES = {
         ("--cfg=toy.py", "--cfg.workdir=good.py/run"),
         ["The workdir cannot be written", "Not a directory", "'good.py/run'"],
     ),
-    "not a trainer": (("--cfg=good.py",), ["good.py describes", "Trainer"]),
+    "not a trainer": (
+        ("--cfg=good.py",),
+        ["good.py describes a dict", "kd.train.Trainer()"],
+    ),
     "every problem at once": (
         (*TOY, "--cfg.optimizer.b3=1", "--cfg.modle=1"),
         ["cfg.optimizer.b3", "cfg.modle", "'model'"],

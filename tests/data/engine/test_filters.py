@@ -98,6 +98,12 @@ def test_the_spec_of_data_of_which_nothing_passes_names_the_filter():
         _ = make_ds(9, [Below(0)], batch_size=2).element_spec
 
 
+def test_the_spec_of_data_of_which_every_record_is_none_says_so():
+    ds = make_ds(9, [lambda r: None], batch_size=2)
+    with pytest.raises(ValueError, match="no records left: each of its 9 is None"):
+        _ = ds.element_spec
+
+
 def test_the_spec_comes_from_the_first_record_that_passes():
     class Late(kd.data.FilterTransform):
         def filter(self, element):

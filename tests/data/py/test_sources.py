@@ -179,6 +179,37 @@ def test_a_field_that_is_not_there_lists_what_is():
         list(ds)
 
 
+def test_a_misspelt_field_names_the_nearest():
+    ds = once(kd.data.py.Arrays, {"images": [1]}, fields={"x": "imges"})
+    with pytest.raises(KeyError, match=r"Did you mean 'images'\?"):
+        list(ds)
+
+
+def test_arrays_of_objects_are_transformed_record_by_record():
+    images = np.empty(2, object)
+    images[:] = [np.ones((2, 3), np.uint8), np.ones((4, 5), np.uint8)]
+    transforms = [
+        kd.data.Cast(key="x", dtype="float32"),
+        kd.data.Rearrange(key="x", pattern="h w -> h w 1"),
+        kd.data.Resize(key="x", size=(2, 2)),
+    ]
+    options = {"batch_size": 2, "transforms": transforms}
+    (batch,) = once(kd.data.py.Arrays, {"x": images}, **options)
+    assert batch["x"].shape == (2, 2, 2, 1) and batch["x"].dtype == np.float32
+
+
+def test_a_class_as_the_source_is_refused():
+    class Source:
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return {"x": index}
+
+    with pytest.raises(TypeError, match="the class Source itself: call it"):
+        kd.data.py.DataSource(Source, shuffle=False).element_spec
+
+
 def test_arrays_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match=r"a: 3, b: 4"):
         list(once(kd.data.py.Arrays, {"a": np.zeros(3), "b": np.zeros(4)}))

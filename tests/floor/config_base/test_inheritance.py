@@ -86,6 +86,11 @@ def test_string_becomes_a_path_only_where_annotated_so():
     assert Config(name="a").folder is None
 
 
+def test_a_path_may_begin_with_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert Config(name="a", folder="~/runs").folder == epath.Path("/home/me/runs")
+
+
 def test_string_annotations():
     namespace = {"config_base": config_base, "pathlib": pathlib, "__name__": __name__}
     source = """

@@ -239,9 +239,20 @@ def test_data_that_ends_early_is_an_error_after_saving(tmp_path):
 
 
 def test_zero_steps_initialise_evaluate_and_save(tmp_path):
-    trainer = make_trainer(tmp_path, num_train_steps=0)
-    state, aux = trainer.train()
-    assert int(state.step) == 0 and aux is None
+    seen = []
+
+    class Probe(kd.evals.EvaluatorBase):
+        def evaluate(self, state, step):
+            seen.append(step)
+
+    evals = {"probe": Probe(run=kd.evals.EveryNSteps(5))}
+    trainer = make_trainer(tmp_path, num_train_steps=0, evals=evals)
+    for _ in range(2):  # the second start finds the run complete
+        state, aux = trainer.train()
+        assert int(state.step) == 0 and aux is None
+        assert trainer.checkpointer.latest_step == 0
+        assert (tmp_path / "train_complete.txt").exists()
+    assert seen == [0]
 
 
 def test_two_runs_of_one_config_log_identical_values(tmp_path):
