@@ -6,6 +6,9 @@ older_modules(
     "kauldron",
     {
         "checkpoints": "ckpts",
+        "checkpoints.checkpoint_items": "ckpts.items",
+        "checkpoints.checkpointer": "ckpts.checkpointer ckpts.checkpointer_base",
+        "checkpoints.partial_loader": "ckpts.partial_loader ckpts.init_transforms",
         "modules": "nn",
         "modules.adapter": "nn.adapters",
         "modules.attention": "nn.attention",

@@ -411,3 +411,7 @@ def _split(argument: str) -> tuple[str, str]:
 
 def _suggest(close: Sequence[str], *, before: str = "", after: str = "") -> str:
     return f" Did you mean {before}{close[0]}{after}?" if close else ""
+
+
+if __name__ == "__main__":  # otherwise `python -m kauldron.cli.main` would do nothing
+    sys.exit(main())

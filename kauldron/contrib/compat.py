@@ -49,6 +49,7 @@ older_modules(
         "modules.nnx_wrapper": "nn.nnx_wrapper",
         "modules.readout": "nn.readout",
         "evals.stop_schedules": "evals.train_evaluator",
+        "evals.train_eval": "evals.train_evaluator",
         "metrics.average_precision": "metrics.classification",
         "metrics.depth": "metrics.regression",
         "metrics.joint_accuracy": "metrics.classification",

@@ -1,5 +1,6 @@
 """What is measured on a model, and when. Naming a strategy imports no jax."""
 
+from kauldron.evals import compat as compat
 from kauldron.lazy_namespace import lazy_imports
 
 with lazy_imports(__name__):

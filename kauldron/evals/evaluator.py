@@ -118,6 +118,11 @@ class Evaluator(EvaluatorBase):
         own = (getattr(Evaluator, name) for name in ("evaluate", "step"))
         return all(getattr(type(self), f.__name__) is f for f in own)
 
+    @property
+    def measured_aux(self) -> Auxiliaries | None:
+        is_own = type(self)._step is Evaluator._step and self._is_own_step()
+        return self.aux if is_own else None
+
     shared_jit: ClassVar[Any] = None  # compiles for several evaluators, if it is set
 
     def compile_with(self, shared_jit: Any) -> None:

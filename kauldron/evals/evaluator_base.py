@@ -16,7 +16,7 @@ from kauldron.evals.run_strategies import Once, RunStrategy, job_groups
 from kauldron.train.problems import Problem, caught
 
 if TYPE_CHECKING:
-    from kauldron.train import Trainer, TrainState
+    from kauldron.train import Auxiliaries, Trainer, TrainState
 
 DEFAULT_NAME = "eval"
 _RESERVED = ("train", "checkpoints", "plugins", "evals", "array_dumps")
@@ -89,6 +89,11 @@ class EvaluatorBase(config_base.BaseConfig, config_base.UpdateFromRootCfg, abc.A
         with caught(found, f"evals.{self.name}.init_transform"):
             self._init_transform.check(state)
         return found
+
+    @property
+    def measured_aux(self) -> Auxiliaries | None:
+        """What is measured; `None` if that is known only when it was evaluated."""
+        return None
 
     def on_train_start(self, *, last_step: int | None) -> None:
         """Log what the user should know when training starts.

@@ -1,5 +1,6 @@
 """Models in a form that needs only jax to run."""
 
+from kauldron.export import compat as compat
 from kauldron.lazy_namespace import lazy_imports
 
 with lazy_imports(__name__):

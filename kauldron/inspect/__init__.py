@@ -6,6 +6,7 @@ installed their objects are returned, otherwise a plain object with the same con
 
 from __future__ import annotations
 
+from kauldron.inspect import compat as compat
 from kauldron.lazy_namespace import lazy_imports
 
 # A file must not have the name of a member: importing it would hide the member.

@@ -5,8 +5,11 @@ from kauldron.lazy_namespace import older_modules
 older_modules(
     "kauldron.optim",
     {
-        "path_masks": "masks",
+        "combine": "transforms",
+        "ema_params": "transforms use_ema_params",
         "init_decay": "transforms",
+        "path_masks": "masks",
         "parameter_average": "transforms",
+        "transform": "transforms masks",
     },
 )

@@ -29,6 +29,7 @@ from kauldron.train.forward import (
     model_hints,
     warn_if_constant,
 )
+from kauldron.train.forward import forward as forward  # users take it from here
 from kauldron.train.programs import compute_in_parts, is_tracing, jit_method
 from kauldron.train.state import Auxiliaries, AuxiliariesState, Context, TrainState
 

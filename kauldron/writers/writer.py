@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -79,6 +80,14 @@ class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
             )
             if flush:
                 self.flush()
+
+    @property
+    def takes_values(self) -> bool:
+        """Whether `write_step_metrics` takes computed values, and `flush`.
+
+        Overrides written for the older signature compute the values themselves.
+        """
+        return takes_keyword(self.write_step_metrics, "flush")
 
     def write_values(
         self,
@@ -300,8 +309,16 @@ class MultiWriter(WriterBase):
         # Computed and timed once, not once for each writer.
         output = aux.compute(flatten=True) if hasattr(aux, "compute") else aux
         flushed = FlushedTimer(timer.flush_metrics()) if timer is not None else None
+        flush = {"flush": kwargs.pop("flush")} if "flush" in kwargs else {}
         for writer in self.writers:
-            writer.write_step_metrics(aux=output, timer=flushed, **kwargs)
+            if writer.takes_values:
+                writer.write_step_metrics(aux=output, timer=flushed, **kwargs, **flush)
+            else:
+                writer.write_step_metrics(aux=aux, timer=flushed, **kwargs)
+
+    @property
+    def takes_values(self) -> bool:
+        return all(writer.takes_values for writer in self.writers)
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         for writer in self.writers:
@@ -344,6 +361,14 @@ class NoopWriter(WriterBase):
 
     def _unsupported(self, kind: str, values: Mapping[str, Any]) -> None:
         del kind, values
+
+
+def takes_keyword(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function, which a user may have overridden, takes a keyword."""
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
 
 #

@@ -467,3 +467,33 @@ def test_mistakes_of_loaders_are_found_without_their_source(tmp_path):
         "cfg.init_transform.second: `new_to_old` has 'params.dens'"
     )
     assert "Did you mean 'dense'" in first and "Did you mean 'dense'" in second
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class InMemory(kd.ckpts.BaseCheckpointer):
+    """Has the arguments of `save` that every checkpointer has had."""
+
+    saved: dict = dataclasses.field(default_factory=dict)
+
+    def restore(self, state, *, step=-1, noop_if_missing=False, donate=True):
+        return state
+
+    def should_save(self, step):
+        return step % 2 == 0
+
+    def save(self, state, *, step, force=False, metrics=None):
+        self.saved[step] = int(state.train_state.step)
+        return True
+
+    @property
+    def all_steps(self):
+        return []  # those of an earlier start
+
+    def iter_new_checkpoints(self, **kwargs):
+        return iter(())
+
+
+def test_checkpointer_of_a_user_takes_no_metadata(tmp_path):
+    checkpointer = InMemory()
+    make_trainer(tmp_path, num_train_steps=4, checkpointer=checkpointer).train()
+    assert checkpointer.saved == {0: 0, 2: 2, 4: 4}

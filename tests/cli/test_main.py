@@ -17,9 +17,9 @@ from kauldron.cli.main import TRAINER_FIELDS
 from tests.terminal_output import read_all
 
 
-def run_process(*arguments, **kwargs):
+def run_process(*arguments, module="kauldron.main", **kwargs):
     return subprocess.run(
-        [sys.executable, "-m", "kauldron.main", *arguments],
+        [sys.executable, "-m", module, *arguments],
         capture_output=True,
         text=True,
         timeout=120,
@@ -102,6 +102,12 @@ def test_module_starts_and_prints_help():
     assert result.returncode == 0
     assert "config show" in result.stdout
     assert result.stderr == ""
+
+
+def test_older_module_of_the_command_line_runs_it():
+    result = run_process("--help", module="kauldron.cli.main")
+    assert result.returncode == 0
+    assert "config show" in result.stdout
 
 
 def test_help_imports_no_array_library():

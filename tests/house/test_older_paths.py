@@ -11,9 +11,9 @@ from kauldron import kd, konfig, kontext, ktyping
 from kauldron.lazy_namespace import older_modules
 
 _PACKAGES = {
-    *("ckpts", "cli", "contrib", "data", "klinen", "konfig", "kontext", "ktyping"),
-    *("losses", "metrics", "nn", "optim", "sharding", "summaries", "train", "utils"),
-    "writers",
+    *("ckpts", "cli", "contrib", "data", "evals", "export", "inspect", "klinen"),
+    *("konfig", "kontext", "ktyping", "losses", "metrics", "nn", "optim", "sharding"),
+    *("summaries", "train", "utils", "writers"),
 }
 for package in _PACKAGES:
     importlib.import_module(f"kauldron.{package}")
@@ -26,7 +26,8 @@ _OLDER = {
 
 def test_every_package_keeps_its_older_paths():
     found = {path.split(".")[1] for path in _OLDER if path.count(".") > 1}
-    assert found - {"modules"} == _PACKAGES  # another name of `kauldron.nn`
+    other_names = {"checkpoints", "modules"}  # of `kauldron.ckpts`, `kauldron.nn`
+    assert found - other_names == _PACKAGES
 
 
 @pytest.mark.parametrize("path", sorted(_OLDER))
@@ -79,6 +80,11 @@ def test_older_module_is_an_attribute_of_its_package():
     assert kd.data.utils.get_model_inputs.__name__ == "get_model_inputs"
 
 
+def test_function_with_the_name_of_an_older_module_stays_a_function():
+    importlib.import_module("kauldron.optim.ema_params")
+    assert callable(kd.optim.ema_params)
+
+
 def test_names_that_never_were_are_missing():
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("kauldron.data.array_specs")
@@ -120,6 +126,32 @@ def test_looking_through_the_modules_imports_nothing(monkeypatch):
             "COLLECTION_NOT_SET",
         ),
         ("train.timer", "PerformanceTimer"),
+        (
+            "train.train_step",
+            "TrainState TrainStep forward forward_with_loss ModelWithAux "
+            "AuxiliariesState",
+        ),
+        ("checkpoints.checkpoint_items", "StandardCheckpointItem CheckpointItem"),
+        (
+            "checkpoints.checkpointer",
+            "BaseCheckpointer Checkpointer NoopCheckpointer CHECKPOINT_FOLDER_NAME",
+        ),
+        (
+            "checkpoints.partial_loader",
+            "InitTransform MultiTransform NoopTransform PartialKauldronLoader",
+        ),
+        ("contrib.evals.train_eval", "TrainEvaluator"),
+        ("evals.evaluators", "CollectionKeys Evaluator EvaluatorBase basic_eval_step"),
+        ("evals.fewshot_evaluator", "FewShotEvaluator"),
+        ("export.exporter", "JaxModelExporter ModelExporter NoopExporter"),
+        ("inspect.graphviz_utils", "get_connection_graph"),
+        ("inspect.inspect", "get_batch_stats plot_context"),
+        ("inspect.plotting", "plot_schedules"),
+        ("inspect.profile_utils", "NoopProfiler Profiler"),
+        ("inspect.trainer_visu", "show_trainer_info"),
+        ("optim.combine", "named_chain partial_updates"),
+        ("optim.ema_params", "EmaParamsState UseEmaParams ema_params"),
+        ("optim.transform", "decay_to_init select"),
     ],
 )
 def test_names_that_users_take_from_older_paths_are_there(path, names):

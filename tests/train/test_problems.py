@@ -754,6 +754,25 @@ def test_evaluator_with_a_step_of_its_own_is_left_alone(tmp_path):
     assert kd.train.problems.find_all(make_trainer(tmp_path, evals={"val": val})) == []
 
 
+def test_metric_of_an_evaluator_with_a_step_of_its_own_may_be_any(tmp_path):
+    class Counting(kd.evals.Evaluator):
+        def _step(self, step_nr, state, batch):
+            aux = super()._step(step_nr, state, batch)
+            ones = kd.metrics.AverageState.from_values(np.ones(3))
+            return aux.replace(metric_states={"ones": ones})
+
+    val = Counting(run=kd.evals.EveryNSteps(1), ds=make_ds(num_epochs=1))
+    trainer = make_trainer(tmp_path, evals={"val": val}, **best("val.ones"))
+    trainer.train()
+    assert trainer.checkpointer.best_step is not None
+
+
+def test_accuracy_of_few_shots_can_choose_checkpoints(tmp_path):
+    changes = few_shots() | best("few['few-1shot']")
+    found = kd.train.problems.find_all(make_trainer(tmp_path, **changes))
+    assert [p for p in found if p.path.startswith("checkpointer")] == []
+
+
 def test_evaluator_of_another_process_does_not_stop_training(tmp_path):
     val = kd.evals.Evaluator(run=kd.evals.StandaloneLastCheckpoint(), ds=make_ds())
     trainer = make_trainer(tmp_path, num_train_steps=1, evals={"val": val})

@@ -12,6 +12,7 @@ from kauldron.optim.updates import schedule_values
 from kauldron.train import AuxiliariesOutput, AuxiliariesState
 from kauldron.writers import WriterBase, read_scalars
 from kauldron.writers.kd_metric_writer import BackgroundQueue
+from tests.train.toy import make_trainer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,6 +167,36 @@ def test_several_writers_share_collection_and_workdir(tmp_path):
         assert writer.collection == "train" and writer.workdir == epath.Path(tmp_path)
     moved = trainer.replace(workdir=str(tmp_path / "b"))
     assert moved.writer.writers[0].workdir == epath.Path(tmp_path / "b")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OlderSignature(kd.train.KDMetricWriter):
+    """Overrides `write_step_metrics` as it was: without `flush`, with states."""
+
+    kept: list = dataclasses.field(default_factory=list, compare=False)
+
+    def write_step_metrics(self, *, step, aux, schedules, log_summaries, timer=None):
+        self.kept.append((step, sorted(aux.compute(flatten=True).loss_values)))
+        super().write_step_metrics(
+            step=step,
+            aux=aux,
+            schedules=schedules,
+            log_summaries=log_summaries,
+            timer=timer,
+        )
+
+
+@pytest.mark.parametrize("among_others", [False, True])
+def test_writer_with_the_older_signature_keeps_working(tmp_path, among_others):
+    writer = older = OlderSignature(workdir=tmp_path)
+    if among_others:
+        writer = kd.train.MultiWriter(writers=(older, Collecting()))
+    make_trainer(
+        tmp_path, num_train_steps=3, log_metrics_every=2, writer=writer
+    ).train()
+    names = ["losses/l2", "losses/total"]
+    assert older.kept == [(0, names), (2, names)]
+    assert [line["step"] for line in read_scalars(tmp_path / "train")][-1] == 2
 
 
 def test_all_writers_are_closed_even_if_one_fails():

@@ -17,6 +17,7 @@ from kauldron.cli.command_table import FOUND_SOMETHING, OK, Implementation
 from kauldron.cli.loading import load_config, users_line
 from kauldron.cli.terminal import print_lines
 from kauldron.errors import a_type, message_with_notes
+from kauldron.konfig.resolution.problems import excluded_fields
 from kauldron.konfig.tree.history import describe_origin
 
 if TYPE_CHECKING:
@@ -220,8 +221,9 @@ def _try(cfg: konfig.ConfigDict, build: Build) -> set[str]:
 def _failing_alone(cfg: konfig.ConfigDict, build: Build) -> set[str]:
     failing = set()
     messages: dict[str, str] = {}
+    skipped = build.left_out | _unresolved_fields(cfg)
     for path in _parts(cfg):
-        if path in build.left_out:
+        if path in skipped:
             continue
         try:
             konfig.resolve(konfig.get_by_path(cfg, path))
@@ -232,6 +234,14 @@ def _failing_alone(cfg: konfig.ConfigDict, build: Build) -> set[str]:
             failing.add(path)
     build.problems.messages += messages.values()
     return failing
+
+
+def _unresolved_fields(cfg: konfig.ConfigDict) -> frozenset[str]:
+    """Return the fields that stay as they are, such as those of a launcher."""
+    try:
+        return excluded_fields(konfig.resolve({"__const__": cfg["__qualname__"]}))
+    except Exception:  # resolving the config fails for the same reason
+        return frozenset()
 
 
 def _parts(cfg: konfig.ConfigDict) -> list[str]:

@@ -91,6 +91,19 @@ def test_check_of_a_part_that_others_refer_to(kauldron, folder):
     assert out.splitlines()[-1] == "2 problems in refers.py"
 
 
+def test_check_builds_no_fields_of_the_launcher(kauldron, folder):
+    """They are not resolved, and may name what is not installed here."""
+    (folder / "job.py").write_text((folder / "toy.py").read_text() + JOB)
+    flags = ("--cfg=job.py", "--cfg.workdir=run")
+    assert kauldron("check", *flags)[0] == 0
+    wrong = "--cfg.checkpointer.save_interval_steps=-1"
+    code, out, _ = kauldron("check", *flags, wrong)
+    assert code == 1
+    assert out.splitlines()[-1] == "1 problem in job.py"
+    _, _, err = kauldron("train", *flags, wrong)
+    assert "at least 1, got -1" in err and "absent_launcher" not in err
+
+
 def test_check_of_a_config_that_only_evaluates(kauldron, folder):
     kauldron("train", "--cfg=toy.py", "--cfg.workdir=run", "--cfg.num_train_steps=1")
     (folder / "looks.py").write_text(
@@ -109,6 +122,18 @@ def test_check_of_a_config_that_only_evaluates(kauldron, folder):
     assert "cfg.evals.look.metrics.n: " in out and "has no 'q'" in out
 
 
+JOB = """
+
+get_toy = get_config
+with konfig.imports(lazy=True):
+    import absent_launcher
+
+
+def get_config():
+    cfg = get_toy()
+    cfg.xm_job = {"requirements": absent_launcher.JobRequirements(ram=1)}
+    return cfg
+"""
 EVAL_ONLY = """
 def get_config():
     norm = kd.metrics.Norm(tensor="preds.y")
