@@ -335,7 +335,7 @@ def _all_measured(trainer: Trainer) -> dict[str, Any]:
     """Return all metrics by collection; `None` where an evaluator does not tell."""
     measured: dict[str, Any] = {"train": _measured(trainer, "train_")}
     for name, evaluator in trainer.evals.items():
-        aux = evaluator.measured_aux
+        aux = getattr(evaluator, "measured_aux", None)
         measured[name] = None if aux is None else _measured(aux, "")
     return measured
 
