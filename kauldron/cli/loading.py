@@ -202,7 +202,7 @@ def bad_input(source: ConfigSource) -> Iterator[None]:
     """Turn what is raised inside into a message that names the line of the config."""
     try:
         yield
-    except UsageError:
+    except (UsageError, BrokenPipeError):  # the latter is of who reads what is printed
         raise
     except Exception as error:
         file = config_files.split_argument(source.file)[0] if source.file else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -119,6 +120,8 @@ class PatchConfig:
         ):
             if is_skipped:
                 updates += [(f"train_{name}", {}), (f"evals.*.{name}", {})]
+        if self.skip_eval or self.skip_metrics:
+            updates += _early_stopping_updates(cfg)
         if self.skip_flatboard:
             updates.append(("setup.add_flatboard", False))
         if self.profile:
@@ -163,6 +166,24 @@ def _profiler_updates(cfg: konfig.ConfigDict) -> list[tuple[str, Any]]:
         return [(f"profiler.{name}", value) for name, value in fields.items()]
     qualname = {"__qualname__": "kauldron.kd:inspect.Profiler"}
     return [("profiler", konfig.ConfigDict(qualname | fields))]
+
+
+def _early_stopping_updates(cfg: konfig.ConfigDict) -> list[tuple[str, Any]]:
+    """Leave out early stopping: what it looks at may be left out, too."""
+    hooks = cfg.get("hooks") or {}
+    kept = {
+        name: hook
+        for name, hook in hooks.items()
+        if not _is_call_of(hook, "EarlyStopping")
+    }
+    return [("hooks", kept)] if len(kept) < len(hooks) else []
+
+
+def _is_call_of(value: Any, name: str) -> bool:
+    qualname = (
+        value.get("__qualname__") if isinstance(value, konfig.ConfigDict) else None
+    )
+    return qualname is not None and re.split("[:.]", qualname)[-1] == name
 
 
 def _refuse(name: str, value: Any, expected: str) -> None:

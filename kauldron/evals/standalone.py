@@ -424,6 +424,8 @@ class Patience:
         if self._last_log is None or now - self._last_log >= _LOG_SECONDS:
             self._last_log = now
             status.log(f"Waiting for {awaited}.")
+            if (shown := panel.current()) is not None:
+                shown.phase = "waiting"
         end = now + self._poll_secs
         if limit is not None:
             end = min(end, self._since + limit)

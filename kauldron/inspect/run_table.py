@@ -248,9 +248,16 @@ class KnownColumns:
                 for name, column in self.fields.items()
                 if _matches(pattern, name, column.path)
             ]
-            for column in matching or [self.find(pattern)]:
+            for column in (
+                matching or self._equal_fields(pattern) or [self.find(pattern)]
+            ):
                 chosen[column.name] = column
         return list(chosen.values())
+
+    def _equal_fields(self, pattern: str) -> list[Column]:
+        """Return the columns of fields that do not differ."""
+        paths = sorted(path for path in self.all_fields if _matches(pattern, path))
+        return [Column(name=path, kind="field", path=path) for path in paths]
 
     def choose_metrics(self, patterns: str | Sequence[str] | None) -> list[Column]:
         """Return the columns of metrics to show, by default the important ones."""

@@ -339,8 +339,9 @@ class ExperimentHandle:
         """Return the value of a metric for each work unit that has one.
 
         Args:
-          metric: `<collection>/<scalar>`, such as `eval/metrics/accuracy`, or the name
-            of a value given to `kxm.report`.
+          metric: `<collection>/<scalar>`, such as `eval/metrics/accuracy`, in full or as
+            tables show it (`eval/accuracy`), or the name of a value given to
+            `kxm.report`.
           reduce: `last`, `min` or `max` over the steps.
 
         Returns:
@@ -349,12 +350,17 @@ class ExperimentHandle:
         Raises:
           LookupError: No work unit has such a value; names those that there are.
         """
+        from kauldron.inspect.run_table import short_metric_names  # imports numpy
+
         rows = []
-        known: set[str] = set()
+        known = {name for unit in self.work_units for name in unit.scalars()}
+        full = {
+            short: name for name, short in short_metric_names(sorted(known)).items()
+        }
+        name = metric if metric in known else full.get(metric, metric)
         for unit in self.work_units:
-            points = metric_points(unit.folder, pathlib.Path(unit.workdir), metric)
+            points = metric_points(unit.folder, pathlib.Path(unit.workdir), name)
             if not points:
-                known |= set(unit.scalars())
                 continue
             step, value = reduced(points, reduce)
             row = {"wid": unit.wid, "sweep": unit.sweep, "value": value, "step": step}

@@ -64,7 +64,8 @@ def find_mistakes(
         return
     with recorded() as records, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the true `init` says the same
-        opt_state = jax.eval_shape(optimizer.init, params)
+        # Of a function that it has traced before, jax would not call the masks again.
+        opt_state = jax.eval_shape(lambda params: optimizer.init(params), params)
     masks = [value for kind, value in records if kind == "mask"]
     yield from _misspelt_patterns(dict.fromkeys(masks), params)
     is_followed = _is_followed(opt_state)

@@ -327,9 +327,11 @@ def select_evaluators(trainer: Trainer, names: str | list[str]) -> dict[str, Any
                 f"{', '.join(groups) or 'none'}."
             )
         selected |= {member: trainer.evals[member] for member in members}
+    if not trainer.evals:
+        raise ValueError("There is no evaluator; set `cfg.evals = {...}`.")
     if not selected:
         raise ValueError(
-            f"No evaluator was named. Evaluators: {', '.join(trainer.evals) or 'none'}."
+            f"No evaluator was named. Evaluators: {', '.join(trainer.evals)}."
         )
     return selected
 

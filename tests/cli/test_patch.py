@@ -78,6 +78,18 @@ def test_parts_can_be_left_out(cfg):
     assert not [path for path in changes if path.startswith("evals.")]
 
 
+@pytest.mark.parametrize("left_out", ["skip_eval", "skip_metrics"])
+def test_early_stopping_goes_with_what_it_may_look_at(cfg, left_out):
+    with konfig.imports():
+        from kauldron import kd as kd_cfg
+    stopping = kd_cfg.train.EarlyStopping(metric="test.accuracy", patience=1)
+    cfg.hooks = {"stop": stopping, "mine": kd_cfg.train.Hook()}
+    patched, _ = kd.cli.PatchConfig(batch_size=1)(cfg)
+    assert list(patched.hooks) == ["stop", "mine"]
+    patched, _ = kd.cli.PatchConfig(batch_size=1, **{left_out: True})(cfg)
+    assert list(patched.hooks) == ["mine"]
+
+
 def test_profile_and_checks(cfg):
     patched, _ = kd.cli.PatchConfig(profile=True, checkify=True, batch_size=1)(cfg)
     assert patched.stop_after_steps == 17

@@ -7,14 +7,17 @@ import shutil
 import signal
 import threading
 import time
+import types
 
 import flax.linen as nn
 import optax
 import pytest
 
 from kauldron import kd, konfig, kontext
+from kauldron.evals import standalone as standalone_lib
 from kauldron.evals import standalone_files
 from kauldron.evals.standalone_files import EvalProgress
+from kauldron.train.run.terminal import panel
 from tests.evals.experiments import kd as kd_cfg
 from tests.evals.experiments import make_cfg, points, resolve, standalone, steps
 
@@ -257,6 +260,14 @@ def test_dead_training_ends_in_a_timeout_that_says_what_was_awaited(tmp_path, ca
     ):
         trainer.continuous_eval("e")
     assert "Waiting for" in caplog.text and "element_spec.json" in caplog.text
+
+
+def test_live_line_says_that_it_waits(monkeypatch):
+    shown = types.SimpleNamespace(phase="finishing")  # what an evaluation leaves
+    monkeypatch.setattr(panel, "current", lambda: shown)
+    patience = standalone_lib.Patience(poll_secs=0.0, timeout_secs=None)
+    patience.wait("a checkpoint")
+    assert shown.phase == "waiting"
 
 
 def test_timeout_while_waiting_for_another_checkpoint(run, trainer):

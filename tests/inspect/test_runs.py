@@ -114,6 +114,7 @@ def test_frame_of_runs(tmp_path):
     assert list(frame["seed"]) == [1, 0]
     assert list(frame["model.width"]) == [8, 8]
     assert list(frame["test/accuracy:best"]) == [0.6, 0.5]
+    assert "model.width" in kd.inspect.runs(tmp_path, fields="model.*")
     with pytest.raises(KeyError, match="Did you mean 'seed'"):
         kd.inspect.runs(tmp_path, group="sed")
 

@@ -208,6 +208,38 @@ def test_experiments_are_listed_shown_and_noted(kauldron, fit):
     assert json.loads(kauldron("xp", "show", 1)[1])["note"] == "worked well"
 
 
+def test_best_takes_names_as_status_shows_them_and_judges_by_them(kauldron, fit):
+    kauldron("sweep", *single(fit, "--sweep.x=1,2,3"))
+    for unit, value in zip(kxm.get_experiment(1).work_units, ("NaN", "0.5", "0.7")):
+        folder = pathlib.Path(unit.workdir, "test")
+        folder.mkdir()
+        values = f'{{"metrics/accuracy": {value}, "losses/total": {value}}}'
+        line = f'{{"step": 1, "time": 0.0, "values": {values}}}\n'
+        (folder / "scalars.jsonl").write_text(line)
+    assert "test/accuracy=0.5" in kauldron("xp", "status", 1)[1]
+    for metric, order in {
+        "test/accuracy": ["3", "2", "1"],
+        "test/metrics/accuracy": ["3", "2", "1"],
+        "test/loss": ["2", "3", "1"],
+    }.items():
+        best = kauldron("xp", "best", 1, f"--metric={metric}")[1].splitlines()
+        assert [line.split("\t")[0] for line in best] == order
+
+
+def test_status_in_a_terminal_keeps_values_on_one_line(kauldron, fit, monkeypatch):
+    values = {"losses/total": 0.123, "metrics/accuracy": 0.123, "metrics/recall": 0.123}
+    kauldron("sweep", *single(fit, "--sweep.x=1,2"))
+    for unit in kxm.get_experiment(1).work_units:
+        folder = pathlib.Path(unit.workdir, "test")
+        folder.mkdir()
+        line = {"step": 1, "time": 0.0, "values": values}
+        (folder / "scalars.jsonl").write_text(json.dumps(line) + "\n")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("rich._console", None)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert len(kauldron("xp", "status", 1)[1].splitlines()) == 3
+
+
 def test_logs(kauldron, fit):
     kauldron("sweep", *single(fit, "--sweep.x=5,1"))
     code, out, _ = kauldron("xp", "logs", 1, 2)

@@ -214,6 +214,14 @@ def test_training_warns_about_patterns_and_goes_on(tmp_path):
     assert int(state.step) == 1
 
 
+def test_patterns_are_found_again_when_training_follows_a_check(tmp_path):
+    optimizer = kd.optim.partial_updates(optax.adam(0.1), kd.optim.exclude("heda"))
+    trainer = make_trainer(workdir=tmp_path, optimizer=optimizer, writer=None)
+    train.problems.find_all(trainer)
+    with pytest.warns(UserWarning, match="cfg.optimizer: 'heda' of .* 'head'"):
+        trainer.train()
+
+
 def test_each_optimizer_of_several_is_looked_at():
     optimizer = kd.contrib.train.multi_optimizer(
         discriminator=optax.masked(optax.sgd(0.1), kd.optim.select("discriminator")),

@@ -92,7 +92,7 @@ class Completion(Implementation):
 def complete(line: str) -> list[str]:
     """Return what the last word of a command line can become.
 
-    Nothing where a file is meant: shells know those themselves.
+    Nothing where a value is meant: it may be a file, and shells know those themselves.
 
     Example:
       >>> complete("kauldron config d")
@@ -110,7 +110,7 @@ def complete(line: str) -> list[str]:
         command = DEFAULT_COMMAND
     if command is None:
         found = _next_words(named)
-    elif not current.startswith("-"):
+    elif not current.startswith("-") or "=" in current:
         return []
     elif (config := _config_of(current, command)) is not None:
         found = _paths(config, words, current)
@@ -157,8 +157,6 @@ def _config_of(current: str, command: tuple[str, ...]) -> str | None:
 
 def _paths(name: str, words: list[str], current: str) -> list[str]:
     """Return the fields one level below what is there already."""
-    if "=" in current:
-        return []
     source = "cfg" if name == "sweep" else name
     start = f"--{name}."
     written = current.removeprefix(start)

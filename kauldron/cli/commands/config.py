@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 
 from kauldron import konfig, path_grammar
 from kauldron.cli.command_table import FOUND_SOMETHING, OK, Implementation
@@ -138,7 +139,7 @@ class Diff(Implementation):
         form.add_argument(
             "--flags",
             action="store_true",
-            help="print the overrides that turn --cfg into --other",
+            help="print the overrides that turn --cfg into --other, for a shell",
         )
 
     @staticmethod
@@ -152,7 +153,8 @@ class Diff(Implementation):
         if args.json:
             print_json(_as_json(difference))
         elif args.flags:
-            print_lines(_as_flags(difference), {})
+            for flag in _as_flags(difference):
+                print(shlex.quote(flag))
         elif difference:
             print_lines(str(difference).split("\n"), _STYLES)
         return FOUND_SOMETHING if difference else OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import math
 import pathlib
 import sys
 import time
@@ -14,7 +15,7 @@ from kauldron.cli.command_table import OK, Implementation
 from kauldron.cli.commands.launch import exit_code, user_errors
 from kauldron.cli.terminal import UsageError, print_json, print_table
 from kauldron.kxm import records
-from kauldron.kxm.engines.display import HEADER, row_of, table
+from kauldron.kxm.engines.display import HEADER, drawn, row_of, table
 from kauldron.kxm.handle import (
     ExperimentHandle,
     WorkUnitHandle,
@@ -148,6 +149,10 @@ class Status(_OnUnits):
             print_json([_as_json(unit) for unit in units])
         elif args.watch and sys.stdout.isatty():
             _watch(handle)
+        elif sys.stdout.isatty():
+            import rich
+
+            rich.print(drawn([row_of(unit) for unit in units]))
         else:
             print_table([row_of(unit) for unit in units], header=HEADER)
         return OK
@@ -273,7 +278,12 @@ class Best(_OnExperiment):
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         _OnExperiment.add_arguments(parser)
         parser.add_argument("--metric", help="such as eval/metrics/accuracy")
-        parser.add_argument("--goal", choices=("min", "max"))
+        parser.add_argument(
+            "--goal",
+            choices=("min", "max"),
+            help="which value is best (default: that of the search, or judged by the "
+            "name of the metric)",
+        )
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
@@ -286,11 +296,16 @@ class Best(_OnExperiment):
             raise UsageError(
                 "Best by what? Give a metric, such as --metric=test/metrics/accuracy."
             )
-        goal = args.goal or search.get("goal", "min")
         with user_errors():
             rows = handle.results(metric)
+        goal = args.goal or (search["goal"] if metric == search["metric"] else None)
+        if goal is None:
+            from kauldron.inspect.run_table import smaller_is_better
+
+            goal = "min" if smaller_is_better(metric) else "max"
         shown_of = {unit.wid: unit.ui for unit in handle.work_units}
-        rows.sort(key=lambda row: row["value"], reverse=goal == "max")
+        sign = -1 if goal == "max" else 1
+        rows.sort(key=lambda row: (math.isnan(row["value"]), sign * row["value"]))
         shown = [
             (
                 str(row["wid"]),

@@ -214,6 +214,13 @@ def raise_not_found(parts: Parts, depth: int, container: Any) -> NoReturn:
     names = [str(key) for key in container._fields]
     if signature is not None:
         names += [name for name in accepted_names(signature) if name not in names]
+    if part in names:  # a parameter that is left at its default
+        message = f"There is no {expression(parts)}: {expression(parts[: depth + 1])}"
+        raise ReadableKeyError(
+            f"{message} is not set, and nothing below it can be. Set it as a whole."
+            if depth + 1 < len(parts)
+            else f"{message} is not set."
+        )
     message += f" has no {text}.{did_you_mean(str(part), names)}"
     raise ReadableKeyError(f"{message} Available: {', '.join(names) or 'nothing'}.")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from kauldron.kxm import records
@@ -136,8 +136,6 @@ HEADER = ("unit", "state", "jobs", "step", "values", "sweep")
 def table(handle: ExperimentHandle, caption: str | None = None) -> Any:
     """Return a table of the work units for `rich`; of many, those that matter most."""
     import rich
-    from rich.table import Table
-    from rich.text import Text
 
     # What ended comes third, the newest first, and what has not begun last.
     order = {records.RUNNING: 0, records.FAILED: 1, records.PENDING: 3}
@@ -146,10 +144,20 @@ def table(handle: ExperimentHandle, caption: str | None = None) -> Any:
         kind, number = order.get(row[1], 2), int(row[0])
         return kind, -number if kind == 2 else number
 
+    most = max(1, rich.get_console().height - _OTHER_ROWS)
+    rows = sorted(handle.rows(), key=place)[:most]
+    return drawn(sorted(rows, key=lambda row: int(row[0])), caption)
+
+
+def drawn(rows: Sequence[tuple[str, ...]], caption: str | None = None) -> Any:
+    """Return the lines of `row_of` as a table for `rich`."""
+    import rich
+    from rich.table import Table
+    from rich.text import Text
+
     console = rich.get_console()
-    rows = sorted(handle.rows(), key=place)[: max(1, console.height - _OTHER_ROWS)]
     result = Table(box=None, header_style="bold", caption=caption)
-    rows = [HEADER, *sorted(rows, key=lambda row: int(row[0]))]
+    rows = [HEADER, *rows]
     if all(row[2].endswith(f":{row[1]}") and " " not in row[2] for row in rows[1:]):
         rows = [(*row[:2], *row[3:]) for row in rows]  # the state of the only job
     widest = [max(map(len, column)) for column in zip(*rows)]

@@ -28,6 +28,8 @@ CONFIG = ROOT / "examples" / "digits_classifier.py"
         ("kauldron test somewhere --st", ["--step="]),
         ("kauldron train --cf", ["--cfg.", "--cfg="]),
         ("kauldron train --cfg=exam", []),  # files are the shell's
+        ("kauldron train --cfg=", []),
+        ("kauldron test somewhere --step=", []),
         ("kauldron train 'open", []),
         ("kauldron nonsense ", []),
         (f"kauldron train --cfg={CONFIG} --cfg.optim", ["--cfg.optimizer."]),

@@ -1,6 +1,7 @@
 """`kauldron config show | resolve | check | diff | paths`."""
 
 import json
+import shlex
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -174,7 +175,7 @@ def test_flags_of_a_diff_turn_one_config_into_the_other(kauldron):
     arguments += ["--other.ratio=py::decimal.Decimal('1')", "--other.nested.m=[None]"]
     code, out, _ = kauldron("config", "diff", "--cfg=good.py", *arguments, "--flags")
     assert code == 1
-    flags = out.splitlines()
+    flags = shlex.split(out)  # as a shell reads what is pasted
     assert "--cfg.name='7'" in flags
     assert kauldron("config", "diff", "--cfg=good.py", *flags, *arguments)[:2] == (
         0,

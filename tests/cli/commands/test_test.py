@@ -68,6 +68,14 @@ def test_all_evaluators_run_and_nothing_is_written(kauldron, run):
     assert _files(run) == before
 
 
+def test_a_run_without_evaluators_says_what_to_set(kauldron, run):
+    code, _, err = kauldron("test", run, "--cfg.evals={}")
+    assert (code, err.splitlines()) == (
+        2,
+        ["error: There is no evaluator; set `cfg.evals = {...}`."],
+    )
+
+
 def test_values_are_written_where_asked(kauldron, run, tmp_path):
     before = _files(run)
     target = tmp_path / "values"

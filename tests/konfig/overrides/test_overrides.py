@@ -296,6 +296,14 @@ def test_similar_names_are_not_parent_and_child():
 # ------------------------------------------------------------------------------------
 
 
+def test_below_a_parameter_at_its_default_there_is_nothing_to_set():
+    cfg = konfig.ConfigDict({"call": fractions.Fraction(1)})
+    with pytest.raises(
+        KeyError, match=r"cfg\.call\.denominator is not set, and .*whole"
+    ):
+        override(cfg, "--cfg.call.denominator.n=2")
+
+
 @pytest.mark.parametrize(
     "flag, kind, words",
     [
