@@ -25,7 +25,7 @@ class InitTransform(ExplainedArguments, abc.ABC):
         """Called after the optimizer is initialised."""
         return state
 
-    def find_mistakes(self, state: Any) -> Iterator[tuple[str, str]]:
+    def find_problems(self, state: Any) -> Iterator[tuple[str, str]]:
         """Yield what cannot work for a state (or its specs). Nothing is read.
 
         Yields:
@@ -71,9 +71,9 @@ class MultiTransform(InitTransform):
     def transform_after_optimizer(self, state: Any) -> Any:
         return self._apply("transform_after_optimizer", state)
 
-    def find_mistakes(self, state: Any) -> Iterator[tuple[str, str]]:
+    def find_problems(self, state: Any) -> Iterator[tuple[str, str]]:
         for name, transform in self.transforms.items():
-            for path, message in transform.find_mistakes(state):
+            for path, message in transform.find_problems(state):
                 yield f"{name}.{path}".rstrip("."), message
 
     def check(self, state: Any = None) -> None:

@@ -91,7 +91,7 @@ class MappedLoader(InitTransform):
     def transform_after_optimizer(self, state: _T) -> _T:
         return self._load(state, is_optimizer=True)
 
-    def find_mistakes(self, state: Any) -> Iterator[tuple[str, str]]:
+    def find_problems(self, state: Any) -> Iterator[tuple[str, str]]:
         for new in self.new_to_old:
             try:
                 kontext.get_by_path(state, new)

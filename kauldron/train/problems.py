@@ -21,7 +21,7 @@ from kauldron.ckpts import Checkpointer, retention
 from kauldron.data import DeviceRecords
 from kauldron.data.dataset import TakeDataset
 from kauldron.errors import did_you_mean, error_prefix, message_with_notes
-from kauldron.optim.mistakes import explained_optimizer_init, find_mistakes
+from kauldron.optim.problems import explained_optimizer_init, find_problems
 from kauldron.train import setup, trainer_fields
 from kauldron.train.forward import forward
 from kauldron.train.hooks import Hook
@@ -529,13 +529,13 @@ def check_optimizer(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
         several = {"": trainer.optimizer}
     for name, optimizer in several.items():
         path = f"optimizer.{name}" if name else "optimizer"
-        for mistake in find_mistakes(optimizer, state.params):
-            yield Problem(path, mistake.message, is_error=mistake.is_error)
+        for problem in find_problems(optimizer, state.params):
+            yield Problem(path, problem.message, is_error=problem.is_error)
 
 
 def check_init_transform(trainer: Trainer, state: TrainState) -> Iterator[Problem]:
     """Find parts named by a loader that the model does not have."""
-    for path, message in trainer.init_transform.find_mistakes(state):
+    for path, message in trainer.init_transform.find_problems(state):
         yield Problem(f"init_transform.{path}".rstrip("."), message)
 
 

@@ -18,7 +18,7 @@ from kauldron.ckpts.init_transforms import check_only_values_changed
 from kauldron.data import model_inputs
 from kauldron.errors import a_type, error_prefix
 from kauldron.losses import compute_losses
-from kauldron.optim.mistakes import explained_optimizer_init
+from kauldron.optim.problems import explained_optimizer_init
 from kauldron.optim.updates import scan_parts, update, with_zeros
 from kauldron.sharding import device_mesh
 from kauldron.sharding.tree import ShardingTree, flatten_with_shardings

@@ -208,7 +208,7 @@ def test_pattern_that_matches_nothing_in_the_model_is_refused(nested, glob, hint
     )
     with pytest.raises(ValueError, match=f"matches nothing in the model.*{hint}"):
         loader.transform(state)
-    ((path, message),) = loader.find_mistakes(state)
+    ((path, message),) = loader.find_problems(state)
     assert path == "" and repr(glob) in message
 
 

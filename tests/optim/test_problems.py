@@ -11,7 +11,7 @@ import pytest
 from jax.experimental import checkify
 
 from kauldron import kd, kontext, train
-from kauldron.optim.mistakes import find_mistakes
+from kauldron.optim.problems import find_problems
 from tests.optim import test_in_trainer
 from tests.optim.test_in_trainer import OneLayer, backtracking, gan_trainer
 
@@ -117,7 +117,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_mistake_is_found(name):
     make, words = WRONG[name]
-    text = "\n".join(m.message for m in find_mistakes(make(), PARAMS))
+    text = "\n".join(m.message for m in find_problems(make(), PARAMS))
     assert not [word for word in words if word not in text], text
 
 
@@ -189,7 +189,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_honest_optimizers_raise_no_alarm(name):
-    assert [m.message for m in find_mistakes(RIGHT[name](), PARAMS)] == []
+    assert [m.message for m in find_problems(RIGHT[name](), PARAMS)] == []
 
 
 #

@@ -27,7 +27,7 @@ _MOST_NAMES = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Mistake:
+class Problem:
     """Something wrong with an optimizer.
 
     Attributes:
@@ -56,9 +56,9 @@ def explained_optimizer_init() -> Iterator[None]:
         raise
 
 
-def find_mistakes(
+def find_problems(
     optimizer: optax.GradientTransformation, params: Any
-) -> Iterator[Mistake]:
+) -> Iterator[Problem]:
     """Yield what can only be a mistake; shapes and dtypes of the parameters suffice."""
     if not jax.tree.leaves(params):
         return
@@ -74,7 +74,7 @@ def find_mistakes(
     program, is_average_of_updates = _trace_update(optimizer, opt_state, params)
     yield from _gradients_as_updates(program, params)
     if is_followed and not is_average_of_updates:
-        yield Mistake(
+        yield Problem(
             "`ema_params` averages something other than the parameters, since the parts "
             "of the chain after it change the updates. Put it last."
         )
@@ -85,7 +85,7 @@ def find_mistakes(
 #
 
 
-def _misspelt_patterns(masks: Any, params: Any) -> Iterator[Mistake]:
+def _misspelt_patterns(masks: Any, params: Any) -> Iterator[Problem]:
     """Find a `select` that selects nothing, and patterns that nearly match a name."""
     names = {name for path in _paths(params) for name in path.split(".")}
     for mask in masks:
@@ -101,7 +101,7 @@ def _misspelt_patterns(masks: Any, params: Any) -> Iterator[Mistake]:
                 hint = f" Parameters: {_listed(_paths(params))}."
                 if close:
                     hint = f" Did you mean {close[0]!r}?"
-                yield Mistake(
+                yield Problem(
                     f"{pattern!r} of {mask!r} matches no parameter.{hint}",
                     is_error=False,
                 )
@@ -158,7 +158,7 @@ def _trace_update(
     return program.jaxpr, is_average_of_updates
 
 
-def _gradients_as_updates(program: Any, params: Any) -> Iterator[Mistake]:
+def _gradients_as_updates(program: Any, params: Any) -> Iterator[Problem]:
     leaves = jax.tree.leaves(params)
     is_gradient = [index < len(leaves) for index in range(len(program.invars))]
     untaken = [
@@ -169,7 +169,7 @@ def _gradients_as_updates(program: Any, params: Any) -> Iterator[Mistake]:
         if is_one and _is_float(leaf)
     ]
     if untaken:
-        yield Mistake(
+        yield Problem(
             f"It adds the bare gradients of {_listed(untaken)} to these parameters, since "
             "no part of it takes them: `optax.masked` passes on what its mask leaves out. "
             "To freeze the rest, use `kd.optim.partial_updates(optimizer, mask)`; to "
