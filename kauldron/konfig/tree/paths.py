@@ -215,11 +215,12 @@ def raise_not_found(parts: Parts, depth: int, container: Any) -> NoReturn:
     if signature is not None:
         names += [name for name in accepted_names(signature) if name not in names]
     if part in names:  # a parameter that is left at its default
-        message = f"There is no {expression(parts)}: {expression(parts[: depth + 1])}"
+        unset = f"{expression(parts[: depth + 1])} is not set"
         raise ReadableKeyError(
-            f"{message} is not set, and nothing below it can be. Set it as a whole."
+            f"There is no {expression(parts)}: {unset}, and nothing below it can be. Set "
+            "it as a whole."
             if depth + 1 < len(parts)
-            else f"{message} is not set."
+            else f"{unset}."
         )
     message += f" has no {text}.{did_you_mean(str(part), names)}"
     raise ReadableKeyError(f"{message} Available: {', '.join(names) or 'nothing'}.")

@@ -41,7 +41,7 @@ def test_statistics_of_batches(kauldron, folder):
     [
         ("train_dss", ["'train_ds'"]),
         ("model", ["cfg.model is not a data set", "Sequential"]),
-        ("evals.test.ds", ["no ds"]),
+        ("evals.test.ds", ["cfg.evals.test.ds is not set"]),
         ("workdir", ["cfg.workdir is not set"]),
     ],
 )
