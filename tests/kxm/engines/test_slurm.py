@@ -97,7 +97,7 @@ def start_soon(job_id):
     """
     state = ("squeue", "-h", "-o", "%T", "-j", job_id)
     poll(lambda: command_output(" ".join(state)) == "PENDING", seconds=LONG)
-    command_output(f"scontrol update jobid={job_id} StartTime=now+1")
+    command_output(f"scontrol update jobid={job_id} StartTime=now+2")
 
 
 #
@@ -160,7 +160,7 @@ def test_a_program_that_is_killed_is_started_again_within_limits(cluster, python
     [unit] = again.work_units
     poll(lambda: unit.jobs["train"]["restarts"] == 1, seconds=LONG)
     start_soon(engine_ids(again)[0])
-    assert again.wait(timeout=LONG)
+    assert again.wait(timeout=LONG), unit.jobs
     assert unit.jobs["train"]["attempt"] == 2
     assert not limited.wait(timeout=LONG)
     assert "max_requeues is 0" in limited.work_units[0].jobs["train"]["reason"]
