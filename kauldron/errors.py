@@ -12,7 +12,10 @@ import difflib
 import functools
 import heapq
 import inspect
+import os
 import re
+import select
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -347,3 +350,31 @@ def _signature(cls: Any) -> inspect.Signature:
         return inspect.Signature()
     signature = inspect.signature(cls.__init__)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+#
+# A reader of stdout that has read enough
+#
+
+
+def reader_is_gone() -> bool:
+    """Return whether the reader of stdout, such as `head`, has stopped reading.
+
+    If so, everything written from now on is discarded.
+    """
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
+@contextlib.contextmanager
+def ignoring_gone_reader() -> Iterator[None]:
+    """Let the block write to stdout; that nobody reads it any more is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        if not reader_is_gone():
+            raise

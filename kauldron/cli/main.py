@@ -23,8 +23,8 @@ from kauldron.cli.command_table import (
     OK,
     Implementation,
 )
-from kauldron.cli.terminal import UsageError, reader_is_gone, short_warnings, tell
-from kauldron.errors import nearest
+from kauldron.cli.terminal import UsageError, short_warnings, tell
+from kauldron.errors import nearest, reader_is_gone
 from kauldron.job_params import TRAINER_FIELDS
 
 _DESCRIPTION = """\

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import sys
 import textwrap
@@ -124,16 +123,3 @@ def existing_folder(text: str) -> str:
     if not os.path.isdir(text or "."):
         raise UsageError(f"There is no folder {text}.")
     return text
-
-
-def reader_is_gone() -> bool:
-    """Return whether the reader of stdout, such as `head`, has stopped reading.
-
-    If so, everything written from now on is discarded.
-    """
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    if not any(event & select.POLLERR for _, event in poll.poll(0)):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return True

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import kauldron
+from kauldron.errors import ignoring_gone_reader
 from kauldron.kxm import command, folders, records
 from kauldron.kxm.engines import executor_of
 from kauldron.kxm.engines.dry_run import DryRun, describe, unit_lines
@@ -80,7 +81,8 @@ def _prepare(
         print(describe(planned, executor, name=xp.full_name))
         return None
     if announce or confirm:
-        print("\n".join(unit_lines(planned)), flush=True)
+        with ignoring_gone_reader():
+            print("\n".join(unit_lines(planned)), flush=True)
     if confirm and input("Launch? [y/N] ").strip().lower() not in ("y", "yes"):
         raise SystemExit("Nothing was launched.")
     if existing is not None:

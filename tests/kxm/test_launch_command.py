@@ -87,6 +87,21 @@ def test_a_launcher_whose_unit_is_stopped_exits_with_143_until_it_is_resumed(
     assert kauldron("xp", "resume", 1)[0] == 0
 
 
+def test_a_sweep_goes_on_when_nobody_reads_any_more(fit):
+    flags = single(fit, "--sweep.x=1,2", "--xp.executor.max_parallel=1")
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "kauldron.main", "sweep", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert launcher.stdout.readline() == "2 work units:\n"
+    launcher.stdout.close()  # as `head -1` does
+    _, err = launcher.communicate(timeout=60)
+    assert (launcher.returncode, err) == (0, "")
+    assert kxm.get_experiment(1).status() == {"succeeded": 2}
+
+
 def test_sweeps_show_the_units_and_their_count_before_anything_starts(kauldron, fit):
     code, out, _ = kauldron("sweep", *single(fit, "--sweep.x=1,2", "--sweep.y=0:2"))
     assert code == 0

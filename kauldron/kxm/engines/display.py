@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from kauldron.errors import ignoring_gone_reader
 from kauldron.kxm import records
 from kauldron.kxm.engines.scheduler import Scheduler, Task
 from kauldron.kxm.folders import sweep_text
@@ -41,7 +42,8 @@ class Display:
 
     def __enter__(self) -> Self:
         tasks = self.scheduler.tasks
-        print(f"Experiment {self.handle.xid} in {self.handle.xp_dir}", flush=True)
+        with ignoring_gone_reader():
+            print(f"Experiment {self.handle.xid} in {self.handle.xp_dir}", flush=True)
         if self._streams and tasks:
             path = records.log_path(tasks[0].unit.folder, tasks[0].job.name)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,13 +63,18 @@ class Display:
             self._live.stop()
         if self._log is not None:
             self._log.close()
-        for task in self.scheduler.tasks:
-            if task.state == records.FAILED and self._log is None:
-                self._show_end_of_log(task)
-        print(self.summary(), flush=True)
+        with ignoring_gone_reader():
+            for task in self.scheduler.tasks:
+                if task.state == records.FAILED and self._log is None:
+                    self._show_end_of_log(task)
+            print(self.summary(), flush=True)
 
     def update(self, *, is_last: bool = False) -> None:
         """Show what is new."""
+        with ignoring_gone_reader():
+            self._update(is_last)
+
+    def _update(self, is_last: bool) -> None:
         events = self.scheduler.events[self._shown :]
         self._shown += len(events)
         now = time.monotonic()
