@@ -39,11 +39,12 @@ class Source:
 _SPECIFICITY = ("--xp", "--cfg", "--xp.jobs")
 
 
-def merge(*params: JobParams) -> Job:
+def merge(*params: Any) -> Job:
     """Merge descriptions of a job that stand in Python.
 
     Args:
-      *params: Jobs, experiments or other objects with parameters of a job.
+      *params: Jobs, experiments, strategies of standalone evaluators or other objects
+        with parameters of a job.
 
     Returns:
       A job with all their given arguments.
@@ -56,7 +57,14 @@ def merge(*params: JobParams) -> Job:
       >>> merge(Job(args={"a": 1}), Job(args={"b": 2}, platform="cpu")).args
       {'a': 1, 'b': 2}
     """
-    return merge_sources([Source(label=type(p).__name__, params=p) for p in params])
+    return merge_sources(
+        [Source(label=type(p).__name__, params=_parameters_of(p)) for p in params]
+    )
+
+
+def _parameters_of(value: Any) -> JobParams:
+    """Return a description of a job; evaluators carry one in their `job_params`."""
+    return value if isinstance(value, JobParams) else Job(**value.job_params)
 
 
 def merge_sources(sources: Sequence[Source]) -> Job:

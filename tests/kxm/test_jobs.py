@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from kauldron import kxm
+from kauldron import kd, kxm
 from kauldron.kxm import merging
 from kauldron.kxm.jobs import Platform
 
@@ -103,6 +103,18 @@ def test_parameters_of_all_places_are_united():
     assert job.debug == kxm.Debug(dump_hlo=True, pytype=True)
     assert job.requirements.ram == 1
     assert job.name is None
+
+
+def test_standalone_evaluations_are_merged_with_jobs():
+    strategy = kd.evals.StandaloneEveryCheckpoint(
+        job_group="slow", platform="cpu", env_vars={"A": "1"}
+    )
+    for objects in ((strategy, kxm.Job(args={"b": 2})), (strategy,)):
+        job = kxm.merge(*objects)
+        assert (job.platform, job.env_vars) == ("cpu", {"A": "1"})
+        assert "job_group" not in job.explicit
+    with pytest.raises(ValueError, match="conflicting values"):
+        kxm.merge(strategy, kxm.Job(platform="gpu"))
 
 
 def test_executors_of_one_class_are_merged_and_others_refused():
