@@ -215,6 +215,39 @@ class UpdateFromRootCfg(ExplainedArguments):
         return {"__qualname__": qualname, **dict(_init_fields(self))}
 
 
+def accept_newer_keywords(cls: type, method: str, *names: str) -> None:
+    """Let a method take keywords that came after it was overridden, and ignore them.
+
+    Args:
+      cls: A class that is being defined.
+      method: Name of the method, which the class may override.
+      names: The newer keywords.
+
+    Example:
+      >>> class Older:
+      ...     def save(self, step):
+      ...         return step
+      >>> accept_newer_keywords(Older, "save", "metadata")
+      >>> Older().save(3, metadata={})
+      3
+    """
+    override = vars(cls).get(method)
+    if override is None:
+        return
+    parameters = inspect.signature(override).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    ignored = () if takes_all else [name for name in names if name not in parameters]
+    if not ignored:
+        return
+
+    @functools.wraps(override)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        known = {name: v for name, v in kwargs.items() if name not in ignored}
+        return override(self, *args, **known)
+
+    setattr(cls, method, wrapper)
+
+
 def _init_fields(obj: UpdateFromRootCfg) -> list[tuple[str, Any]]:
     """Return names and values of the fields that the user can set."""
     return [

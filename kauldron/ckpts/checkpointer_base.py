@@ -16,6 +16,10 @@ _T = TypeVar("_T")
 class BaseCheckpointer(config_base.UpdateFromRootCfg, abc.ABC):
     """Saves and restores; also a context manager that closes itself."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        config_base.accept_newer_keywords(cls, "save", "custom_metadata")
+
     @abc.abstractmethod
     def restore(
         self,

@@ -345,6 +345,11 @@ class AuxiliariesOutput(flax.struct.PyTreeNode):
     metric_values: Tree = dataclasses.field(default_factory=dict)
     summary_values: Tree = dataclasses.field(default_factory=dict)
 
+    def compute(self, *, flatten: bool = True) -> AuxiliariesOutput:
+        """Return the values as they are, where `AuxiliariesState` would compute them."""
+        del flatten
+        return self
+
 
 #
 # Over trees of states

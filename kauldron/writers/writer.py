@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -40,6 +39,10 @@ class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
     workdir: epath.Path = config_base.ROOT_CFG_REF.workdir
     collection: str = COLLECTION_NOT_SET
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        config_base.accept_newer_keywords(cls, "write_step_metrics", "flush")
+
     def replace(self, **changes: Any) -> Self:
         """Return a changed copy, which opens files of its own."""
         return dataclasses.replace(self, **changes)
@@ -68,7 +71,7 @@ class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
           timer: A `Chrono`, whose statistics are written (and reset).
           flush: Whether everything must be on disk before this returns.
         """
-        output = aux.compute(flatten=True) if hasattr(aux, "compute") else aux
+        output = aux.compute(flatten=True)
         perf_stats = timer.flush_metrics() if timer is not None else {}
         if status.is_lead_host:
             self.write_values(
@@ -80,14 +83,6 @@ class WriterBase(config_base.UpdateFromRootCfg, abc.ABC):
             )
             if flush:
                 self.flush()
-
-    @property
-    def takes_values(self) -> bool:
-        """Whether `write_step_metrics` takes computed values, and `flush`.
-
-        Overrides written for the older signature compute the values themselves.
-        """
-        return takes_keyword(self.write_step_metrics, "flush")
 
     def write_values(
         self,
@@ -307,18 +302,10 @@ class MultiWriter(WriterBase):
 
     def write_step_metrics(self, *, aux: Any, timer: Any = None, **kwargs: Any) -> None:
         # Computed and timed once, not once for each writer.
-        output = aux.compute(flatten=True) if hasattr(aux, "compute") else aux
+        output = aux.compute(flatten=True)
         flushed = FlushedTimer(timer.flush_metrics()) if timer is not None else None
-        flush = {"flush": kwargs.pop("flush")} if "flush" in kwargs else {}
         for writer in self.writers:
-            if writer.takes_values:
-                writer.write_step_metrics(aux=output, timer=flushed, **kwargs, **flush)
-            else:
-                writer.write_step_metrics(aux=aux, timer=flushed, **kwargs)
-
-    @property
-    def takes_values(self) -> bool:
-        return all(writer.takes_values for writer in self.writers)
+            writer.write_step_metrics(aux=output, timer=flushed, **kwargs)
 
     def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         for writer in self.writers:
@@ -361,14 +348,6 @@ class NoopWriter(WriterBase):
 
     def _unsupported(self, kind: str, values: Mapping[str, Any]) -> None:
         del kind, values
-
-
-def takes_keyword(function: Callable[..., Any], name: str) -> bool:
-    """Return whether a function, which a user may have overridden, takes a keyword."""
-    parameters = inspect.signature(function).parameters
-    return name in parameters or any(
-        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
 
 
 #

@@ -63,18 +63,15 @@ class DeferredLog:
         pending, self.pending = self.pending, None
         values = pending.aux.compute()
         self.last_values = (pending.step, values)
-        writer = self._trainer.writer
-        kwargs: dict[str, Any] = {"aux": pending.aux}
-        if writer.takes_values:
-            kwargs = {"aux": values, "flush": False}
-        writer.write_step_metrics(
+        self._trainer.writer.write_step_metrics(
             step=pending.step,
+            aux=values,
             schedules=_schedules_at(
                 self._trainer, pending.step, pending.aux.schedule_counts
             ),
             log_summaries=pending.log_summaries,
             timer=FlushedTimer(perf_stats),
-            **kwargs,
+            flush=False,
         )
         self._check_finite(pending.step, values)
 

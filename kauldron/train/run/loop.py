@@ -28,7 +28,6 @@ from kauldron.train.run.terminal import panel
 from kauldron.train.run.terminal.progress import Progress
 from kauldron.train.run.workdir_files import workdir_lock
 from kauldron.train.state import AuxiliariesState, CheckpointState
-from kauldron.writers.writer import takes_keyword
 
 if TYPE_CHECKING:
     from kauldron.train.run.profiler import ProfilerSession
@@ -286,20 +285,18 @@ class Run:
         with self.chrono.pause(chrono_lib.Pause.CHECKPOINT):
             self._check_step_count()
             lifecycle.flush_writers(self.trainer)
-            kwargs: dict[str, Any] = {}
-            if takes_keyword(checkpointer.save, "custom_metadata"):
-                kwargs["custom_metadata"] = {
-                    "evals_pending": evals_pending,
-                    "interrupted": evaluated is None,
-                    "unplanned": evaluated is None and not self._is_planned(),
-                } | self._hooks_item(evals_pending)
             checkpointer.save(
                 CheckpointState(
                     self.state, self.chrono, self.begin.position_item(self.feeder)
                 ),
                 step=self.step,
                 metrics=self._best_metrics(evaluated or {}),
-                **kwargs,
+                custom_metadata={
+                    "evals_pending": evals_pending,
+                    "interrupted": evaluated is None,
+                    "unplanned": evaluated is None and not self._is_planned(),
+                }
+                | self._hooks_item(evals_pending),
             )
 
         self.progress.saved(self.step)
